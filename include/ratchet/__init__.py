@@ -1,0 +1,5 @@
+"""Exactly-once batch transactions over Kafka ranges, Spark jobs and PostgreSQL, run by Airflow."""
+
+from ratchet.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert
+
+__all__ = ["Accumulate", "Append", "Json", "Pipeline", "Topic", "Upsert"]

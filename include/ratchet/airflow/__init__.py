@@ -1,0 +1,1 @@
+"""What Airflow sees: the DAG factory, the tasks of a run, and the trigger that waits for a turn."""

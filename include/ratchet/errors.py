@@ -1,0 +1,72 @@
+"""Every error that ratchet raises on purpose; the docstring of a class is its default message."""
+
+
+class RatchetError(Exception):
+    """ratchet could not go on."""
+
+    def __init__(self, message: str | None = None):
+        super().__init__(message or type(self).__doc__)
+
+
+class SpecError(RatchetError):
+    """The pipeline's spec is not valid; correct the field that is named."""
+
+
+class SettingsError(RatchetError):
+    """A setting or a connection is missing; set it as the message says."""
+
+
+class LedgerUnreachable(RatchetError):
+    """The ledger's database does not answer; check that it runs and that the connection is right."""
+
+
+class BrokerUnreachable(RatchetError):
+    """No Kafka broker answers; check that it runs and that bootstrap.servers is right."""
+
+
+class UnknownTopic(RatchetError):
+    """The topic does not exist; create it or correct the spec's topic."""
+
+
+class TopicChanged(RatchetError):
+    """The topic was deleted and made again; its offsets no longer mean what the ledger says."""
+
+
+class RecordsLost(RatchetError):
+    """Kafka no longer has records that the plan needs; a person must decide what they were worth."""
+
+
+class NotMigrated(RatchetError):
+    """The ledger or a sink's table is missing or does not fit; run `ratchet migrate`."""
+
+
+class Fenced(RatchetError):
+    """This token is no longer the current one: somebody newer has the work, and nothing was changed."""
+
+
+class IllegalMove(RatchetError):
+    """The transaction is in a state from which this move is not allowed; nothing was changed."""
+
+
+class TransformError(RatchetError):
+    """The transform returned what the spec does not declare; correct the transform or the spec."""
+
+
+class IncompleteRead(RatchetError):
+    """The job did not reach the end of its ranges; nothing was voted, the slice is tried again."""
+
+
+class StageMismatch(RatchetError):
+    """What is staged is not what the votes say; nothing was applied, the transaction is aborted."""
+
+
+class Refused(RatchetError):
+    """A check on the staged data said no; the transaction is aborted with this reason."""
+
+
+class AlreadyCommitted(RatchetError):
+    """This run's transaction is committed; clearing it changes nothing."""
+
+
+class StackError(RatchetError):
+    """An embedded server could not be started; the message says what to do."""

@@ -1,0 +1,1 @@
+"""The ledger schema, by alembic; run through `ratchet migrate`."""

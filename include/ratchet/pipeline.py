@@ -1,0 +1,315 @@
+"""The spec of a pipeline: one topic, one transform, its sinks; checked when it is made, without any server."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import pkgutil
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from ratchet.columns import IDENTIFIER, TABLE, Column, parse_columns
+from ratchet.errors import SpecError
+
+DEAD_LETTERS = "dead_letters"
+"""The name under which a transform returns records that it gives up."""
+
+
+class _Spec(BaseModel):
+    """A frozen part of a spec that may be given its first fields by position."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    positional: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, *args: Any, **data: Any) -> None:
+        kind = type(self).__name__
+        if len(args) > len(self.positional):
+            raise SpecError(f"{kind} takes {len(self.positional)} positional arguments, not {len(args)}")
+        data.update(zip(self.positional, args, strict=False))
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{kind}.{'.'.join(map(str, e['loc']) ) or 'spec'}: {e['msg'].removeprefix('Value error, ')}"
+                for e in error.errors()
+            )
+            raise SpecError(problems) from None
+
+
+def _columns(ddl: str) -> str:
+    """Check a column declaration; SpecError becomes pydantic's error, which names the field."""
+    try:
+        parse_columns(ddl)
+    except SpecError as error:
+        raise ValueError(str(error)) from None
+    return ddl
+
+
+def _table(name: str) -> str:
+    if not TABLE.fullmatch(name) or len(name) > 56:
+        raise ValueError(
+            f"{name!r} is not a legal table name; use table or schema.table, a to z, 0 to 9 and _, "
+            "a letter first, 56 characters at most"
+        )
+    return name
+
+
+class Json(_Spec):
+    """Values are UTF-8 JSON objects with these columns; other fields are ignored."""
+
+    positional: ClassVar = ("columns",)
+    columns: str
+    _check = field_validator("columns")(_columns)
+
+    @property
+    def fields(self) -> tuple[Column, ...]:
+        return parse_columns(self.columns)
+
+
+class Topic(_Spec):
+    """The Kafka topic that a pipeline reads.
+
+    `key` declares the Kafka key as one column (UTF-8 text of its type).
+    `tombstones` says what a record without a value is: a dead letter, or a deletion of its key.
+    """
+
+    positional: ClassVar = ("name",)
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+    value: Json
+    key: str | None = None
+    tombstones: Literal["dead_letter", "delete"] = "dead_letter"
+
+    @field_validator("key")
+    @classmethod
+    def _one_key_column(cls, ddl: str | None) -> str | None:
+        if ddl is not None and len(parse_columns(_columns(ddl))) != 1:
+            raise ValueError("declare one column, for example key=\"customer_id bigint\"")
+        return ddl
+
+    @model_validator(mode="after")
+    def _deletions_need_a_key(self) -> Topic:
+        if self.tombstones == "delete" and self.key is None:
+            raise ValueError("tombstones=\"delete\" needs key: a deletion names its row by the Kafka key")
+        if self.key and self.key_column.name in {c.name for c in self.value.fields}:
+            raise ValueError(f"key: column {self.key_column.name!r} is declared in value too")
+        return self
+
+    @property
+    def key_column(self) -> Column | None:
+        return parse_columns(self.key)[0] if self.key else None
+
+
+class _Sink(_Spec):
+    """A table that a pipeline writes; `name` is `table` (in public) or `schema.table`."""
+
+    positional: ClassVar = ("name",)
+    name: str
+    _check_name = field_validator("name")(_table)
+
+    @property
+    def table(self) -> tuple[str, str]:
+        """(schema, table)."""
+        schema, _, table = self.name.rpartition(".")
+        return schema or "public", table
+
+
+class Append(_Sink):
+    """Every row that the transform returns, once."""
+
+    kind: Literal["append"] = "append"
+    columns: str
+    _check = field_validator("columns")(_columns)
+
+    @property
+    def fields(self) -> tuple[Column, ...]:
+        return parse_columns(self.columns)
+
+
+class Accumulate(_Sink):
+    """Per key: exact sums, least and greatest values, and the number of rows.
+
+    Column `x` gives `x_sum`, `x_min`, `x_max`; `count` names the column with the number of rows.
+    """
+
+    kind: Literal["accumulate"] = "accumulate"
+    key: str
+    sum: str | None = None
+    min: str | None = None
+    max: str | None = None
+    count: str | None = None
+    _check = field_validator("key", "sum", "min", "max")(lambda ddl: ddl if ddl is None else _columns(ddl))
+
+    @model_validator(mode="after")
+    def _is_exact(self) -> Accumulate:
+        for name in ("key", "sum", "min", "max"):
+            for column in self.columns_of(name):
+                if column.type in ("float", "double"):
+                    raise ValueError(
+                        f"{name}: {column.name!r} is a {column.type}, whose sums and keys are not exact; "
+                        f"cast it in the transform and declare {column.name} decimal(18,6)"
+                    )
+                if name == "sum" and not column.exact:
+                    raise ValueError(f"sum: {column.name!r} is a {column.type}; sums need integers or decimals")
+        if self.count is not None and not IDENTIFIER.fullmatch(self.count):
+            raise ValueError(f"count: {self.count!r} is not a legal column name")
+        names = [c.name for c in self.columns_of("key")] + self.measures
+        if not self.measures:
+            raise ValueError("declare at least one of sum, min, max, count")
+        if len(set(names)) != len(names):
+            raise ValueError(f"two columns have one name among {', '.join(names)}")
+        return self
+
+    def columns_of(self, part: str) -> tuple[Column, ...]:
+        """The declared columns of `key`, `sum`, `min` or `max`."""
+        ddl = getattr(self, part)
+        return parse_columns(ddl) if ddl else ()
+
+    @property
+    def measures(self) -> list[str]:
+        """The names of the folded columns in the table."""
+        named = [f"{c.name}_{part}" for part in ("sum", "min", "max") for c in self.columns_of(part)]
+        return named + ([self.count] if self.count else [])
+
+
+class Upsert(_Sink):
+    """The last row of each key: the greatest `order` column, then the later record.
+
+    Without `order` the key must be the Kafka key, whose records Kafka keeps in order in one partition;
+    then, and only then, a tombstone deletes the row.
+    """
+
+    kind: Literal["upsert"] = "upsert"
+    key: str
+    columns: str
+    order: str | None = None
+    _check = field_validator("key", "columns")(_columns)
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Upsert:
+        keys, values = {c.name for c in self.keys}, {c.name for c in self.fields}
+        if keys & values:
+            raise ValueError(f"columns: {', '.join(sorted(keys & values))} is in key too")
+        if self.order is not None and self.order not in values:
+            raise ValueError(f"order: {self.order!r} is not one of columns")
+        return self
+
+    @property
+    def keys(self) -> tuple[Column, ...]:
+        return parse_columns(self.key)
+
+    @property
+    def fields(self) -> tuple[Column, ...]:
+        return parse_columns(self.columns)
+
+
+Sink = Annotated[Append | Accumulate | Upsert, Field(discriminator="kind")]
+
+
+class Pipeline(_Spec):
+    """One topic → one transform → its sinks, in one ordered line of transactions.
+
+    `transform` is `module:function`. `max_records` caps a transaction, `slice_records` a slice, both in
+    offsets. `max_in_flight` is how many transactions may be unfinished at once. `schedule` is a cron
+    expression or preset, or None for runs that people start. `lease_seconds` is how long a run may be silent
+    before another may ask whether it still lives. `kafka`, `spark` and `ledger` are Airflow connection ids.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+    description: str = ""
+    source: Topic
+    transform: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    sinks: Annotated[list[Sink], Field(min_length=1)]
+    schedule: str | None = None
+    max_records: Annotated[int, Field(ge=1)] = 1_000_000
+    slice_records: Annotated[int, Field(ge=1)] = 250_000
+    max_in_flight: Annotated[int, Field(ge=1, le=32)] = 4
+    lease_seconds: Annotated[int, Field(ge=5)] = 60
+    kafka: str = "ratchet_kafka"
+    spark: str = "ratchet_spark"
+    ledger: str = "ratchet_ledger"
+    tags: list[str] = []
+
+    @model_validator(mode="after")
+    def _sinks_fit(self) -> Pipeline:
+        tables = [sink.table for sink in self.sinks]
+        for sink in self.sinks:
+            if tables.count(sink.table) > 1:
+                raise ValueError(f"sinks: {sink.name!r} is declared twice")
+            if sink.name == DEAD_LETTERS or sink.table[0].startswith("ratchet") or sink.table[0].startswith("pg_"):
+                raise ValueError(f"sinks: {sink.name!r} is a name that ratchet or PostgreSQL keeps for itself")
+            if isinstance(sink, Upsert) and sink.order is None:
+                key = self.source.key_column
+                if key is None or [c.name for c in sink.keys] != [key.name]:
+                    raise ValueError(
+                        f"sinks: Upsert {sink.name!r} has no order column, so its key must be the Kafka key: "
+                        "declare key in Topic with the same name, or give order"
+                    )
+        if self.max_records > self.slice_records * 1000:
+            raise ValueError("slice_records: more than 1,000 slices in a transaction; make slices larger")
+        return self
+
+    def sink(self, name: str) -> Append | Accumulate | Upsert:
+        """The sink with this name; KeyError if there is none."""
+        return {sink.name: sink for sink in self.sinks}[name]
+
+    @property
+    def plan_hash(self) -> str:
+        """A hash of what the spec says about data: not of schedules, tags or limits."""
+        said = self.model_dump_json(include={"name", "source", "transform", "sinks"})
+        return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+    def load_transform(self):
+        """The transform function; SpecError if it cannot be imported."""
+        module, _, function = self.transform.partition(":")
+        try:
+            return getattr(importlib.import_module(module), function)
+        except (ImportError, AttributeError) as error:
+            raise SpecError(f"Pipeline.transform: {self.transform!r} cannot be imported: {error}") from error
+
+    @property
+    def code_hash(self) -> str:
+        """A hash of the spec and of the transform's module as it stands on disk."""
+        module = self.transform.partition(":")[0]
+        found = importlib.util.find_spec(module)
+        if found is None or not found.origin:
+            raise SpecError(f"Pipeline.transform: there is no module {module!r}")
+        source = Path(found.origin).read_bytes()
+        return hashlib.sha256(self.plan_hash.encode() + source).hexdigest()[:16]
+
+
+def load_pipelines() -> dict[str, Pipeline]:
+    """Every spec, by name: the modules of package `pipelines` that define PIPELINE.
+
+    Raises SpecError that names the module when one cannot be read, or when two share a name or a table.
+    """
+    package = importlib.import_module(os.environ.get("RATCHET_PIPELINES", "pipelines"))
+    specs: dict[str, Pipeline] = {}
+    owners: dict[tuple[str, str], str] = {}
+    for found in pkgutil.iter_modules(package.__path__):
+        where = f"{package.__name__}.{found.name}"
+        try:
+            spec = getattr(importlib.import_module(where), "PIPELINE", None)
+        except SpecError as error:
+            raise SpecError(f"{where}: {error}") from error
+        if spec is None:
+            continue
+        if spec.name in specs:
+            raise SpecError(f"{where}: a pipeline {spec.name!r} exists already")
+        for sink in spec.sinks:
+            if sink.table in owners:
+                raise SpecError(f"{where}: table {sink.name!r} belongs to pipeline {owners[sink.table]!r}")
+            owners[sink.table] = spec.name
+        specs[spec.name] = spec
+    return specs
+
+
+def load_pipeline(name: str) -> Pipeline:
+    """The spec with this name; SpecError that lists the known ones."""
+    specs = load_pipelines()
+    if name not in specs:
+        raise SpecError(f"there is no pipeline {name!r}; known are {', '.join(specs) or 'none'}")
+    return specs[name]

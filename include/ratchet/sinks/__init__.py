@@ -1,0 +1,1 @@
+"""What each sink stages, keeps and folds."""

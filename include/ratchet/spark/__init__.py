@@ -1,0 +1,1 @@
+"""From exact Kafka ranges to a staged, voted slice: reader, decoder, stager and the engines that run them."""

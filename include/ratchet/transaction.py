@@ -1,0 +1,131 @@
+"""The values that name a piece of work, and the states that a transaction passes through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """Where a transaction stands."""
+
+    OPEN = "OPEN"
+    """Planned: its slices are being processed. Next: PREPARED by the last vote, or ABORTED."""
+    PREPARED = "PREPARED"
+    """Every slice of this epoch has voted. Next: COMMITTED when it is its turn, or ABORTED by a gate."""
+    COMMITTED = "COMMITTED"
+    """Its effects are in every sink. Final."""
+    ABORTED = "ABORTED"
+    """This epoch's results count for nothing. Next: OPEN with epoch + 1, same ranges."""
+    VOIDED = "VOIDED"
+    """A person decided that it commits nothing. Final; the head moves over it in its turn."""
+
+
+LEGAL_MOVES: frozenset[tuple[State | None, State]] = frozenset(
+    {
+        (None, State.OPEN),
+        (State.OPEN, State.PREPARED),
+        (State.OPEN, State.ABORTED),
+        (State.PREPARED, State.COMMITTED),
+        (State.PREPARED, State.ABORTED),
+        (State.ABORTED, State.OPEN),
+        (State.OPEN, State.VOIDED),
+        (State.PREPARED, State.VOIDED),
+        (State.ABORTED, State.VOIDED),
+    }
+)
+"""(from, to); None is a transaction that does not exist yet. The database holds the same table."""
+
+
+def predecessors(to: State) -> list[State]:
+    """The states from which `to` may be entered."""
+    return sorted(a for a, b in LEGAL_MOVES if b is to and a is not None)
+
+
+@dataclass(frozen=True, order=True)
+class OffsetRange:
+    """`[from_offset, until_offset)` of one topic partition, half-open; offsets are Kafka's."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    until_offset: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.from_offset <= self.until_offset:
+            raise ValueError(f"not a range: {self}")
+
+    def __len__(self) -> int:
+        return self.until_offset - self.from_offset
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}[{self.from_offset},{self.until_offset})"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One DAG run at one clear: what Airflow repeats is one Run, what a person clears is a new one."""
+
+    dag_id: str
+    run_id: str
+    clear_number: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.run_id}#{self.clear_number}" if self.clear_number else self.run_id
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A run's right to work on a transaction; `number` grows with every claim of that transaction."""
+
+    pipeline: str
+    txid: int
+    epoch: int
+    number: int
+    revision: int = 0
+
+
+@dataclass(frozen=True)
+class SliceToken:
+    """One try at one slice of one epoch; only the highest try can stage or vote."""
+
+    pipeline: str
+    txid: int
+    epoch: int
+    slice: int
+    try_number: int
+    revision: int = 0
+
+
+@dataclass(frozen=True)
+class Tag:
+    """One accepted Spark task attempt; the rows it staged carry these two numbers."""
+
+    partition: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class SinkVote:
+    """What one slice staged for one sink: the attempts that count, their rows and their checksum."""
+
+    tags: tuple[Tag, ...]
+    rows: int
+    checksum: int
+
+
+@dataclass(frozen=True)
+class Vote:
+    """A slice's durable word that its results are staged.
+
+    `reached` maps a partition to the position reached (the offset after the last one covered);
+    `sinks` maps a sink's name to its part; `dead_letters` counts the rows staged for them.
+    """
+
+    records: int
+    sinks: dict[str, SinkVote]
+    dead_letters: int
+    reached: dict[int, int]
+    code_hash: str
+    application_id: str
+    seconds: dict[str, float]

@@ -1,0 +1,1 @@
+"""The transforms of this checkout, and the application that spark-submit runs."""
