@@ -60,7 +60,7 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
     for part in re.split(r",(?![^(]*\))", ddl):
         words = part.strip().lower().split()
         if not words:
-            raise SpecError(f"an empty column in {ddl!r}; write \"name type, name type\"")
+            raise SpecError(f'an empty column in {ddl!r}; write "name type, name type"')
         name, rest = words[0], " ".join(words[1:])
         nullable = not rest.endswith("not null")
         kind = re.sub(r"\s*([(),])\s*", r"\1", rest.removesuffix("not null").strip())

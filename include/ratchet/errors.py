@@ -28,6 +28,10 @@ class UnknownTopic(RatchetError):
     """The topic does not exist; create it or correct the spec's topic."""
 
 
+class CompactedTopic(RatchetError):
+    """The topic is compacted: its holes cannot be told from losses; read one with cleanup.policy=delete."""
+
+
 class TopicChanged(RatchetError):
     """The topic was deleted and made again; its offsets no longer mean what the ledger says."""
 

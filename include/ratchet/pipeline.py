@@ -34,7 +34,7 @@ class _Spec(BaseModel):
             super().__init__(**data)
         except ValidationError as error:
             problems = "; ".join(
-                f"{kind}.{'.'.join(map(str, e['loc']) ) or 'spec'}: {e['msg'].removeprefix('Value error, ')}"
+                f"{kind}.{'.'.join(map(str, e['loc'])) or 'spec'}: {e['msg'].removeprefix('Value error, ')}"
                 for e in error.errors()
             )
             raise SpecError(problems) from None
@@ -87,13 +87,13 @@ class Topic(_Spec):
     @classmethod
     def _one_key_column(cls, ddl: str | None) -> str | None:
         if ddl is not None and len(parse_columns(_columns(ddl))) != 1:
-            raise ValueError("declare one column, for example key=\"customer_id bigint\"")
+            raise ValueError('declare one column, for example key="customer_id bigint"')
         return ddl
 
     @model_validator(mode="after")
     def _deletions_need_a_key(self) -> Topic:
         if self.tombstones == "delete" and self.key is None:
-            raise ValueError("tombstones=\"delete\" needs key: a deletion names its row by the Kafka key")
+            raise ValueError('tombstones="delete" needs key: a deletion names its row by the Kafka key')
         if self.key and self.key_column.name in {c.name for c in self.value.fields}:
             raise ValueError(f"key: column {self.key_column.name!r} is declared in value too")
         return self

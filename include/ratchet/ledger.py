@@ -1,0 +1,124 @@
+"""The ledger's connection, and the one guarded way in which a transaction changes its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, Row, create_engine, func, make_url, select, text, update
+from sqlalchemy.exc import OperationalError, ProgrammingError
+
+from ratchet import history
+from ratchet.errors import Fenced, IllegalMove, LedgerUnreachable, NotMigrated
+from ratchet.schema import CHANNEL, pipelines, transactions
+from ratchet.transaction import State, predecessors
+
+_UNDEFINED_TABLE = "42P01"
+
+
+class Ledger:
+    """One database that holds the ledger and the sinks beside it.
+
+    `url` is a libpq URL. Connections are made when they are needed and answer within 10 s or not at all.
+    """
+
+    def __init__(self, url: str):
+        self.url = url
+        self.engine = create_engine(
+            make_url(url).set(drivername="postgresql+psycopg"),
+            pool_size=2,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 10, "application_name": "ratchet"},
+        )
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """One database transaction: committed when the block ends, rolled back when it raises.
+
+        Raises LedgerUnreachable when the connection cannot be made or is lost; whether a commit that was under
+        way took effect is then unknown, and the state in the ledger tells.
+        """
+        try:
+            with self.engine.begin() as conn:
+                yield conn
+        except OperationalError as error:
+            if error.connection_invalidated or error.statement is None:
+                where = self.engine.url.render_as_string(hide_password=True)
+                raise LedgerUnreachable(
+                    f"the ledger at {where} does not answer: {str(error.orig).strip()}; "
+                    "check that PostgreSQL runs and that the ledger's connection is right, then try again"
+                ) from error
+            raise
+        except ProgrammingError as error:
+            if getattr(error.orig, "sqlstate", None) == _UNDEFINED_TABLE:
+                missing = str(error.orig).splitlines()[0]
+                raise NotMigrated(f"{missing}; run `ratchet migrate`") from error
+            raise
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def lock_pipeline(conn: Connection, pipeline: str) -> Row | None:
+    """The pipeline's row, locked: the commit lock, and what makes txids dense. None before its first run."""
+    return conn.execute(select(pipelines).where(pipelines.c.pipeline == pipeline).with_for_update()).one_or_none()
+
+
+def read_transaction(conn: Connection, pipeline: str, txid: int, *, lock: bool = False) -> Row:
+    """The transaction's original row; locked against every other move when `lock`."""
+    query = select(transactions).where(
+        transactions.c.pipeline == pipeline, transactions.c.txid == txid, transactions.c.revision == 0
+    )
+    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
+    if row is None:
+        raise Fenced(f"{pipeline}: there is no transaction {txid}")
+    return row
+
+
+def move(
+    conn: Connection, row: Row, to: State, *, who: str, why: str, detail: dict | None = None, **values: object
+) -> Row:
+    """Move the transaction of `row` to another state, if it still stands where `row` saw it.
+
+    `values` are further columns to set; the move is written to the history and told on the channel.
+    Raises IllegalMove when no rule allows it from there, Fenced when the row has changed since.
+    """
+    came_from = State(row.state)
+    if came_from not in predecessors(to):
+        raise IllegalMove(f"{row.pipeline}: transaction {row.txid} is {came_from}; it cannot become {to}")
+    moved = conn.execute(
+        update(transactions)
+        .where(
+            transactions.c.pipeline == row.pipeline,
+            transactions.c.txid == row.txid,
+            transactions.c.revision == row.revision,
+            transactions.c.epoch == row.epoch,
+            transactions.c.claim == row.claim,
+            transactions.c.state == came_from,
+        )
+        .values(state=to, **values)
+        .returning(transactions)
+    ).one_or_none()
+    if moved is None:
+        raise Fenced(f"{row.pipeline}: transaction {row.txid} has moved on since epoch {row.epoch} was {came_from}")
+    said = {"from": came_from, "why": why, **(detail or {})}
+    history.record(conn, row.pipeline, row.txid, epoch=moved.epoch, who=who, move=str(to), detail=said)
+    notify(conn, row.pipeline)
+    return moved
+
+
+def notify(conn: Connection, pipeline: str) -> None:
+    """Tell every waiter, when this database transaction commits, that the pipeline has moved."""
+    conn.execute(select(func.pg_notify(CHANNEL, pipeline)))
+
+
+def now(conn: Connection):
+    """The database's clock, the only one that leases and deadlines know."""
+    return conn.execute(text("select clock_timestamp()")).scalar_one()

@@ -1,0 +1,38 @@
+"""`ratchet migrate`: bring the ledger's schema up to date, and create the sinks' tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import text
+from sqlalchemy.schema import CreateSchema
+
+from ratchet.ledger import Ledger
+from ratchet.pipeline import Pipeline
+from ratchet.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
+from ratchet.sinks import tables
+
+_LOCK = 7_268_352_071
+"""The advisory lock that keeps two migrations apart; a number of this project's own."""
+
+
+def migrate(ledger_url: str, specs: Iterable[Pipeline]) -> list[str]:
+    """Upgrade the ledger and create what the specs declare; returns a line for each thing done.
+
+    Everything happens in one database transaction: it is done wholly or not at all. Raises NotMigrated where a
+    table that exists does not fit its spec; existing tables are checked and never altered.
+    """
+    with Ledger(ledger_url) as ledger, ledger.begin() as conn:
+        conn.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        for schema in (SCHEMA, STAGE_SCHEMA, DELTA_SCHEMA):
+            conn.execute(CreateSchema(schema, if_not_exists=True))
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+        config.attributes["connection"] = conn
+        command.upgrade(config, "head")
+        return ["ledger: up to date"] + [
+            f"{spec.name}: {tables.create(conn, sink)}" for spec in specs for sink in spec.sinks
+        ]

@@ -1,0 +1,138 @@
+"""The plan: which ranges a transaction takes, and how they are cut into slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, func, insert, select
+
+from ratchet.errors import RecordsLost, TopicChanged
+from ratchet.kafka import TopicOffsets
+from ratchet.schema import ranges
+from ratchet.transaction import OffsetRange
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The part of a plan that one Spark job processes; `number` is its place in the plan, from 0."""
+
+    number: int
+    ranges: tuple[OffsetRange, ...]
+
+    @property
+    def name(self) -> str:
+        """What a person reads in Airflow's grid: `flights-0 [120,240) · flights-3 [0,55)`."""
+        said = [f"{r.topic}-{r.partition} [{r.from_offset},{r.until_offset})" for r in self.ranges]
+        return " · ".join(said[:3]) + (f" · and {len(said) - 3} more" if len(said) > 3 else "")
+
+    def __len__(self) -> int:
+        return sum(len(r) for r in self.ranges)
+
+
+def previous_until(conn: Connection, pipeline: str, topic_id: str) -> dict[int, int]:
+    """{partition: where the next range must start}, for every partition that was ever planned."""
+    rows = conn.execute(
+        select(ranges.c.partition, func.max(ranges.c.until_offset))
+        .where(ranges.c.pipeline == pipeline, ranges.c.topic_id == topic_id)
+        .group_by(ranges.c.partition)
+    )
+    return {partition: until for partition, until in rows}
+
+
+def check_readable(pipeline: str, previous: dict[int, int], offsets: TopicOffsets) -> None:
+    """Raise when Kafka no longer has what the next plan would start with, naming the missing offsets."""
+    for partition, until in sorted(previous.items()):
+        where = f"{pipeline}: {offsets.topic}-{partition}"
+        if partition not in offsets.stable:
+            raise TopicChanged(f"{where} is gone, though the ledger has planned it up to offset {until}")
+        if offsets.beginning[partition] > until:
+            missing = OffsetRange(offsets.topic, partition, until, offsets.beginning[partition])
+            raise RecordsLost(
+                f"{where}: retention has deleted {missing}, {len(missing):,} offsets that no transaction has taken; "
+                "nothing was planned; lengthen the topic's retention.ms, and decide about the missing records"
+            )
+        if offsets.stable[partition] < until:
+            raise RecordsLost(
+                f"{where} ends at offset {offsets.stable[partition]}, though the ledger has planned it up to {until}; "
+                "the log was cut; nothing was planned"
+            )
+
+
+def plan(previous: dict[int, int], offsets: TopicOffsets, max_records: int) -> list[OffsetRange]:
+    """The next ranges, one a partition with a backlog, together at most `max_records` offsets.
+
+    Every partition gets a share in proportion to its backlog, so that all advance through time together.
+    A partition that was never planned starts at its beginning.
+    """
+    start = {p: previous.get(p, offsets.beginning[p]) for p in sorted(offsets.stable)}
+    backlog = {p: max(0, offsets.stable[p] - at) for p, at in start.items()}
+    total = sum(backlog.values())
+    if total <= max_records:
+        share = backlog
+    else:
+        share = {p: n * max_records // total for p, n in backlog.items()}
+        # What rounding left over goes to the largest remainders, one each, so the cap is met exactly.
+        left = max_records - sum(share.values())
+        for p in sorted(backlog, key=lambda p: (-(backlog[p] * max_records % total), p))[:left]:
+            share[p] += 1
+    return [OffsetRange(offsets.topic, p, start[p], start[p] + n) for p, n in share.items() if n]
+
+
+def backlog(previous: dict[int, int], offsets: TopicOffsets) -> int:
+    """How many offsets wait below the last stable offsets."""
+    return sum(len(r) for r in plan(previous, offsets, max_records=2**62))
+
+
+def cut(planned: list[OffsetRange], slice_records: int) -> list[Slice]:
+    """The planned ranges in slices of nearly equal size, each of at most `slice_records` offsets."""
+    total = sum(len(r) for r in planned)
+    count = max(1, -(-total // slice_records))
+    size = -(-total // count)
+    slices: list[Slice] = []
+    current: list[OffsetRange] = []
+    room = size
+    for r in planned:
+        start = r.from_offset
+        while start < r.until_offset:
+            until = min(r.until_offset, start + room)
+            current.append(OffsetRange(r.topic, r.partition, start, until))
+            room -= until - start
+            start = until
+            if room == 0:
+                slices.append(Slice(len(slices), tuple(current)))
+                current, room = [], size
+    if current:
+        slices.append(Slice(len(slices), tuple(current)))
+    return slices
+
+
+def store(conn: Connection, pipeline: str, txid: int, topic_id: str, planned: list[OffsetRange]) -> None:
+    """Make the plan durable; the database refuses a gap or an overlap with what was planned before."""
+    known = previous_until(conn, pipeline, topic_id)
+    rows = []
+    for r in planned:
+        row = {"pipeline": pipeline, "topic": r.topic, "topic_id": topic_id, "partition": r.partition}
+        if r.partition not in known:
+            rows.append({**row, "txid": 0, "from_offset": None, "until_offset": r.from_offset})
+        rows.append({**row, "txid": txid, "from_offset": r.from_offset, "until_offset": r.until_offset})
+    conn.execute(insert(ranges), rows)
+
+
+def ranges_of(conn: Connection, pipeline: str, txid: int) -> list[OffsetRange]:
+    """The ranges of a transaction, in partition order."""
+    rows = conn.execute(
+        select(ranges.c.topic, ranges.c.partition, ranges.c.from_offset, ranges.c.until_offset)
+        .where(ranges.c.pipeline == pipeline, ranges.c.txid == txid)
+        .order_by(ranges.c.partition)
+    )
+    return [OffsetRange(*row) for row in rows]
+
+
+def read_ranges(topic: str, stored: list[list[int]]) -> tuple[OffsetRange, ...]:
+    """The ranges of a slice from their stored form `[[partition, from_offset, until_offset], ...]`."""
+    return tuple(OffsetRange(topic, *numbers) for numbers in stored)
+
+
+def write_ranges(of: tuple[OffsetRange, ...]) -> list[list[int]]:
+    """The stored form of a slice's ranges."""
+    return [[r.partition, r.from_offset, r.until_offset] for r in of]

@@ -1,0 +1,139 @@
+"""The stage: where results are written and no reader looks, one exact table per transaction, epoch and sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Select, Table, cast, delete, func, insert, select
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from ratchet.columns import Column
+from ratchet.pipeline import DEAD_LETTERS, Accumulate, Pipeline
+from ratchet.schema import STAGE_SCHEMA, stages
+from ratchet.sinks.staged import staged_columns
+from ratchet.sinks.tables import AnySink, sql_column
+from ratchet.transaction import OffsetRange, SinkVote, SliceToken, Tag
+
+TAGS = (
+    Column("_slice", "int", False),
+    Column("_try", "int", False),
+    Column("_task_partition", "int", False),
+    Column("_task_attempt", "bigint", False),
+)
+
+Tagged = list[tuple[int, int, SinkVote]]
+"""(slice, try, vote) of every slice, for one sink."""
+
+
+def table(relation: str, sink: AnySink | None) -> Table:
+    """The stage of a sink, or of the dead letters where `sink` is None."""
+    columns = map(sql_column, (*TAGS, *staged_columns(sink)))
+    return Table(relation, sa.MetaData(), *columns, schema=STAGE_SCHEMA)
+
+
+def create(conn: Connection, spec: Pipeline, txid: int, epoch: int) -> None:
+    """Make the epoch's stages if they are not there; the caller holds the transaction's lock.
+
+    They are ordinary logged tables: an unlogged one is empty after a crash, and a vote would stand for nothing.
+    """
+    if relations(conn, spec.name, txid, epoch):
+        return
+    sinks: list[AnySink | None] = [*spec.sinks, None]
+    for number, sink in enumerate(sinks):
+        relation = f"{spec.name}_{txid}_{epoch}_{number}"
+        name = DEAD_LETTERS if sink is None else sink.name
+        table(relation, sink).create(conn)
+        conn.execute(insert(stages).values(pipeline=spec.name, txid=txid, epoch=epoch, sink=name, relation=relation))
+
+
+def relations(conn: Connection, pipeline: str, txid: int, epoch: int) -> dict[str, str]:
+    """{sink: the exact name of its stage} of an epoch."""
+    rows = conn.execute(
+        select(stages.c.sink, stages.c.relation).where(
+            stages.c.pipeline == pipeline, stages.c.txid == txid, stages.c.epoch == epoch
+        )
+    )
+    return {sink: relation for sink, relation in rows}
+
+
+def drop(conn: Connection, relation: str) -> None:
+    """Discard one stage by its exact name, together with its row in the ledger."""
+    sa.Table(relation, sa.MetaData(), schema=STAGE_SCHEMA).drop(conn, checkfirst=True)
+    conn.execute(delete(stages).where(stages.c.relation == relation))
+
+
+def voted(staged: Table, votes: Tagged, *columns: sa.ColumnElement) -> Select:
+    """SELECT `columns` of exactly the rows whose tags the votes name; other attempts' rows are not part of it."""
+    tags = [(number, attempt, tag.partition, tag.attempt) for number, attempt, vote in votes for tag in vote.tags]
+    kinds = (sa.Integer, sa.Integer, sa.Integer, sa.BigInteger)
+    names = [c.name for c in TAGS]
+    arrays = [
+        cast(list(values), ARRAY(kind))
+        for values, kind in zip(zip(*tags, strict=True) if tags else [()] * 4, kinds, strict=True)
+    ]
+    named = func.unnest(*arrays).table_valued(*(sa.column(n, k) for n, k in zip(names, kinds, strict=True)))
+    named = named.render_derived(name="voted")
+    on = sa.and_(*(staged.c[n] == named.c[n] for n in names))
+    return select(*columns).select_from(staged.join(named, on))
+
+
+def count(conn: Connection, staged: Table, votes: Tagged) -> int:
+    """How many staged rows the votes name."""
+    return conn.execute(voted(staged, votes, func.count())).scalar_one()
+
+
+def fault(
+    conn: Connection,
+    relation: str,
+    sink: AnySink | None,
+    token: SliceToken,
+    vote: SinkVote,
+    ranges: Iterable[OffsetRange],
+) -> str | None:
+    """What is wrong with what a slice staged for one sink, in a line; None when it is as the vote says."""
+    if not vote.rows:
+        return None
+    staged = table(relation, sink)
+    mine: Tagged = [(token.slice, token.try_number, vote)]
+    if isinstance(sink, Accumulate):
+        found = count(conn, staged, mine)
+        return None if found == vote.rows else f"{found:,} rows are staged, the vote says {vote.rows:,}"
+    c = staged.c
+    position = [c._partition, c._offset] + ([c._n] if sink is not None else [])
+    unique = voted(staged, mine, *position, func.count().label("times")).group_by(*position).subquery()
+    found = conn.execute(
+        select(
+            unique.c._partition,
+            func.min(unique.c._offset),
+            func.max(unique.c._offset),
+            func.sum(unique.c.times),
+            func.count(),
+        ).group_by(unique.c._partition)
+    ).all()
+    if sum(row[3] for row in found) != vote.rows:
+        return f"{sum(row[3] for row in found):,} rows are staged, the vote says {vote.rows:,}"
+    spans: dict[int, list[OffsetRange]] = {}
+    for r in ranges:
+        spans.setdefault(r.partition, []).append(r)
+    for partition, lowest, highest, rows, distinct in found:
+        allowed = spans.get(partition, [])
+        if not allowed or lowest < allowed[0].from_offset or highest >= allowed[-1].until_offset:
+            return f"rows of partition {partition}, offsets {lowest} to {highest}, are not of this slice"
+        if rows != distinct:
+            return (
+                f"{rows - distinct:,} rows of partition {partition} repeat a (_partition, _offset, _n); a transform "
+                "that makes several rows of one record numbers them in _n, and must not multiply records in a join"
+            )
+    return None
+
+
+def vote_to_json(vote: SinkVote) -> dict:
+    """The stored form of a sink's part of a vote; the checksum as text, since JSON numbers are not 64 bits wide."""
+    tags = [[tag.partition, tag.attempt] for tag in vote.tags]
+    return {"tags": tags, "rows": vote.rows, "checksum": str(vote.checksum)}
+
+
+def vote_from_json(said: dict) -> SinkVote:
+    """The sink's part of a vote from its stored form."""
+    return SinkVote(tuple(Tag(*tag) for tag in said["tags"]), said["rows"], int(said["checksum"]))

@@ -1,0 +1,125 @@
+"""The tables of a sink: its target, which readers see, and the deltas that the target is folded from."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, MetaData, Table
+from sqlalchemy.dialects.postgresql import DOUBLE_PRECISION, REAL
+from sqlalchemy.schema import CreateSchema
+
+from ratchet.columns import Column
+from ratchet.errors import NotMigrated
+from ratchet.pipeline import Accumulate, Append, Upsert
+from ratchet.schema import DELTA_SCHEMA
+from ratchet.sinks.staged import POSITION, staged_columns
+
+AnySink = Append | Accumulate | Upsert
+
+_TYPES: dict[str, sa.types.TypeEngine] = {
+    "string": sa.Text(),
+    "boolean": sa.Boolean(),
+    "smallint": sa.SmallInteger(),
+    "int": sa.Integer(),
+    "bigint": sa.BigInteger(),
+    "float": REAL(),
+    "double": DOUBLE_PRECISION(),
+    "date": sa.Date(),
+    "timestamp": sa.DateTime(timezone=True),
+    "binary": sa.LargeBinary(),
+}
+
+_TXID = Column("_txid", "bigint", False)
+
+
+def sql_column(column: Column) -> sa.Column:
+    """The SQLAlchemy column of a declared one."""
+    if column.type in _TYPES:
+        kind = _TYPES[column.type]
+    else:
+        precision, scale = column.type.removeprefix("decimal(").removesuffix(")").split(",")
+        kind = sa.Numeric(int(precision), int(scale))
+    return sa.Column(column.name, kind, nullable=column.nullable)
+
+
+def key_names(sink: AnySink) -> list[str]:
+    """The names of the columns that make a row of the target one of its kind; none for Append."""
+    if isinstance(sink, Append):
+        return []
+    keys = sink.keys if isinstance(sink, Upsert) else sink.columns_of("key")
+    return [c.name for c in keys]
+
+
+def target(sink: AnySink) -> Table:
+    """The table that readers see; every row carries the txid that last touched it."""
+    schema, name = sink.table
+    if isinstance(sink, Append):
+        columns = (*sink.fields, Column("_topic", "string", False), *POSITION, _TXID)
+        # Block ranges suffice: rows of one transaction lie together. They make a revision's delete quick.
+        extra = [sa.Index(f"{name}_txid", "_txid", postgresql_using="brin")]
+    else:
+        hidden = {"_deleted", "_n"}
+        declared = {c.name: c for c in sink.fields} if isinstance(sink, Upsert) else {}
+        staged = (c for c in staged_columns(sink) if c.name not in hidden)
+        columns = (*(declared.get(c.name, c) for c in staged), _TXID)
+        extra = [sa.UniqueConstraint(*key_names(sink), name=f"{name}_key", postgresql_nulls_not_distinct=True)]
+    return Table(name, MetaData(), *map(sql_column, columns), *extra, schema=schema)
+
+
+def delta(sink: Accumulate | Upsert) -> Table:
+    """What each transaction contributed to each key; an Append's rows are their own deltas."""
+    name = ".".join(sink.table)
+    columns = (*(c for c in staged_columns(sink) if c.name != "_n"), _TXID)
+    # The constraint's index serves the fold of one key over all txids.
+    unique = sa.UniqueConstraint(*key_names(sink), "_txid", name=f"{name}_once", postgresql_nulls_not_distinct=True)
+    by_txid = sa.Index(f"{name}_txid", "_txid")
+    return Table(name, MetaData(), *map(sql_column, columns), unique, by_txid, schema=DELTA_SCHEMA)
+
+
+def create(conn: Connection, sink: AnySink) -> str:
+    """Create what is missing of a sink; check, and never alter, what exists. Returns a line for the user."""
+    tables = [target(sink)] if isinstance(sink, Append) else [target(sink), delta(sink)]
+    made = []
+    for table in tables:
+        conn.execute(CreateSchema(table.schema, if_not_exists=True))
+        if sa.inspect(conn).has_table(table.name, table.schema):
+            _check(conn, sink, table)
+        else:
+            table.create(conn)
+            made.append(f"{table.schema}.{table.name}")
+    return f"{sink.name}: created {', '.join(made)}" if made else f"{sink.name}: fits"
+
+
+def _check(conn: Connection, sink: AnySink, table: Table) -> None:
+    inspected = sa.inspect(conn)
+    found = {c["name"]: c for c in inspected.get_columns(table.name, table.schema)}
+    dialect = conn.dialect
+    for column in table.columns:
+        where = f"sink {sink.name!r}: {table.schema}.{table.name}.{column.name}"
+        wanted = column.type.compile(dialect)
+        if column.name not in found:
+            raise NotMigrated(
+                f"{where} is missing; an existing table is never altered: "
+                f"ALTER TABLE … ADD COLUMN {column.name} {wanted}, or give the sink another name"
+            )
+        actual = found[column.name]["type"].compile(dialect)
+        if actual != wanted:
+            raise NotMigrated(f"{where} is {actual}, the spec declares {wanted}; make the two agree")
+    surplus = [
+        name for name, c in found.items() if name not in table.columns and not c["nullable"] and not c["default"]
+    ]
+    if surplus:
+        raise NotMigrated(
+            f"sink {sink.name!r}: {table.schema}.{table.name} has the NOT NULL column {surplus[0]!r} without a "
+            "default, which the spec does not fill; declare it, or give it a default"
+        )
+    keys = key_names(sink)
+    if keys:
+        if table.schema == DELTA_SCHEMA:
+            keys = [*keys, "_txid"]
+        unique = [set(u["column_names"]) for u in inspected.get_unique_constraints(table.name, table.schema)]
+        unique.append(set(inspected.get_pk_constraint(table.name, table.schema)["constrained_columns"]))
+        if set(keys) not in unique:
+            raise NotMigrated(
+                f"sink {sink.name!r}: {table.schema}.{table.name} has no unique constraint on {', '.join(keys)}; "
+                f"add UNIQUE NULLS NOT DISTINCT ({', '.join(keys)})"
+            )
