@@ -1,0 +1,87 @@
+"""Stages and votes what a job would, straight into PostgreSQL, so that the protocol can be tested without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sqlalchemy import insert
+
+from ratchet.begin import Begun, begin
+from ratchet.kafka import TopicOffsets
+from ratchet.ledger import Ledger
+from ratchet.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.sinks import stage
+from ratchet.transaction import Run, SinkVote, SliceToken, Tag, Vote
+from ratchet.votes import SliceWork, cast_vote, take_try
+
+
+@dataclass
+class Log:
+    """What a topic's log looks like, for begin; the tests move its ends."""
+
+    topic: str = "t"
+    topic_id: str = "first"
+    beginning: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+    stable: dict[int, int] = field(default_factory=lambda: {0: 50, 1: 50})
+
+    def offsets(self) -> TopicOffsets:
+        return TopicOffsets(self.topic, self.topic_id, dict(self.beginning), dict(self.stable))
+
+
+def always_active(dag_id: str, run_id: str) -> bool:
+    return True
+
+
+def start(ledger: Ledger, spec: Pipeline, log: Log, run_id: str, clear_number: int = 0, **how) -> Begun:
+    """A begin that must give a transaction."""
+    how.setdefault("is_active", always_active)
+    begun = begin(ledger, spec, Run("dag", run_id, clear_number), log.offsets, **how)
+    assert isinstance(begun, Begun), begun
+    return begun
+
+
+def positions(work: SliceWork) -> list[tuple[int, int]]:
+    """Every (partition, offset) of a slice."""
+    return [(r.partition, offset) for r in work.ranges for offset in range(r.from_offset, r.until_offset)]
+
+
+def write(ledger: Ledger, spec: Pipeline, work: SliceWork, sink: str, rows: list[dict], attempt: int = 0) -> SinkVote:
+    """Stage rows under one attempt's tag."""
+    kind = None if sink == DEAD_LETTERS else spec.sink(sink)
+    tag = {"_slice": work.token.slice, "_try": work.token.try_number, "_task_partition": 0, "_task_attempt": attempt}
+    if not rows:
+        return SinkVote((), 0, 0)
+    with ledger.begin() as conn:
+        conn.execute(insert(stage.table(work.stages[sink], kind)), [{**tag, **row} for row in rows])
+    return SinkVote((Tag(0, attempt),), len(rows), len(rows))
+
+
+def rows_of(spec: Pipeline, work: SliceWork) -> dict[str, list[dict]]:
+    """What the transform of the tests gives: each record's own position as its value."""
+    at = [{"_partition": p, "_offset": o, "_n": 0} for p, o in positions(work)]
+    return {
+        "rows": [{"a": r["_offset"], **r} for r in at],
+        "totals": [{"k": str(r["_partition"]), "a_sum": r["_offset"], "n": 1} for r in at],
+        "latest": [{"k": f"{r['_partition']}-{r['_offset'] % 5}", "a": r["_offset"], "_deleted": False, **r} for r in at],
+    }
+
+
+def vote_of(spec: Pipeline, records: int, sinks: dict[str, SinkVote], **changed) -> Vote:
+    whole = {DEAD_LETTERS: SinkVote((), 0, 0), **sinks}
+    said = dict(records=records, sinks=whole, dead_letters=0, reached={}, code_hash=spec.code_hash)
+    return Vote(**{**said, "application_id": "test", "seconds": {}, **changed})
+
+
+def do_slice(ledger: Ledger, spec: Pipeline, begun: Begun, number: int) -> SliceToken:
+    """Take a try at one slice, stage its rows, vote."""
+    work = take_try(ledger, spec, begun.claim, number)
+    assert isinstance(work, SliceWork), work
+    sinks = {name: write(ledger, spec, work, name, rows) for name, rows in rows_of(spec, work).items()}
+    cast_vote(ledger, spec, work.token, vote_of(spec, len(positions(work)), sinks))
+    return work.token
+
+
+def prepare(ledger: Ledger, spec: Pipeline, begun: Begun) -> None:
+    """Process every slice of a transaction."""
+    for part in begun.slices:
+        do_slice(ledger, spec, begun, part.number)

@@ -1,0 +1,519 @@
+"""The protocol against a real PostgreSQL: begin, votes, commit, claims, without Kafka and Spark."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import func, select, text, update
+from sqlalchemy.exc import IntegrityError
+
+from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert, history
+from ratchet.begin import Skipped, begin, wants_another_run
+from ratchet.claims import renew, settle
+from ratchet.commit import Committed, Waits, commit
+from ratchet.errors import AlreadyCommitted, Fenced, LedgerUnreachable, NotMigrated, RecordsLost, Refused, TopicChanged
+from ratchet.ledger import Ledger, move, read_transaction
+from ratchet.migrate import migrate
+from ratchet.schema import events, legal_moves, metadata, pipelines, ranges, stages, transactions
+from ratchet.sinks.tables import target
+from ratchet.transaction import LEGAL_MOVES, Run, SliceToken, State
+from ratchet.votes import cast_vote, take_try
+
+from .staging import Log, always_active, do_slice, positions, prepare, rows_of, start, vote_of, write
+
+SPEC = Pipeline(
+    name="line",
+    source=Topic("t", key="k string", value=Json("a bigint")),
+    transform="tests.integration.staging:rows_of",
+    sinks=[
+        Append("rows", columns="a bigint"),
+        Accumulate("totals", key="k string", sum="a bigint", count="n"),
+        Upsert("latest", key="k string", columns="a bigint"),
+    ],
+    max_records=20,
+    slice_records=10,
+    max_in_flight=4,
+)
+
+
+@pytest.fixture
+def ledger(ledger_url):
+    migrate(ledger_url, [SPEC])
+    with Ledger(ledger_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def log():
+    return Log()
+
+
+def state(ledger: Ledger, txid: int) -> State:
+    with ledger.begin() as conn:
+        return State(read_transaction(conn, SPEC.name, txid).state)
+
+
+def head(ledger: Ledger) -> int:
+    with ledger.begin() as conn:
+        return conn.execute(select(pipelines.c.head)).scalar_one()
+
+
+def appended(ledger: Ledger) -> list[tuple[int, int, int, int]]:
+    """(partition, offset, n, txid) of every visible row, sorted: a multiset, never a count."""
+    rows = target(SPEC.sinks[0]).c
+    with ledger.begin() as conn:
+        found = conn.execute(select(rows._partition, rows._offset, rows._n, rows._txid))
+        return sorted(tuple(row) for row in found)
+
+
+def planned(*begun) -> list[tuple[int, int, int, int]]:
+    """The rows that these transactions must have appended."""
+    return sorted(
+        (r.partition, offset, 0, b.claim.txid)
+        for b in begun
+        for part in b.slices
+        for r in part.ranges
+        for offset in range(r.from_offset, r.until_offset)
+    )
+
+
+def test_the_database_allows_exactly_the_moves_that_the_code_allows(ledger):
+    with ledger.begin() as conn:
+        held = {(row.from_state, row.to_state) for row in conn.execute(select(legal_moves))}
+    assert held == {("" if a is None else str(a), str(b)) for a, b in LEGAL_MOVES}
+
+
+@pytest.mark.parametrize("to", [State.COMMITTED, State.VOIDED])
+def test_the_database_refuses_a_move_that_is_not_legal(ledger, log, to):
+    begun = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, begun)
+    commit(ledger, SPEC, begun.claim)
+    with pytest.raises(IntegrityError, match="no legal move"), ledger.begin() as conn:
+        conn.execute(update(transactions).values(state=State.OPEN if to is State.COMMITTED else to))
+
+
+def test_the_migrated_schema_is_the_declared_one(ledger):
+    with ledger.begin() as conn:
+        context = MigrationContext.configure(
+            conn,
+            opts={
+                "include_schemas": True,
+                "version_table_schema": "ratchet",
+                "include_name": lambda name, kind, _: kind != "schema" or name == "ratchet",
+            },
+        )
+        assert compare_metadata(context, metadata) == []
+
+
+def test_migrating_twice_changes_nothing_and_a_table_that_does_not_fit_is_named(ledger):
+    assert migrate(ledger.url, [SPEC])[1:] == [f"line: {name}: fits" for name in ("rows", "totals", "latest")]
+    with ledger.begin() as conn:
+        conn.execute(text("alter table rows alter column a type int"))
+    with pytest.raises(NotMigrated, match=r"public.rows.a is INTEGER, the spec declares BIGINT"):
+        migrate(ledger.url, [SPEC])
+
+
+def test_a_ledger_that_was_not_migrated_says_so(ledger_url, log):
+    with Ledger(ledger_url) as bare, pytest.raises(NotMigrated, match="ratchet migrate"):
+        begin(bare, SPEC, Run("dag", "a"), log.offsets, always_active)
+
+
+def test_an_unreachable_ledger_says_what_to_check():
+    with (
+        Ledger("postgresql://nobody@127.0.0.1:1/none") as gone,
+        pytest.raises(LedgerUnreachable, match="check that PostgreSQL runs"),
+        gone.begin(),
+    ):
+        pass
+
+
+def test_twenty_concurrent_begins_give_dense_txids_and_tiled_ranges(ledger, log):
+    """I2: whatever the interleaving, nothing is planned twice and nothing is left out."""
+    log.stable = {0: 137, 1: 211, 2: 40}
+    log.beginning = {0: 0, 1: 11, 2: 0}
+    spec = SPEC.model_copy(update={"max_in_flight": 32})
+    together = threading.Barrier(20)
+
+    def one(number: int):
+        together.wait()
+        return begin(ledger, spec, Run("dag", f"run{number}"), log.offsets, always_active)
+
+    with ThreadPoolExecutor(20) as pool:
+        found = [b for b in pool.map(one, range(20)) if not isinstance(b, Skipped)]
+    assert sorted(b.claim.txid for b in found) == list(range(1, len(found) + 1))
+    taken = [(p, o) for p, o, _, _ in planned(*found)]
+    assert sorted(taken) == [(p, o) for p in (0, 1, 2) for o in range(log.beginning[p], log.stable[p])]
+
+
+def test_the_same_begin_twice_at_once_makes_one_transaction(ledger, log):
+    together = threading.Barrier(8)
+
+    def one(_):
+        together.wait()
+        return begin(ledger, SPEC, Run("dag", "same"), log.offsets, always_active)
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(one, range(8)))
+    assert {b.claim.txid for b in found} == {1}
+    assert len({tuple(s.ranges for s in b.slices) for b in found}) == 1
+
+
+@pytest.mark.parametrize(("start_at", "until"), [(5, 30), (25, 30), (0, 20)])
+def test_the_database_refuses_a_gap_an_overlap_and_a_fork(ledger, log, start_at, until):
+    log.beginning, log.stable = {0: 0}, {0: 20}
+    start(ledger, SPEC, log, "a")
+    row = {"pipeline": "line", "txid": 2, "topic": "t", "topic_id": "first", "partition": 0}
+    with pytest.raises(IntegrityError), ledger.begin() as conn:
+        conn.execute(ranges.insert().values(**row, from_offset=start_at, until_offset=until))
+
+
+def test_at_most_max_in_flight_transactions_are_unfinished(ledger, log):
+    log.stable = {0: 1000, 1: 1000}
+    for n in range(4):
+        start(ledger, SPEC, log, f"r{n}")
+    skipped = begin(ledger, SPEC, Run("dag", "one more"), log.offsets, always_active)
+    assert isinstance(skipped, Skipped) and "4 transactions are unfinished, 1 to 4" in skipped.message
+    assert wants_another_run(ledger, SPEC, log.offsets, always_active) is None
+
+
+def test_no_backlog_is_a_skip_without_a_txid(ledger, log):
+    log.stable = {0: 0, 1: 0}
+    skipped = begin(ledger, SPEC, Run("dag", "a"), log.offsets, always_active)
+    assert isinstance(skipped, Skipped) and "no records wait" in skipped.message
+
+
+def test_a_new_partition_is_read_from_its_beginning(ledger, log):
+    log.beginning, log.stable = {0: 0}, {0: 10}
+    start(ledger, SPEC, log, "a")
+    log.beginning[7], log.stable[7] = 3, 9
+    second = start(ledger, SPEC, log, "b")
+    assert [str(r) for part in second.slices for r in part.ranges] == ["t-7[3,9)"]
+
+
+def test_lost_records_stop_the_plan_and_are_named(ledger, log):
+    start(ledger, SPEC, log, "a")
+    log.beginning = {0: 15, 1: 0}
+    with pytest.raises(RecordsLost, match=r"t-0\[10,15\), 5 offsets"):
+        begin(ledger, SPEC, Run("dag", "b"), log.offsets, always_active)
+
+
+def test_a_topic_made_again_is_another_topic(ledger, log):
+    start(ledger, SPEC, log, "a")
+    log.topic_id = "second"
+    with pytest.raises(TopicChanged, match="deleted and made again"):
+        begin(ledger, SPEC, Run("dag", "b"), log.offsets, always_active)
+
+
+def test_a_later_transaction_prepared_first_waits_and_is_committed_by_the_earlier_one(ledger, log):
+    first, second, third = (start(ledger, SPEC, log, r) for r in "abc")
+    prepare(ledger, SPEC, second)
+    waits = commit(ledger, SPEC, second.claim)
+    assert isinstance(waits, Waits) and "waits for 1, which run a is processing" in waits.message
+    assert appended(ledger) == []
+    prepare(ledger, SPEC, first)
+    assert commit(ledger, SPEC, first.claim) == Committed(
+        (1, 2), "transaction 1: committed and, waiting right behind it, 2"
+    )
+    assert appended(ledger) == planned(first, second)
+    prepare(ledger, SPEC, third)
+    commit(ledger, SPEC, third.claim)
+    assert appended(ledger) == planned(first, second, third)
+    with ledger.begin() as conn:
+        assert conn.execute(select(func.count()).select_from(stages)).scalar_one() == 0
+        assert history.verify(conn, SPEC.name) == []
+
+
+def test_group_commit_does_not_skip_a_gap(ledger, log):
+    log.stable = {0: 200, 1: 200}
+    a, b, c = (start(ledger, SPEC, log, r) for r in "abc")
+    prepare(ledger, SPEC, a)
+    prepare(ledger, SPEC, c)
+    assert commit(ledger, SPEC, a.claim).txids == (1,)
+    assert (head(ledger), state(ledger, 3)) == (1, State.PREPARED)
+    prepare(ledger, SPEC, b)
+    assert commit(ledger, SPEC, b.claim).txids == (2, 3)
+
+
+def test_a_commit_repeated_or_raced_changes_nothing(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, begun)
+    with ThreadPoolExecutor(6) as pool:
+        done = list(pool.map(lambda _: commit(ledger, SPEC, begun.claim), range(6)))
+    assert sorted(c.txids for c in done) == [()] * 5 + [(1,)]
+    assert appended(ledger) == planned(begun)
+    with ledger.begin() as conn:
+        totals = conn.execute(text("select k, a_sum, n, _txid from totals order by k")).all()
+    assert totals == [("0", 45, 10, 1), ("1", 45, 10, 1)]
+
+
+def test_every_row_carries_its_txid_and_the_state_is_the_fold_in_order(ledger, log):
+    begun = [start(ledger, SPEC, log, f"r{n}") for n in range(3)]
+    for b in begun:
+        prepare(ledger, SPEC, b)
+    commit(ledger, SPEC, begun[0].claim)
+    with ledger.begin() as conn:
+        latest = conn.execute(text("select k, a, _txid from latest order by k")).all()
+        totals = conn.execute(text("select k, a_sum, n from totals order by k")).all()
+    assert latest == [(f"{p}-{m}", 25 + m, 3) for p in (0, 1) for m in range(5)]
+    assert totals == [(str(p), sum(range(30)), 30) for p in (0, 1)]
+
+
+def test_only_the_attempts_that_the_votes_name_are_applied(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    for part in begun.slices:
+        work = take_try(ledger, SPEC, begun.claim, part.number)
+        sinks = {}
+        for name, rows in rows_of(SPEC, work).items():
+            write(ledger, SPEC, work, name, rows, attempt=8)
+            sinks[name] = write(ledger, SPEC, work, name, rows, attempt=9)
+        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks))
+    commit(ledger, SPEC, begun.claim)
+    assert appended(ledger) == planned(begun)
+
+
+def test_a_late_try_of_a_slice_changes_nothing(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    old = take_try(ledger, SPEC, begun.claim, 0)
+    sinks = {name: write(ledger, SPEC, old, name, rows) for name, rows in rows_of(SPEC, old).items()}
+    do_slice(ledger, SPEC, begun, 0)
+    with pytest.raises(Fenced, match="try 2 has the slice now"):
+        cast_vote(ledger, SPEC, old.token, vote_of(SPEC, 10, sinks))
+    do_slice(ledger, SPEC, begun, 1)
+    commit(ledger, SPEC, begun.claim)
+    assert appended(ledger) == planned(begun)
+
+
+def test_a_voted_slice_takes_no_new_try(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    do_slice(ledger, SPEC, begun, 0)
+    assert "it has voted in try 1" in take_try(ledger, SPEC, begun.claim, 0)
+
+
+def test_a_late_vote_of_an_old_epoch_changes_nothing(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    old = take_try(ledger, SPEC, begun.claim, 0)
+    sinks = {name: write(ledger, SPEC, old, name, rows) for name, rows in rows_of(SPEC, old).items()}
+    with ledger.begin() as conn:
+        row = read_transaction(conn, SPEC.name, 1, lock=True)
+        move(conn, row, State.ABORTED, who="test", why="a reason", reason="a reason")
+    settle(ledger, Run("dag", "a"), succeeded=False, reason="aborted")
+    again = start(ledger, SPEC, log, "b")
+    assert (again.how, again.claim.epoch, again.claim.number) == ("adopted", 2, 2)
+    assert again.slices == begun.slices
+    with pytest.raises(Fenced, match="of epoch 1: the transaction is OPEN in epoch 2"):
+        cast_vote(ledger, SPEC, old.token, vote_of(SPEC, 10, sinks))
+    prepare(ledger, SPEC, again)
+    commit(ledger, SPEC, again.claim)
+    assert appended(ledger) == planned(again)
+
+
+def test_what_was_voted_must_be_what_is_staged(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    work = take_try(ledger, SPEC, begun.claim, 0)
+    rows = rows_of(SPEC, work)
+    sinks = {name: write(ledger, SPEC, work, name, rows[name]) for name in ("totals", "latest")}
+    doubled = rows["rows"][:-1] + rows["rows"][:1]
+    sinks["rows"] = write(ledger, SPEC, work, "rows", doubled)
+    with pytest.raises(Refused, match=r"1 rows of partition 0 repeat a \(_partition, _offset, _n\)"):
+        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, 10, sinks))
+    assert state(ledger, 1) is State.ABORTED
+
+
+def test_rows_of_other_slices_are_refused(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    work = take_try(ledger, SPEC, begun.claim, 0)
+    rows = rows_of(SPEC, work)
+    rows["rows"][0]["_offset"] = 4711
+    sinks = {name: write(ledger, SPEC, work, name, rows[name]) for name in rows}
+    with pytest.raises(Refused, match="are not of this slice"):
+        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, 10, sinks))
+
+
+def test_a_stage_that_changed_after_the_vote_aborts_its_transaction_and_no_other(ledger, log):
+    first, second = start(ledger, SPEC, log, "a"), start(ledger, SPEC, log, "b")
+    prepare(ledger, SPEC, first)
+    prepare(ledger, SPEC, second)
+    with ledger.begin() as conn:
+        conn.execute(text("delete from ratchet_stage.line_2_1_0 where _offset % 2 = 0"))
+    done = commit(ledger, SPEC, first.claim)
+    assert done.txids == (1,) and "2 fails and is left to its own commit" in done.message
+    assert appended(ledger) == planned(first)
+    with pytest.raises(Refused, match="10 rows are staged, the votes say 20"):
+        commit(ledger, SPEC, second.claim)
+    assert (state(ledger, 2), head(ledger)) == (State.ABORTED, 1)
+    assert appended(ledger) == planned(first)
+
+
+def test_a_key_in_two_partitions_without_an_order_is_refused_with_both_positions(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    for part in begun.slices:
+        work = take_try(ledger, SPEC, begun.claim, part.number)
+        rows = rows_of(SPEC, work)
+        for row in rows["latest"]:
+            row["k"] = f"same-{row['_offset'] % 5}" if row["_offset"] == 4 else f"{row['_partition']}-{row['_offset']}"
+        sinks = {name: write(ledger, SPEC, work, name, rows[name]) for name in rows}
+        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, 10, sinks))
+    with pytest.raises(Refused, match=r"key same-4 is in partition \d at offset 4 and in partition \d at offset 4"):
+        commit(ledger, SPEC, begun.claim)
+
+
+def test_a_run_that_still_lives_is_not_adopted_though_its_lease_ran_out(ledger, log):
+    start(ledger, SPEC, log, "a")
+    expire(ledger)
+    other = start(ledger, SPEC, log, "b")
+    assert (other.how, other.claim.txid) == ("allocated", 2)
+    adopted = start(ledger, SPEC, log, "c", is_active=lambda dag, run: run != "a")
+    assert (adopted.how, adopted.claim.txid, adopted.claim.epoch, adopted.claim.number) == ("adopted", 1, 1, 2)
+
+
+def test_a_lease_that_holds_is_not_adopted_though_airflow_lost_the_run(ledger, log):
+    start(ledger, SPEC, log, "a")
+    assert start(ledger, SPEC, log, "b", is_active=lambda *_: False).how == "allocated"
+
+
+def test_an_adopted_transaction_keeps_its_votes_and_fences_its_old_run(ledger, log):
+    first = start(ledger, SPEC, log, "a")
+    do_slice(ledger, SPEC, first, 0)
+    late = take_try(ledger, SPEC, first.claim, 1)
+    settle(ledger, Run("dag", "a"), succeeded=False, reason="killed")
+    assert "abandoned" in wants_another_run(ledger, SPEC, log.offsets, always_active)
+    second = start(ledger, SPEC, log, "b")
+    assert (second.how, second.slices) == ("adopted", first.slices)
+    assert "it has voted" in take_try(ledger, SPEC, second.claim, 0)
+    with pytest.raises(Fenced, match="run b holds the transaction now"):
+        take_try(ledger, SPEC, first.claim, 1)
+    with pytest.raises(Fenced):
+        renew(ledger, first.claim, 60)
+    do_slice(ledger, SPEC, second, 1)
+    sinks = {name: write(ledger, SPEC, late, name, rows) for name, rows in rows_of(SPEC, late).items()}
+    with pytest.raises(Fenced):
+        cast_vote(ledger, SPEC, late.token, vote_of(SPEC, 10, sinks))
+    assert commit(ledger, SPEC, second.claim).txids == (1,)
+    assert commit(ledger, SPEC, first.claim).txids == ()
+    assert appended(ledger) == planned(first)
+
+
+def test_an_open_transaction_with_all_votes_is_promoted_by_the_begin_that_meets_it(ledger, log):
+    first = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, first)
+    settle(ledger, Run("dag", "a"), succeeded=False, reason="killed while it waited")
+    second = start(ledger, SPEC, log, "b")
+    assert (second.how, second.claim.epoch, state(ledger, 1)) == ("adopted", 1, State.PREPARED)
+    assert commit(ledger, SPEC, second.claim).txids == (1,)
+
+
+def test_a_failed_run_that_is_cleared_resumes_its_own_transaction(ledger, log):
+    start(ledger, SPEC, log, "a")
+    settle(ledger, Run("dag", "a"), succeeded=False, reason="killed")
+    again = start(ledger, SPEC, log, "a", clear_number=1)
+    assert (again.how, again.claim.txid, again.claim.number) == ("resumed", 1, 2)
+    prepare(ledger, SPEC, again)
+    commit(ledger, SPEC, again.claim)
+
+
+def test_clearing_a_committed_run_changes_nothing_and_says_so(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, begun)
+    commit(ledger, SPEC, begun.claim)
+    before = appended(ledger)
+    with pytest.raises(AlreadyCommitted, match="transaction 1 was committed at"):
+        begin(ledger, SPEC, Run("dag", "a", 1), log.offsets, always_active)
+    assert appended(ledger) == before
+
+
+def test_a_run_whose_work_was_adopted_does_not_take_it_back(ledger, log):
+    start(ledger, SPEC, log, "a")
+    settle(ledger, Run("dag", "a"), succeeded=False, reason="killed")
+    start(ledger, SPEC, log, "b")
+    skipped = begin(ledger, SPEC, Run("dag", "a", 1), log.offsets, always_active)
+    assert isinstance(skipped, Skipped) and "adopted by run b" in skipped.message
+    with pytest.raises(Fenced, match="adopted by run b"):
+        begin(ledger, SPEC, Run("dag", "a"), log.offsets, always_active)
+
+
+def test_changed_code_begins_a_new_epoch_and_votes_of_two_codes_do_not_mix(ledger, log, monkeypatch):
+    begun = start(ledger, SPEC, log, "a")
+    do_slice(ledger, SPEC, begun, 0)
+    monkeypatch.setattr(Pipeline, "code_hash", property(lambda self: "other code"))
+    with pytest.raises(Refused, match="the code is other code"):
+        take_try(ledger, SPEC, begun.claim, 1)
+    settle(ledger, Run("dag", "a"), succeeded=False, reason="aborted")
+    again = start(ledger, SPEC, log, "b")
+    assert again.claim.epoch == 2
+    prepare(ledger, SPEC, again)
+    assert commit(ledger, SPEC, again.claim).txids == (1,)
+    assert appended(ledger) == planned(again)
+
+
+def test_settle_repeated_or_late_changes_nothing(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    settle(ledger, Run("dag", "a"), succeeded=False, reason="killed")
+    start(ledger, SPEC, log, "b")
+    assert "had ended before" in settle(ledger, Run("dag", "a"), succeeded=False, reason="killed")
+    with ledger.begin() as conn:
+        row = read_transaction(conn, SPEC.name, begun.claim.txid)
+    assert (row.claim, row.claim_ended, row.run_id) == (2, False, "b")
+
+
+def test_a_changed_history_is_found(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, begun)
+    commit(ledger, SPEC, begun.claim)
+    with pytest.raises(IntegrityError, match="append-only"), ledger.begin() as conn:
+        conn.execute(update(events).values(who="nobody"))
+    with ledger.begin() as conn:
+        assert history.verify(conn, SPEC.name) == []
+        conn.execute(text("alter table ratchet.events disable trigger append_only"))
+        conn.execute(update(events).where(events.c.seq == 2).values(who="nobody"))
+        assert history.verify(conn, SPEC.name) == ["transaction 1, event 2: was changed after it was written"]
+
+
+def test_a_reader_with_one_snapshot_sees_whole_transactions_in_every_sink(ledger, log):
+    """I4, with commits going on beside the reader."""
+    log.stable = {0: 300, 1: 300}
+    begun = []
+    stop = threading.Event()
+    torn: list = []
+
+    def read():
+        seen = 0
+        engine = ledger.engine.execution_options(isolation_level="REPEATABLE READ")
+        while not stop.is_set() or seen == 0:
+            with engine.begin() as conn:
+                rows = conn.execute(text("select count(*), coalesce(sum(a), 0), coalesce(max(_txid), 0) from rows"))
+                count, total, last = rows.one()
+                sums = conn.execute(text("select coalesce(sum(n), 0), coalesce(sum(a_sum), 0) from totals")).one()
+                newest = conn.execute(text("select coalesce(max(_txid), 0) from latest")).scalar_one()
+                at = conn.execute(select(pipelines.c.head)).scalar_one_or_none() or 0
+            if (count, total) != tuple(sums) or not last == newest == at:
+                torn.append((count, total, sums, last, newest, at))
+            seen += 1
+
+    with ThreadPoolExecutor(2) as pool:
+        reader = pool.submit(read)
+        for n in range(20):
+            b = start(ledger, SPEC, log, f"r{n}")
+            prepare(ledger, SPEC, b)
+            commit(ledger, SPEC, b.claim)
+            begun.append(b)
+        stop.set()
+        reader.result()
+    assert torn == []
+    assert appended(ledger) == planned(*begun)
+
+
+def test_a_token_of_a_transaction_that_is_not_there_is_fenced(ledger, log):
+    start(ledger, SPEC, log, "a")
+    with pytest.raises(Fenced):
+        cast_vote(ledger, SPEC, SliceToken("line", 9, 1, 0, 1), vote_of(SPEC, 0, {}))
+
+
+def expire(ledger: Ledger) -> None:
+    """Let every lease run out, by the database's clock."""
+    with ledger.begin() as conn:
+        conn.execute(update(transactions).values(lease_until=func.clock_timestamp() - sa.text("interval '1 second'")))
