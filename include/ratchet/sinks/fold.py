@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Table, and_, case, cast, delete, func, insert, literal, or_, select
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import JSONB, distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet.errors import Refused, StageMismatch
@@ -135,7 +135,7 @@ def _upsert(conn: Connection, sink: Upsert, staged: Table, txid: int, votes: Tag
     key_columns = [staged.c[k] for k in keys]
     given = {"_txid": literal(txid, sa.BigInteger).label("_txid")}
     chosen = [given.get(n, staged.c.get(n)) for n in names]
-    rows = stage.voted(staged, votes, *chosen).distinct(*key_columns).order_by(*key_columns, *last)
+    rows = stage.voted(staged, votes, *chosen).ext(distinct_on(*key_columns)).order_by(*key_columns, *last)
     conn.execute(insert(deltas).from_select(names, rows))
     # Step 2: deletions.
     same_key = and_(*(into.c[k].is_not_distinct_from(deltas.c[k]) for k in keys))

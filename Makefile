@@ -1,0 +1,62 @@
+# Everything is installed below this checkout: .venv (Python), .jars (Java), .state (the servers' data).
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(shell command -v $(p))))
+PY := .venv/bin/python
+IVY = $(firstword $(wildcard .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar))
+# What a user exports for other tools must not reach into this installation.
+unexport PYTHONPATH PYTHONHOME SPARK_HOME AIRFLOW_HOME
+
+.PHONY: help install demo down clean test test-unit bench lint lock screenshot
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: .venv/.installed .jars/.installed  ## install everything into this checkout
+
+demo: install  ## the whole line on real flights; stays until Ctrl-C
+	@$(PY) -m ratchet.demo
+
+down:  ## end the demo's servers from another terminal
+	@if [ -x $(PY) ]; then $(PY) -m ratchet stack down; else echo "nothing is installed, nothing runs"; fi
+
+clean: down  ## forget the demo's data
+	@rm -rf .state && echo "forgotten"
+
+test: install  ## everything, on embedded servers of its own
+	@$(PY) -m pytest tests
+
+test-unit: install  ## the fast part, without servers
+	@$(PY) -m pytest tests/unit
+
+bench: install  ## records per second beside Structured Streaming and a bare count
+	@$(PY) benchmarks/throughput.py
+
+lint: install  ## style
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
+
+screenshot: install  ## docs/grid.png, from a demo that runs (needs chromium)
+	@$(PY) docs/screenshot.py
+
+lock: .venv/.installed  ## make requirements.txt anew from pyproject.toml
+	@$(PY) -m venv .state/lock && .state/lock/bin/pip install -q uv==0.13.8
+	@.state/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
+	  --quiet -o requirements.txt
+
+.venv/.installed: requirements.txt pyproject.toml
+	@p="$(PYTHON)"; if [ -z "$$p" ] || ! "$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'; then \
+	  echo "ratchet needs Python 3.11, 3.12 or 3.13, and finds $${p:-none}; install one, or: make PYTHON=/path/to/python3.11" >&2; exit 1; fi
+	@echo "installing Python packages into .venv (about 1.2 GB, a minute or two)"
+	@"$(PYTHON)" -m venv .venv || { echo "Python cannot make a virtual environment; Debian: apt-get install python3-venv" >&2; exit 1; }
+	@$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.jars/.installed: ivy.xml .venv/.installed
+	@$(PY) -c 'from ratchet.stack.prerequisites import java; print(java())' > .venv/.java 2> .venv/.java-error \
+	  || { tail -n 1 .venv/.java-error | sed 's/^[^ ]*: //' >&2; exit 1; }
+	@echo "fetching Java libraries into .jars (67 MB)"
+	@mkdir -p .jars && "$$(cat .venv/.java)" -jar $(IVY) -ivy ivy.xml -confs spark broker bench \
+	  -retrieve ".jars/[conf]/[artifact]-[revision].[ext]" > .jars/ivy.log 2>&1 \
+	  || { echo "Ivy could not fetch the Java libraries; the end of .jars/ivy.log:" >&2; tail -n 15 .jars/ivy.log >&2; exit 1; }
+	@touch $@

@@ -1,0 +1,5 @@
+"""`python -m ratchet` is the `ratchet` command."""
+
+from ratchet.cli import main
+
+main()

@@ -1,0 +1,63 @@
+"""next and more: the tasks that start one more run while records wait or work lies abandoned."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from ratchet.airflow import connections
+from ratchet.airflow.run import activity, final_errors, run_of
+from ratchet.airflow.specs import read_spec
+from ratchet.logs import about, get_logger
+from ratchet.transaction import Run
+
+
+class AnotherRunOperator(TriggerDagRunOperator):
+    """Trigger a run of the same DAG if the ledger wants one; else skip, saying why.
+
+    The run's id follows from this task, its transaction, its run and its clear number, so a repeat changes nothing.
+    """
+
+    def __init__(self, *, pipeline: str, **kwargs: Any):
+        super().__init__(
+            trigger_dag_id=pipeline,
+            # Without a logical date Airflow takes the present time, and two such runs can collide.
+            logical_date=None,
+            skip_when_already_exists=True,
+            deferrable=False,
+            **kwargs,
+        )
+        self.pipeline = pipeline
+
+    def execute(self, context: Any) -> None:
+        from ratchet import claims
+        from ratchet.begin import wants_another_run
+        from ratchet.kafka import Kafka
+        from ratchet.ledger import Ledger
+
+        run = run_of(context)
+        with about(self.pipeline), final_errors():
+            spec = read_spec(self.pipeline)
+            kafka = connections.kafka_properties(spec.kafka)
+            with Ledger(connections.ledger_url(spec.ledger)) as ledger, Kafka(kafka) as brokers:
+                claim = claims.claim_of(ledger, run)
+                wanted = wants_another_run(
+                    ledger, spec, lambda: brokers.offsets(spec.source.name), activity(context["ti"])
+                )
+            with about(claim):
+                if wanted is None:
+                    said = f"no other run is started: nothing waits, or {spec.max_in_flight} are in flight"
+                    get_logger().info(said)
+                    raise AirflowSkipException(said)
+                self.trigger_run_id = run_id_for(self.task_id, claim.txid, run)
+                get_logger().info(f"starts run {self.trigger_run_id}: {wanted}")
+        super().execute(context)
+
+
+def run_id_for(task_id: str, txid: int, run: Run) -> str:
+    """The id of the run that this task may start: `next_12_5f0c21`."""
+    asked_by = hashlib.sha256(f"{run.run_id}#{run.clear_number}".encode()).hexdigest()[:6]
+    return f"{task_id}_{txid}_{asked_by}"

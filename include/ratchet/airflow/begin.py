@@ -1,0 +1,54 @@
+"""begin: the task that finds this run's transaction and hands its slices to the mapped tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from ratchet.airflow import connections
+from ratchet.airflow.run import activity, final_errors, run_of
+from ratchet.airflow.specs import read_spec
+from ratchet.logs import about, get_logger
+
+
+class BeginOperator(BaseOperator):
+    """Resume, adopt or allocate a transaction, else skip the run.
+
+    Returns all slices of its plan in slice order, `[{"slice": 0, "name": "flights-0 [120,240)"}, …]`: Airflow maps
+    by position. All three connections are looked up first, so that a missing one costs no txid.
+    """
+
+    def __init__(self, *, pipeline: str, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+
+    def execute(self, context: Any) -> list[dict[str, Any]]:
+        from ratchet.begin import Skipped, begin
+        from ratchet.kafka import Kafka
+        from ratchet.ledger import Ledger
+
+        log = get_logger()
+        run, params = run_of(context), context["params"]
+        with about(self.pipeline), final_errors():
+            spec = read_spec(self.pipeline)
+            connections.spark_target(spec.spark)
+            kafka = connections.kafka_properties(spec.kafka)
+            if params.get("reason"):
+                log.info(f"run {run} was started because: {params['reason']}")
+            with Ledger(connections.ledger_url(spec.ledger)) as ledger, Kafka(kafka) as brokers:
+                begun = begin(
+                    ledger,
+                    spec,
+                    run,
+                    lambda: brokers.offsets(spec.source.name),
+                    activity(context["ti"]),
+                    params.get("max_records"),
+                )
+            if isinstance(begun, Skipped):
+                log.info(begun.message)
+                raise AirflowSkipException(begun.message)
+            with about(begun.claim):
+                log.info(begun.message)
+            return [{"slice": part.number, "name": part.name} for part in begun.slices]

@@ -1,0 +1,29 @@
+"""A try at a slice through a Spark Connect server, in this process, with a tag that can be interrupted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ratchet.ledger import Ledger
+from ratchet.pipeline import Pipeline
+from ratchet.spark.engine import connect_session, process_slice
+from ratchet.votes import SliceWork
+
+
+class ConnectJob:
+    """The job function in a kept session of the server at `url`; every operation carries the try's tag."""
+
+    def __init__(self, url: str, spec: Pipeline, work: SliceWork, ledger: Ledger, kafka: dict[str, str]):
+        self._url, self._spec, self._work, self._ledger, self._kafka = url, spec, work, ledger, kafka
+        token = work.token
+        self.tag = f"ratchet-{token.pipeline}-{token.txid}-{token.epoch}-{token.slice}-{token.try_number}"
+        self._session: Any = None
+
+    def run(self) -> str:
+        self._session = connect_session(self._url, self._spec.name, self._spec.code_hash)
+        self._session.addTag(self.tag)
+        return process_slice(self._session, self._ledger, self._spec, self._work, self._kafka)
+
+    def stop(self) -> None:
+        if self._session is not None:
+            self._session.interruptTag(self.tag)

@@ -1,0 +1,145 @@
+"""Airflow connections as the core wants them: a libpq URL, Kafka's client properties, where Spark is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from ratchet.errors import SettingsError
+
+_HOW = {
+    "ledger": "airflow connections add {id} --conn-type postgres --conn-host HOST --conn-login USER "
+    "--conn-password … --conn-schema DATABASE",
+    "kafka": 'airflow connections add {id} --conn-type kafka --conn-extra \'{{"bootstrap.servers": "HOST:9092"}}\'',
+    "spark": "airflow connections add {id} --conn-type spark_connect --conn-host sc://HOST --conn-port 15002 "
+    "(or --conn-type spark --conn-host spark://HOST --conn-port 7077)",
+}
+
+
+@dataclass(frozen=True)
+class SparkTarget:
+    """Where a pipeline's jobs run: a Spark Connect server, or a master that jobs are submitted to.
+
+    `url` holds the token of a Connect server, so it is never shown; `extra` is the connection's extra.
+    """
+
+    connection: str
+    connect: bool
+    url: str = field(repr=False)
+    extra: dict[str, Any] = field(repr=False, default_factory=dict)
+
+    @property
+    def cluster_mode(self) -> bool:
+        """Whether the driver runs away from this machine."""
+        return not self.connect and self.extra.get("deploy-mode") == "cluster"
+
+
+def ledger_url(connection: str) -> str:
+    """The libpq URL of the ledger's database; SettingsError if the connection is missing or unfit."""
+    return _libpq_url(_get(connection, "ledger"))
+
+
+async def async_ledger_url(connection: str) -> str:
+    """`ledger_url` for the triggerer, whose loop must not be blocked."""
+    try:
+        return _libpq_url(await Connection.async_get(connection))
+    except AirflowNotFoundException:
+        raise _missing(connection, "ledger") from None
+
+
+def kafka_properties(connection: str) -> dict[str, str]:
+    """Kafka's client properties by their Java names: the connection's extra, and its host as a bootstrap server."""
+    found = _get(connection, "kafka")
+    properties = {name: _as_property(value) for name, value in _extra(found).items()}
+    if found.host and "bootstrap.servers" not in properties:
+        properties["bootstrap.servers"] = f"{found.host}:{found.port}" if found.port else found.host
+    if not properties.get("bootstrap.servers"):
+        raise SettingsError(
+            f"connection {connection!r} names no Kafka broker; put bootstrap.servers into its extra: "
+            + _HOW["kafka"].format(id=connection)
+        )
+    if found.login or found.password:
+        raise SettingsError(
+            f"connection {connection!r}: login and password are not used; put security.protocol, sasl.mechanism "
+            "and sasl.jaas.config into its extra, as a Kafka client would have them"
+        )
+    return properties
+
+
+def spark_target(connection: str) -> SparkTarget:
+    """Where the jobs run, by the connection's type: `spark_connect`, or anything that spark-submit takes."""
+    found = _get(connection, "spark")
+    extra = _extra(found)
+    if not found.host:
+        raise SettingsError(
+            f"connection {connection!r} has no host; create it anew: " + _HOW["spark"].format(id=connection)
+        )
+    if found.conn_type != "spark_connect":
+        return SparkTarget(connection, connect=False, url=found.host, extra=extra)
+    host = found.host.removeprefix("sc://").rstrip("/")
+    parameters = {"user_id": found.login, "token": found.password, "use_ssl": extra.get("use_ssl")}
+    said = "".join(f";{name}={quote(str(value), safe='')}" for name, value in parameters.items() if value)
+    port = f":{found.port}" if found.port else ""
+    return SparkTarget(connection, connect=True, url=f"sc://{host}{port}" + (f"/{said}" if said else ""), extra=extra)
+
+
+def _get(connection: str, what: str) -> Any:
+    try:
+        return Connection.get(connection)
+    except AirflowNotFoundException:
+        raise _missing(connection, what) from None
+
+
+def _missing(connection: str, what: str) -> SettingsError:
+    return SettingsError(
+        f"there is no Airflow connection {connection!r}, which the spec names as its {what}; create it: "
+        + _HOW[what].format(id=connection)
+    )
+
+
+def _libpq_url(found: Any) -> str:
+    """A URL whose every part is quoted; of the extra, only what libpq knows."""
+    if found.conn_type not in ("postgres", "postgresql"):
+        raise SettingsError(
+            f"connection {found.conn_id!r} is of type {found.conn_type!r}; the ledger needs postgres: "
+            + _HOW["ledger"].format(id=found.conn_id)
+        )
+    user = quote(found.login or "", safe="")
+    if found.password:
+        user += f":{quote(found.password, safe='')}"
+    options = {name: str(value) for name, value in _extra(found).items() if name in _libpq_options()}
+    host = found.host or ""
+    if host.startswith("/"):
+        options["host"], host = host, ""
+    if ":" in host:
+        host = f"[{host}]"
+    port = f":{found.port}" if found.port else ""
+    url = f"postgresql://{user}{'@' if user else ''}{host}{port}/{quote(found.schema or '', safe='')}"
+    return f"{url}?{urlencode(options, quote_via=quote)}" if options else url
+
+
+def _libpq_options() -> set[str]:
+    from psycopg import pq
+
+    taken = {"user", "password", "host", "port", "dbname"}
+    return {option.keyword.decode() for option in pq.Conninfo.get_defaults()} - taken
+
+
+def _extra(found: Any) -> dict[str, Any]:
+    """The connection's extra; SettingsError, not silence, when it is no JSON object."""
+    try:
+        said = json.loads(found.extra or "{}")
+    except ValueError:
+        said = None
+    if not isinstance(said, dict):
+        raise SettingsError(f"connection {found.conn_id!r}: its extra is not a JSON object")
+    return said
+
+
+def _as_property(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,114 @@
+"""One DAG for each pipeline: begin → process → commit → more, begin → next, and settle whatever came."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG, Param
+
+from ratchet.airflow.another import AnotherRunOperator
+from ratchet.airflow.begin import BeginOperator
+from ratchet.airflow.commit import CommitOperator
+from ratchet.airflow.process import SLICE_NAME, ProcessOperator
+from ratchet.airflow.settle import SettleOperator
+from ratchet.pipeline import Accumulate, Append, Pipeline, Upsert
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+"""Fixed, as Airflow asks for a date; with catchup off it means nothing."""
+
+
+def make_dag(spec: Pipeline) -> DAG:
+    """The DAG whose runs are the pipeline's transactions. Nothing is read or connected to here."""
+    with DAG(
+        spec.name,
+        description=spec.description or f"Transactions from topic {spec.source.name}",
+        schedule=spec.schedule,
+        start_date=START,
+        catchup=False,
+        # Order and admission are the ledger's; two more, so that a run which skips never blocks one that works.
+        max_active_runs=spec.max_in_flight + 2,
+        params=_params(spec),
+        tags=["ratchet", *spec.tags],
+        doc_md=describe(spec),
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=5), "owner": "ratchet"},
+    ) as dag:
+        begin = BeginOperator(task_id="begin", pipeline=spec.name)
+        process = ProcessOperator.partial(
+            task_id="process", pipeline=spec.name, map_index_template=SLICE_NAME, do_xcom_push=False
+        ).expand(item=begin.output)
+        commit = CommitOperator(task_id="commit", pipeline=spec.name)
+        more = AnotherRunOperator(task_id="more", pipeline=spec.name)
+        next_ = AnotherRunOperator(task_id="next", pipeline=spec.name)
+        settle = SettleOperator(task_id="settle", pipeline=spec.name)
+        begin >> process >> commit >> more
+        begin >> next_
+        [more, next_] >> settle.as_teardown(setups=begin)
+    return dag
+
+
+def _params(spec: Pipeline) -> dict[str, Param]:
+    return {
+        "max_records": Param(
+            spec.max_records,
+            type="integer",
+            minimum=1,
+            maximum=spec.max_records,
+            title="Records at most",
+            description=(
+                f"How many records this run's transaction may take, 1 to {spec.max_records:,}, counted in offsets. "
+                "It matters only when the run begins a new transaction: what was begun before keeps its plan."
+            ),
+        ),
+        "reason": Param(
+            None,
+            type=["null", "string"],
+            maxLength=200,
+            title="Reason",
+            description="Why you start this run, up to 200 characters; begin writes it to its log.",
+        ),
+    }
+
+
+def describe(spec: Pipeline) -> str:
+    """What the DAG's page says: what is read, what is written, the caps, and what a clear does."""
+    tombstones = {
+        "delete": "A record without a value deletes its key.",
+        "dead_letter": "A record without a value is a dead letter.",
+    }
+    lines = [
+        *([spec.description, ""] if spec.description else []),
+        "Each run is one transaction: it takes a range of offsets, and all its rows become visible at once, in order.",
+        "",
+        "### Reads",
+        f"Topic `{spec.source.name}` as JSON: `{spec.source.value.columns}`"
+        + (f", key `{spec.source.key}`" if spec.source.key else "")
+        + f". {tombstones[spec.source.tombstones]}",
+        "",
+        "### Writes",
+        *(f"- `{sink.name}`: {_sink(sink)}" for sink in spec.sinks),
+        "- `ratchet.dead_letters`: records that cannot be read or that the transform gives up, with the reason",
+        "",
+        f"The transform is `{spec.transform}`.",
+        "",
+        "### Limits",
+        f"- at most {spec.max_records:,} records a transaction, {spec.slice_records:,} a slice",
+        f"- at most {spec.max_in_flight} transactions at once; `next` and `more` start runs while records wait",
+        f"- connections: `{spec.kafka}` (Kafka), `{spec.spark}` (Spark), `{spec.ledger}` (ledger and tables)",
+        "",
+        "### When something failed",
+        "Clear the failed run, the whole of it: begin resumes its transaction. Or do nothing: the next run of any "
+        "kind finishes what was left, in order. Clearing the run of a committed transaction changes nothing and "
+        "fails with a line that says so.",
+    ]
+    return "\n".join(lines)
+
+
+def _sink(sink: Append | Accumulate | Upsert) -> str:
+    match sink:
+        case Append():
+            return f"every row, once: `{sink.columns}`"
+        case Accumulate():
+            return f"per `{sink.key}`: {', '.join(f'`{name}`' for name in sink.measures)}"
+        case Upsert():
+            order = f"the greatest `{sink.order}`" if sink.order else "the latest record"
+            return f"the last row of each `{sink.key}` ({order}): `{sink.columns}`"

@@ -1,0 +1,59 @@
+"""The DAG run as a task sees it: which Run it is, which other runs live, and how its errors end it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
+
+from ratchet.errors import BrokerUnreachable, IncompleteRead, LedgerUnreachable, RatchetError
+from ratchet.logs import get_logger
+from ratchet.transaction import Run
+
+if TYPE_CHECKING:
+    from ratchet.claims import IsActive
+
+_ENDED = ("success", "failed")
+_WORTH_A_RETRY = (LedgerUnreachable, BrokerUnreachable, IncompleteRead)
+
+
+def run_of(context: Any) -> Run:
+    """The DAG run and clear number that this task belongs to."""
+    dag_run = context["dag_run"]
+    return Run(dag_run.dag_id, dag_run.run_id, dag_run.clear_number or 0)
+
+
+def activity(task_instance: Any) -> IsActive:
+    """A function that asks Airflow whether a run is queued or running; only a clear no counts as no."""
+
+    def is_active(dag_id: str, run_id: str) -> bool:
+        try:
+            state = task_instance.get_dagrun_state(dag_id=dag_id, run_id=run_id)
+        except AirflowRuntimeError as error:
+            if _says_deleted(error):
+                return False
+            get_logger().warning(f"run {run_id} counts as active: Airflow does not say what became of it")
+            return True
+        return str(getattr(state, "value", state)) not in _ENDED
+
+    return is_active
+
+
+def _says_deleted(error: AirflowRuntimeError) -> bool:
+    detail = error.error.detail or {}
+    return detail.get("status_code") == 404 and "not_found" in str(detail.get("detail"))
+
+
+@contextmanager
+def final_errors() -> Iterator[None]:
+    """End the task without further tries for every error that trying again cannot mend."""
+    try:
+        yield
+    except _WORTH_A_RETRY as error:
+        get_logger().warning(f"{error}")
+        raise
+    except RatchetError as error:
+        get_logger().error(f"{error}")
+        raise AirflowFailException(str(error)) from None

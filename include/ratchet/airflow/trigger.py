@@ -1,0 +1,108 @@
+"""The wait for a turn, in Airflow's triggerer: it listens to the ledger and keeps the lease alive."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import psycopg
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+from psycopg import sql
+
+from ratchet.airflow.connections import async_ledger_url
+from ratchet.logs import get_logger
+from ratchet.schema import CHANNEL
+from ratchet.transaction import State
+
+POLL_SECONDS = 5.0
+"""How often to look without being told: a notification can be lost with its connection."""
+
+_RENEW = """
+    update ratchet.transactions
+    set lease_until = clock_timestamp() + make_interval(secs => %(lease_seconds)s)
+    where pipeline = %(pipeline)s and txid = %(txid)s and revision = %(revision)s
+      and claim = %(claim)s and not claim_ended
+"""
+_LOOK = """
+    select t.state, t.claim = %(claim)s and not t.claim_ended as held, p.head
+    from ratchet.transactions t join ratchet.pipelines p using (pipeline)
+    where t.pipeline = %(pipeline)s and t.txid = %(txid)s and t.revision = %(revision)s
+"""
+
+
+class TurnTrigger(BaseTrigger):
+    """Fires when the transaction has its turn, is no longer PREPARED, or its claim is no longer this run's.
+
+    The event is `{"why": a line, "held": whether the claim is still this run's}`. The arguments hold no secret:
+    the ledger is named by its Airflow connection.
+    """
+
+    def __init__(
+        self, connection: str, pipeline: str, txid: int, revision: int, claim: int, epoch: int, lease_seconds: int
+    ):
+        super().__init__()
+        self.arguments = {
+            "connection": connection,
+            "pipeline": pipeline,
+            "txid": txid,
+            "revision": revision,
+            "claim": claim,
+            "epoch": epoch,
+            "lease_seconds": lease_seconds,
+        }
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{type(self).__module__}.{type(self).__qualname__}", dict(self.arguments)
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        said = {name: self.arguments[name] for name in ("pipeline", "txid", "epoch")}
+        log = get_logger().bind(**said)
+        url = await async_ledger_url(self.arguments["connection"])
+        while True:
+            try:
+                event = await self._wait(url)
+            except psycopg.OperationalError as error:
+                # The lease outlives a short loss, and an expired lease alone loses nothing.
+                log.warning(f"lost the ledger while waiting, tries again: {str(error).strip()}")
+                await asyncio.sleep(1)
+                continue
+            yield TriggerEvent(event)
+            return
+
+    async def _wait(self, url: str) -> dict[str, Any]:
+        """Listen first, then look, so that no move falls between the two."""
+        lease_seconds = self.arguments["lease_seconds"]
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=10) as conn:
+            await conn.execute(sql.SQL("listen {}").format(sql.Identifier(CHANNEL)))
+            renew_at = 0.0
+            while True:
+                if time.monotonic() >= renew_at:
+                    await conn.execute(_RENEW, self.arguments)
+                    renew_at = time.monotonic() + lease_seconds / 3
+                row = await (await conn.execute(_LOOK, self.arguments)).fetchone()
+                event = self._event(row)
+                if event:
+                    return event
+                await self._until_told(conn, time.monotonic() + min(POLL_SECONDS, lease_seconds / 3))
+
+    async def _until_told(self, conn: psycopg.AsyncConnection, deadline: float) -> None:
+        """Return when this pipeline has moved, or at the deadline; other pipelines share the channel."""
+        while (left := deadline - time.monotonic()) > 0:
+            async for notice in conn.notifies(timeout=left, stop_after=1):
+                if notice.payload == self.arguments["pipeline"]:
+                    return
+
+    def _event(self, row: tuple[str, bool, int] | None) -> dict[str, Any] | None:
+        txid = self.arguments["txid"]
+        if row is None:
+            return {"why": f"transaction {txid} is not in the ledger any more", "held": False}
+        state, held, head = row
+        if state != State.PREPARED:
+            return {"why": f"transaction {txid} is {state}", "held": held}
+        if not held:
+            return {"why": f"transaction {txid} was taken over from this run", "held": False}
+        if head + 1 == txid:
+            return {"why": f"transaction {txid} has its turn", "held": True}
+        return None

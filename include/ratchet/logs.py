@@ -1,0 +1,59 @@
+"""Logs: one line says what was decided and why; every line names the pipeline, the txid and the epoch."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+from structlog.contextvars import bound_contextvars, merge_contextvars
+
+from ratchet.transaction import Claim, SliceToken
+
+
+def get_logger() -> Any:
+    """The logger of the library; inside Airflow its lines go to the task's log."""
+    return structlog.get_logger("ratchet")
+
+
+def configure(*, json: bool = False, level: int = logging.INFO) -> None:
+    """Write lines to stderr, for people or as JSON. Airflow's own processes have set this up already."""
+    renderer = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False)
+    structlog.configure(
+        processors=[
+            merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def context_of(subject: Claim | SliceToken | str) -> dict[str, str | int]:
+    """What a line says of its subject: a claim, a slice's token, or the name of a pipeline."""
+    match subject:
+        case Claim():
+            return {"pipeline": subject.pipeline, "txid": subject.txid, "epoch": subject.epoch}
+        case SliceToken():
+            return {
+                "pipeline": subject.pipeline,
+                "txid": subject.txid,
+                "epoch": subject.epoch,
+                "slice": subject.slice,
+                "try": subject.try_number,
+            }
+        case _:
+            return {"pipeline": subject}
+
+
+@contextmanager
+def about(subject: Claim | SliceToken | str) -> Iterator[None]:
+    """Bind the subject to every line written in this block, by this library or by any other."""
+    with bound_contextvars(**context_of(subject)):
+        yield

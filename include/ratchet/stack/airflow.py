@@ -1,0 +1,135 @@
+"""The embedded Airflow: api-server, scheduler, dag-processor and triggerer over one metadata database."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from ratchet.errors import StackError
+from ratchet.stack.connect import spark_home
+from ratchet.stack.ports import HOST
+from ratchet.stack.postgres import Postgres
+from ratchet.stack.server import Server
+
+PROCESSES = {
+    "api-server": "api-server",
+    "scheduler": "scheduler",
+    "dag-processor": "dag_processor",
+    "triggerer": "triggerer",
+}
+"""Each process, and its name in Airflow's health report."""
+
+
+class Airflow:
+    """Airflow with its home below `home`; everyone who reaches the loopback is its administrator."""
+
+    def __init__(self, home: Path, checkout: Path, port: int, env: dict[str, str]):
+        self.home, self.checkout, self.port = home / "airflow", checkout, port
+        self._env = env
+
+    @property
+    def url(self) -> str:
+        """Where its UI is."""
+        return f"http://{HOST}:{self.port}"
+
+    def initialize(self, postgres: Postgres) -> None:
+        """Settings, secrets, and the metadata database brought up to this version of Airflow, once."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        self._env |= self._settings(postgres)
+        stamp = self.home / "migrated"
+        if stamp.exists() and stamp.read_text() == version("apache-airflow"):
+            return
+        done = subprocess.run(
+            [*_airflow(), "db", "migrate"], env={**os.environ, **self._env}, capture_output=True, text=True
+        )
+        if done.returncode:
+            raise StackError(f"airflow db migrate failed:\n{(done.stdout + done.stderr)[-2000:]}")
+        stamp.write_text(version("apache-airflow"))
+
+    def servers(self, logs: Path) -> list[Server]:
+        """The four processes."""
+        # Logs of tasks are read from the disk that all four share; serving them would take fixed ports.
+        quiet = {"scheduler": ["--skip-serve-logs"], "triggerer": ["--skip-serve-logs"]}
+        return [
+            Server(
+                name,
+                [*_airflow(), name, *quiet.get(name, [])],
+                logs / f"{name}.log",
+                lambda reported=reported: self._is_healthy(reported),
+                env=self._env,
+                cwd=self.home,
+                seconds_to_start=120,
+            )
+            for name, reported in PROCESSES.items()
+        ]
+
+    def _is_healthy(self, reported: str) -> bool:
+        try:
+            with urlopen(f"{self.url}/api/v2/monitor/health", timeout=2) as answer:
+                health = json.load(answer)
+        except (URLError, OSError, ValueError):
+            return False
+        return reported == "api-server" or (health.get(reported) or {}).get("status") == "healthy"
+
+    def _settings(self, postgres: Postgres) -> dict[str, str]:
+        metadata = postgres.url("airflow")
+        keys = self._keys()
+        settings = {
+            "CORE__DAGS_FOLDER": self.checkout / "dags",
+            "CORE__PLUGINS_FOLDER": self.checkout / "plugins",
+            "CORE__LOAD_EXAMPLES": False,
+            "CORE__EXECUTOR": "LocalExecutor",
+            "CORE__PARALLELISM": 8,
+            "CORE__DAGS_ARE_PAUSED_AT_CREATION": False,
+            "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": True,
+            "CORE__FERNET_KEY": keys["fernet"],
+            "CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "API__HOST": HOST,
+            "API__PORT": self.port,
+            "API__BASE_URL": self.url,
+            "API__WORKERS": 1,
+            "API__SECRET_KEY": keys["api"],
+            "API_AUTH__JWT_SECRET": keys["jwt"],
+            "DATABASE__SQL_ALCHEMY_CONN": metadata.replace("postgresql://", "postgresql+psycopg2://"),
+            "DATABASE__SQL_ALCHEMY_CONN_ASYNC": metadata.replace("postgresql://", "postgresql+asyncpg://"),
+            "LOGGING__BASE_LOG_FOLDER": self.home / "logs",
+            # A warm run of four short tasks takes half as long with these than with the defaults.
+            "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.25,
+            "WORKERS__MIN_HEARTBEAT_INTERVAL": 1,
+            "DAG_PROCESSOR__PARSING_PROCESSES": 1,
+            "DAG_PROCESSOR__REFRESH_INTERVAL": 15,
+            "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": 15,
+            "USAGE_DATA_COLLECTION__ENABLED": False,
+        }
+        named = {f"AIRFLOW__{name}": str(value) for name, value in settings.items()}
+        return {
+            "AIRFLOW_HOME": str(self.home),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_HOME": str(spark_home()),
+            **named,
+        }
+
+    def _keys(self) -> dict[str, str]:
+        file = self.home / "keys.json"
+        if not file.exists():
+            file.touch(mode=0o600)
+            made = {
+                "fernet": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+                "api": secrets.token_urlsafe(32),
+                "jwt": secrets.token_urlsafe(64),
+            }
+            file.write_text(json.dumps(made))
+        return json.loads(file.read_text())
+
+
+def _airflow() -> list[str]:
+    return [sys.executable, "-m", "airflow"]

@@ -1,0 +1,78 @@
+"""The embedded Spark: a Connect server that stays warm, so that a job does not pay for a JVM of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import sys
+from pathlib import Path
+
+from ratchet.errors import StackError
+from ratchet.stack.ports import HOST
+from ratchet.stack.server import Server
+
+
+def spark_home() -> Path:
+    """Where pyspark and its jars are."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise StackError("the package pyspark is not installed; run `make install`")
+    return Path(found.origin).parent
+
+
+class SparkConnect:
+    """A Spark Connect server on all of this machine's cores; clients reach it at `port` on the loopback."""
+
+    def __init__(self, home: Path, port: int, java: Path, jars: list[Path], pythonpath: str):
+        self.home, self.port = home / "spark", port
+        self._java, self._jars, self._pythonpath = java, jars, pythonpath
+
+    @property
+    def url(self) -> str:
+        """What a client connects to."""
+        return f"sc://{HOST}:{self.port}"
+
+    def server(self, log: Path) -> Server:
+        """The server's process."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        connect = next((spark_home() / "jars").glob("spark-connect_*.jar"))
+        settings = {
+            "spark.connect.grpc.binding.address": HOST,
+            "spark.connect.grpc.binding.port": self.port,
+            # A pipeline's session is kept from run to run.
+            "spark.connect.session.manager.defaultSessionTimeout": "24h",
+            "spark.driver.host": HOST,
+            "spark.driver.bindAddress": HOST,
+            "spark.driver.memory": "1536m",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": os.cpu_count(),
+            "spark.sql.warehouse.dir": self.home / "warehouse",
+            "spark.local.dir": self.home / "local",
+            # Workers of a session that has gone are ended, and their memory with them.
+            "spark.python.daemon.killWorkerOnFlushFailure": "true",
+        }
+        command = [str(spark_home() / "bin" / "spark-submit"), "--master", f"local[{max(2, os.cpu_count() or 2)}]"]
+        for name, value in settings.items():
+            command += ["--conf", f"{name}={value}"]
+        command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+        command += ["--jars", ",".join(map(str, self._jars)), str(connect)]
+        env = {
+            "JAVA_HOME": str(self._java.resolve().parent.parent),
+            "SPARK_HOME": str(spark_home()),
+            "SPARK_LOCAL_IP": HOST,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYTHONPATH": self._pythonpath,
+        }
+        return Server("connect", command, log, self.is_ready, env=env, cwd=self.home, seconds_to_start=120)
+
+    def is_ready(self) -> bool:
+        """Whether it listens; it does so when its session is up."""
+        try:
+            socket.create_connection((HOST, self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True

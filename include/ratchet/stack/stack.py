@@ -1,0 +1,177 @@
+"""The whole stack: which servers there are, in which order they start, and how others reach them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+
+from ratchet.errors import StackError
+from ratchet.stack import prerequisites
+from ratchet.stack.airflow import Airflow
+from ratchet.stack.connect import SparkConnect
+from ratchet.stack.kafka import KafkaBroker
+from ratchet.stack.ports import HOST, Ports
+from ratchet.stack.postgres import Postgres
+from ratchet.stack.server import end
+from ratchet.stack.supervisor import Supervisor
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+SERVERS = frozenset({"postgres", "kafka", "connect", "airflow"})
+
+
+class Stack:
+    """Embedded servers with their state below `home`; a context manager that ends all it has started.
+
+    `env` is added to the environment of Airflow's processes and of Spark's workers. `say` is given a line for
+    every restart; by default it goes to standard error. Everything is also in `home`/supervisor.log.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        servers: Iterable[str] = SERVERS,
+        *,
+        env: dict[str, str] | None = None,
+        say: Callable[[str], None] | None = None,
+    ):
+        self.home, self.servers = Path(home).resolve(), frozenset(servers)
+        self._env, self._to_user = dict(env or {}), say or (lambda line: print(line, file=sys.stderr))
+        self._pid_file = self.home / "supervisor.pid"
+        self.supervisor = Supervisor(self.home / "processes.json", self._say)
+
+    def __enter__(self) -> Stack:
+        try:
+            self._up()
+        except BaseException:
+            self.down()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    def _up(self) -> None:
+        # Step 1: is everything there that the servers need?
+        self.home.mkdir(parents=True, exist_ok=True)
+        prerequisites.disk(self.home)
+        needs_java = self.servers & {"kafka", "connect"}
+        java = prerequisites.java() if needs_java else Path()
+        running = _running(self._pid_file)
+        if running:
+            raise StackError(f"this stack runs already (process {running.pid}); end it with `make down`")
+        self._pid_file.write_text(json.dumps([os.getpid(), psutil.Process().create_time()]))
+        self.supervisor.end_leftovers()
+        # Step 2: the three servers that need no other, side by side.
+        ports, logs = Ports(self.home / "ports.json", self._say), self.home / "logs"
+        path = os.pathsep.join([self._env.get("PYTHONPATH", ""), str(CHECKOUT)]).strip(os.pathsep)
+        first = []
+        if "postgres" in self.servers:
+            self._postgres = Postgres(self.home, ports.get("postgres"))
+            self._postgres.initialize()
+            first.append(self._postgres.server(logs / "postgres.log"))
+        if "kafka" in self.servers:
+            jars = prerequisites.jars(CHECKOUT, "broker")
+            self._kafka = KafkaBroker(self.home, ports.get("kafka"), ports.get("kafka_controller"), java, jars)
+            self._kafka.initialize()
+            first.append(self._kafka.server(logs / "kafka.log"))
+        if "connect" in self.servers:
+            jars = prerequisites.jars(CHECKOUT, "spark")
+            self._connect = SparkConnect(self.home, ports.get("connect"), java, jars, path)
+            first.append(self._connect.server(logs / "connect.log"))
+        self.supervisor.start(first)
+        if "postgres" in self.servers:
+            self._postgres.create_databases()
+        # Step 3: Airflow, which needs them.
+        if "airflow" in self.servers:
+            env = {
+                **self._connections(),
+                **self._env,
+                "PYTHONPATH": path,
+                "JAVA_HOME": str(java.resolve().parent.parent),
+            }
+            self._airflow = Airflow(self.home, CHECKOUT, ports.get("airflow"), env)
+            self._airflow.initialize(self._postgres)
+            self.supervisor.start(self._airflow.servers(logs))
+
+    def down(self) -> None:
+        """End every process that this stack has started."""
+        self.supervisor.stop()
+        self._pid_file.unlink(missing_ok=True)
+
+    @property
+    def ledger_url(self) -> str:
+        """The libpq URL of the ledger's database."""
+        return self._postgres.url()
+
+    def database_url(self, database: str) -> str:
+        """The libpq URL of a database of the same server."""
+        return self._postgres.url(database)
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        """Kafka's client properties."""
+        return self._kafka.properties
+
+    @property
+    def spark(self) -> str:
+        """The Spark Connect URL."""
+        return self._connect.url
+
+    @property
+    def airflow_url(self) -> str:
+        """Where Airflow's UI and API are."""
+        return self._airflow.url
+
+    def _connections(self) -> dict[str, str]:
+        """Airflow's connections to the other servers, as its environment carries them."""
+        connections = {
+            "RATCHET_LEDGER": {
+                "conn_type": "postgres",
+                "host": HOST,
+                "port": self._postgres.port,
+                "login": "ratchet",
+                "password": self._postgres.password_file.read_text(),
+                "schema": "ratchet",
+            },
+            "RATCHET_KAFKA": {"conn_type": "kafka", "extra": self.kafka},
+            "RATCHET_SPARK": {"conn_type": "spark_connect", "host": f"sc://{HOST}", "port": self._connect.port},
+            "RATCHET_SPARK_SUBMIT": {"conn_type": "spark", "host": "local[2]"},
+        }
+        jars = ",".join(map(str, prerequisites.jars(CHECKOUT, "spark")))
+        named = {f"AIRFLOW_CONN_{name}": json.dumps(said) for name, said in connections.items()}
+        return {**named, "RATCHET_SPARK_JARS": jars}
+
+    def _say(self, line: str) -> None:
+        with (self.home / "supervisor.log").open("a") as log:
+            log.write(f"{datetime.now():%Y-%m-%d %H:%M:%S} {line}\n")
+        self._to_user(line)
+
+
+def down(home: Path) -> str:
+    """End the stack whose state is below `home`, from another process; returns a line for the user."""
+    process = _running(Path(home) / "supervisor.pid")
+    if process is None:
+        return "nothing runs"
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(timeout=60)
+    except psutil.TimeoutExpired:
+        end([process, *process.children(recursive=True)], signal.SIGTERM, 5)
+    return f"ended (process {process.pid} and all it had started)"
+
+
+def _running(pid_file: Path) -> psutil.Process | None:
+    """The process of a pid file, if it is that very one; an id that was given anew is somebody else's."""
+    try:
+        pid, started = json.loads(pid_file.read_text())
+        process = psutil.Process(pid)
+        return process if abs(process.create_time() - started) < 1 and pid != os.getpid() else None
+    except (FileNotFoundError, ValueError, psutil.NoSuchProcess):
+        return None

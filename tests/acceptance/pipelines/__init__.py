@@ -1,0 +1,1 @@
+"""The specs of the acceptance tests, chosen by RATCHET_PIPELINES."""

@@ -1,0 +1,64 @@
+"""Real servers for the tests, on free ports, started once a session and only when a test asks for them."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from ratchet.stack import CHECKOUT, Stack
+
+
+@pytest.fixture(scope="session")
+def scratch() -> Iterator[Path]:
+    """A directory of this session's own, below the checkout's state but never the demo's."""
+    (CHECKOUT / ".state").mkdir(exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="test-", dir=CHECKOUT / ".state"))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres(scratch: Path) -> Iterator[Stack]:
+    with Stack(scratch / "postgres", {"postgres"}) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def kafka(scratch: Path) -> Iterator[Stack]:
+    with Stack(scratch / "kafka", {"kafka"}) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def spark_connect(scratch: Path) -> Iterator[Stack]:
+    with Stack(scratch / "connect", {"connect"}) as stack:
+        yield stack
+
+
+@pytest.fixture
+def ledger_url(postgres: Stack) -> Iterator[str]:
+    """A fresh, empty database."""
+    name = f"test_{uuid4().hex[:12]}"
+    with psycopg.connect(postgres.ledger_url, autocommit=True) as conn:
+        conn.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    yield postgres.database_url(name)
+    with psycopg.connect(postgres.ledger_url, autocommit=True) as conn:
+        conn.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def kafka_properties(kafka: Stack) -> dict[str, str]:
+    return kafka.kafka
+
+
+@pytest.fixture(scope="session")
+def airflow_stack(scratch: Path) -> Iterator[Stack]:
+    """All servers together, with this checkout's DAGs."""
+    with Stack(scratch / "whole") as stack:
+        yield stack

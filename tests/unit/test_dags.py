@@ -1,0 +1,297 @@
+"""The DAGs as Airflow parses them: no server, no connection."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowRuntimeError,
+    ErrorType,
+    ParamValidationError,
+)
+from ratchet.airflow import connections
+from ratchet.airflow.another import run_id_for
+from ratchet.airflow.factory import make_dag
+from ratchet.airflow.run import activity, final_errors, run_of
+from ratchet.airflow.submit import check, secrets_file
+from ratchet.airflow.trigger import TurnTrigger
+from ratchet.errors import Fenced, LedgerUnreachable, SettingsError
+from ratchet.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert
+from ratchet.transaction import Run
+
+ROOT = Path(__file__).parents[2]
+
+SPEC = Pipeline(
+    name="orders",
+    description="What was ordered.",
+    source=Topic("orders.v1", value=Json("id bigint, amount decimal(9,2)"), key="customer string"),
+    transform="jobs.flights:transform",
+    sinks=[
+        Append("orders", columns="id bigint"),
+        Accumulate("spent", key="customer string", sum="amount decimal(9,2)", count="n"),
+        Upsert("last_order", key="customer string", columns="id bigint"),
+    ],
+    schedule="*/5 * * * *",
+    max_records=1_000,
+    max_in_flight=3,
+    tags=["shop"],
+)
+
+
+@pytest.fixture(scope="module")
+def dag():
+    return make_dag(SPEC)
+
+
+def parse(package: str, file: str, path: Path) -> subprocess.CompletedProcess:
+    """Run a DAG file as Airflow does, in a process of its own, and print what it defines and imports."""
+    code = (
+        "import runpy, sys, json, airflow.sdk\n"
+        f"found = runpy.run_path({str(ROOT / 'dags' / file)!r})\n"
+        "clients = {'kafka', 'pyspark', 'psycopg'} & set(sys.modules)\n"
+        "dags = sorted(n for n, v in found.items() if type(v).__name__ == 'DAG')\n"
+        "print(json.dumps({'dags': dags, 'clients': sorted(clients)}))\n"
+    )
+    env = {**os.environ, "RATCHET_PIPELINES": package, "PYTHONPATH": str(path)}
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+
+
+def test_each_spec_is_a_dag_and_no_client_library_is_imported(tmp_path):
+    done = parse("pipelines", "pipeline_dags.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    specs = {p.stem for p in (ROOT / "include" / "pipelines").glob("*.py")} - {"__init__"}
+    assert set(said["dags"]) == specs and said["clients"] == []
+
+
+def test_a_broken_spec_names_module_and_field_and_hides_no_other(tmp_path):
+    package = tmp_path / "mine"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    good = (ROOT / "include" / "pipelines" / "flights.py").read_text()
+    (package / "good.py").write_text(good)
+    (package / "bad_field.py").write_text(good.replace("max_in_flight=4", "max_in_flight=0"))
+    (package / "bad_syntax.py").write_text("PIPELINE = (")
+    (package / "same_table.py").write_text(good.replace('name="flights"', 'name="again"', 1))
+    done = parse("mine", "pipeline_dags.py", tmp_path)
+    assert json.loads(done.stdout.splitlines()[-1])["dags"] == ["flights"], done.stderr
+    broken = parse("mine", "broken_specs.py", tmp_path)
+    assert broken.returncode != 0
+    assert "mine.bad_field: Pipeline.max_in_flight: " in broken.stderr
+    assert "mine.bad_syntax: cannot be imported: SyntaxError" in broken.stderr
+    assert "mine.same_table: Pipeline.sinks: table 'flights' belongs to pipeline 'flights'" in broken.stderr
+
+
+def test_the_tasks_and_what_follows_what(dag):
+    follows = {task.task_id: task.downstream_task_ids for task in dag.tasks}
+    assert follows == {
+        "begin": {"process", "next", "settle"},
+        "process": {"commit"},
+        "commit": {"more"},
+        "more": {"settle"},
+        "next": {"settle"},
+        "settle": set(),
+    }
+    rules = {task.task_id: task.trigger_rule.value for task in dag.tasks}
+    assert rules.pop("settle") == "all_done_setup_success"
+    assert set(rules.values()) == {"all_success"}
+    assert dag.get_task("begin").is_setup and dag.get_task("settle").is_teardown
+    assert not dag.get_task("settle").on_failure_fail_dagrun
+
+
+def test_the_dag_is_admitted_by_the_ledger_and_not_by_airflow(dag):
+    assert dag.max_active_runs == SPEC.max_in_flight + 2
+    assert not dag.catchup and dag.tags == {"ratchet", "shop"} and dag.schedule == "*/5 * * * *"
+    for task in dag.tasks:
+        assert not task.depends_on_past and task.max_active_tis_per_dag is None and task.pool == "default_pool"
+
+
+def test_the_page_says_what_is_read_and_written_and_how_to_clear(dag):
+    for said in ("`orders.v1`", "`orders`", "`spent`", "`amount_sum`", "`last_order`", "1,000 records", "Clear the"):
+        assert said in dag.doc_md, said
+
+
+@pytest.mark.parametrize("value", [0, -1, 1_001, "many", None])
+def test_the_form_refuses_more_than_the_spec_allows(dag, value):
+    dag.params["max_records"] = 1_000
+    with pytest.raises(ParamValidationError):
+        dag.params["max_records"] = value
+    assert dag.params.get_param("max_records").description and dag.params.get_param("reason").description
+
+
+def test_a_slice_has_a_name_that_people_can_read(dag):
+    mapped = dag.get_task("process")
+    task = mapped.unmap({"item": {"slice": 1, "name": "orders.v1-0 [120,240)"}})
+    template = dag.get_template_env().from_string(mapped.partial_kwargs["map_index_template"])
+    assert template.render({"task": task}) == "orders.v1-0 [120,240)"
+
+
+def test_the_dag_serializes_without_the_spec(dag):
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    written = json.dumps(DagSerialization.to_dict(dag))
+    assert '"pipeline": "orders"' in written and "password" not in written
+
+
+def test_a_triggered_run_has_an_id_that_a_repeat_gives_again_and_a_clear_does_not():
+    run = Run("orders", "scheduled__2025-01-01", 0)
+    assert run_id_for("next", 12, run) == run_id_for("next", 12, run)
+    assert run_id_for("next", 12, run).startswith("next_12_")
+    assert run_id_for("next", 12, run) != run_id_for("next", 12, Run(run.dag_id, run.run_id, 1))
+    assert run_id_for("next", 12, run) != run_id_for("more", 12, run)
+
+
+def test_a_run_is_named_by_its_clear_number_too():
+    dag_run = SimpleNamespace(dag_id="orders", run_id="r", clear_number=2)
+    assert run_of({"dag_run": dag_run}) == Run("orders", "r", 2)
+
+
+@pytest.mark.parametrize(
+    "answer, active",
+    [
+        ("queued", True),
+        ("running", True),
+        ("success", False),
+        ("failed", False),
+        ({"status_code": 404, "detail": {"detail": {"reason": "not_found"}}}, False),
+        ({"status_code": 404, "detail": None}, True),
+        ({"status_code": 500, "detail": {"detail": "boom"}}, True),
+        (None, True),
+    ],
+)
+def test_only_a_clear_no_makes_a_run_inactive(answer, active):
+    class TaskInstance:
+        @staticmethod
+        def get_dagrun_state(dag_id, run_id):
+            if isinstance(answer, str):
+                return answer
+            raise AirflowRuntimeError(SimpleNamespace(error=ErrorType.API_SERVER_ERROR, detail=answer))
+
+    assert activity(TaskInstance())("orders", "r") is active
+
+
+def test_airflow_tries_again_only_what_trying_again_can_mend():
+    with pytest.raises(AirflowFailException, match="newer"), final_errors():
+        raise Fenced()
+    with pytest.raises(LedgerUnreachable), final_errors():
+        raise LedgerUnreachable()
+
+
+def connection(monkeypatch, **fields):
+    """Make Airflow know exactly this connection, under the id `c`."""
+    monkeypatch.setattr(connections.Connection, "get", lambda _: Connection(conn_id="c", **fields))
+
+
+def test_a_missing_connection_is_named_with_the_way_to_create_it(monkeypatch):
+    def missing(_):
+        raise AirflowNotFoundException("no")
+
+    monkeypatch.setattr(connections.Connection, "get", missing)
+    for read in (connections.ledger_url, connections.kafka_properties, connections.spark_target):
+        with pytest.raises(SettingsError, match="connection 'gone'.*airflow connections add gone "):
+            read("gone")
+
+
+def test_the_ledgers_url_is_quoted_and_keeps_what_libpq_knows(monkeypatch):
+    from psycopg.conninfo import conninfo_to_dict
+
+    extra = json.dumps({"sslmode": "require", "options": "-c x=1", "cursor": "dictcursor"})
+    secret = "p@s:s/w?d%"
+    connection(
+        monkeypatch, conn_type="postgres", host="db", port=5433, login="me@x", password=secret, schema="r", extra=extra
+    )
+    assert conninfo_to_dict(connections.ledger_url("c")) == {
+        "user": "me@x",
+        "password": secret,
+        "host": "db",
+        "port": "5433",
+        "dbname": "r",
+        "sslmode": "require",
+        "options": "-c x=1",
+    }
+    connection(monkeypatch, conn_type="postgres", host="/run/pg", schema="r")
+    assert conninfo_to_dict(connections.ledger_url("c")) == {"host": "/run/pg", "dbname": "r"}
+    connection(monkeypatch, conn_type="mysql", host="db")
+    with pytest.raises(SettingsError, match="type 'mysql'"):
+        connections.ledger_url("c")
+
+
+def test_kafka_takes_its_properties_from_the_extra_and_its_server_from_the_host(monkeypatch):
+    connection(monkeypatch, conn_type="kafka", host="k", port=9092, extra='{"security.protocol": "SSL"}')
+    assert connections.kafka_properties("c") == {"security.protocol": "SSL", "bootstrap.servers": "k:9092"}
+    connection(monkeypatch, conn_type="kafka", host="a:1,b:2")
+    assert connections.kafka_properties("c") == {"bootstrap.servers": "a:1,b:2"}
+    for fields in ({}, {"host": "k", "password": "x"}, {"host": "k", "extra": "[]"}):
+        connection(monkeypatch, conn_type="kafka", **fields)
+        with pytest.raises(SettingsError, match="connection 'c'"):
+            connections.kafka_properties("c")
+
+
+def test_the_spark_connection_says_the_engine_and_never_shows_its_token(monkeypatch):
+    connection(
+        monkeypatch, conn_type="spark_connect", host="sc://s", port=15002, password="to;ken", extra='{"use_ssl": true}'
+    )
+    target = connections.spark_target("c")
+    assert target.connect and target.url == "sc://s:15002/;token=to%3Bken;use_ssl=True"
+    assert "ken" not in repr(target)
+    connection(monkeypatch, conn_type="spark", host="local[2]")
+    assert not connections.spark_target("c").connect
+    connection(monkeypatch, conn_type="spark_connect")
+    with pytest.raises(SettingsError, match="has no host"):
+        connections.spark_target("c")
+
+
+def test_a_driver_that_could_not_be_told_the_secrets_is_refused_before_it_starts():
+    def target(url, **extra):
+        return connections.SparkTarget("c", connect=False, url=url, extra=extra)
+
+    for good in (
+        target("local[2]"),
+        target("yarn", **{"deploy-mode": "cluster"}),
+        target("k8s://https://h", **{"deploy-mode": "cluster", "secrets-file": "/run/secrets/ratchet.json"}),
+    ):
+        check(good)
+    with pytest.raises(SettingsError, match="secrets-file"):
+        check(target("k8s://https://h", **{"deploy-mode": "cluster"}))
+
+
+def test_the_secrets_file_is_its_users_alone_and_does_not_stay():
+    with secrets_file({"ledger_url": "x"}) as path:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert json.loads(path.read_text()) == {"ledger_url": "x"}
+    assert not path.exists()
+
+
+def test_the_trigger_can_be_made_anew_from_what_airflow_stores():
+    arguments = dict(
+        connection="ratchet_ledger", pipeline="orders", txid=3, revision=0, claim=2, epoch=1, lease_seconds=60
+    )
+    path, stored = TurnTrigger(**arguments).serialize()
+    assert path == "ratchet.airflow.trigger.TurnTrigger" and stored == arguments
+    assert TurnTrigger(**stored).serialize() == (path, stored)
+
+
+@pytest.mark.parametrize(
+    "row, fires, held",
+    [
+        (("PREPARED", True, 1), False, None),
+        (("PREPARED", True, 2), True, True),
+        (("PREPARED", False, 1), True, False),
+        (("COMMITTED", True, 3), True, True),
+        (("ABORTED", True, 1), True, True),
+        (None, True, False),
+    ],
+)
+def test_the_trigger_fires_on_its_turn_and_on_any_end(row, fires, held):
+    event = TurnTrigger("c", "orders", 3, 0, 1, 1, 60)._event(row)
+    assert bool(event) is fires and (event is None or event["held"] is held)

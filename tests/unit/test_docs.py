@@ -1,0 +1,145 @@
+"""The documents against the code: what they name exists, what they list is complete."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from ratchet import commit as commit_module
+from ratchet.errors import SpecError
+from ratchet.pipeline import Pipeline
+from ratchet.schema import metadata
+from ratchet.transaction import LEGAL_MOVES, State
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROTOCOL = ROOT / "docs" / "protocol.md"
+FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(path: Path) -> list[tuple[str, str, str]]:
+    """(language, file or "", text) of every code block."""
+    return FENCE.findall(path.read_text())
+
+
+def prose(path: Path) -> list[tuple[int, str]]:
+    """(line number, text) of the lines that hold sentences: no code, tables, headings or pictures."""
+    text = FENCE.sub(lambda block: "\n" * block[0].count("\n"), path.read_text())
+    lines = enumerate(text.splitlines(), start=1)
+    return [(n, line) for n, line in lines if line.strip() and not re.match(r"\s*(#|\||!\[|<!--)", line)]
+
+
+def section(path: Path, heading: str) -> str:
+    """The text below a heading, up to the next heading of its kind."""
+    level = heading.partition(" ")[0]
+    found = re.search(rf"^{re.escape(heading)}\n(.*?)(?=^{level} |\Z)", path.read_text(), re.MULTILINE | re.DOTALL)
+    assert found, f"{path.name} has no section {heading!r}"
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of every table row, without the header."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def defined_tests() -> set[str]:
+    """The name of every test function there is."""
+    return {
+        node.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    }
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
+def test_every_test_that_is_named_exists(path):
+    named = set(re.findall(r"`(test_\w+)`", path.read_text()))
+    assert named - defined_tests() == set()
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
+def test_every_link_leads_somewhere(path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if re.match(r"https?://", target):
+            continue
+        file, _, anchor = target.partition("#")
+        found = (path.parent / file) if file else path
+        assert found.exists(), f"{path.name}: {target}"
+        headings = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE) if found.suffix == ".md" else []
+        assert not anchor or anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}, target
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
+def test_each_line_is_one_sentence(path):
+    for number, line in prose(path):
+        said = re.sub(r"^\s*(- |\d+\. )", "", re.sub(r"`[^`]*`", "code", line))
+        where = f"{path.name}:{number}: {line}"
+        assert not re.search(r"[.!?]\s+[A-Z]", said), where
+        assert said in ("code", "") or said.endswith((".", ":", "?")), where
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
+def test_every_make_target_that_is_named_exists(path):
+    makefile = (ROOT / "Makefile").read_text()
+    targets = {name for line in re.findall(r"^([a-z][\w -]*):(?!=)", makefile, re.MULTILINE) for name in line.split()}
+    text = path.read_text()
+    named = set(re.findall(r"`make ([\w-]+)", text)) | set(re.findall(r"^make ([\w-]+)", text, re.MULTILINE))
+    assert named - targets == set()
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
+def test_the_code_in_the_docs_is_valid_and_its_specs_are_accepted(path):
+    for language, file, text in blocks(path):
+        if language != "python":
+            continue
+        code = compile(text, f"{path.name}: {file}", "exec")
+        if file.startswith("include/pipelines/"):
+            said: dict = {}
+            try:
+                exec(code, said)
+            except SpecError as error:
+                pytest.fail(f"{path.name}: {file}: {error}")
+            assert isinstance(said["PIPELINE"], Pipeline)
+            assert said["PIPELINE"].name == Path(file).stem
+
+
+def test_the_glossary_defines_each_word_once_and_the_docs_use_them():
+    words = [cells[0] for cells in rows((ROOT / "docs" / "glossary.md").read_text())]
+    every = [word.strip() for cell in words for word in cell.split(",")]
+    assert len(every) == len(set(every))
+    others = " ".join(path.read_text().lower() for path in DOCS if path.name != "glossary.md")
+    assert [word for word in every if word not in others] == []
+
+
+def test_the_diagram_and_the_table_of_states_are_the_legal_moves():
+    text = section(PROTOCOL, "## States")
+    drawn = {(None if a == "[*]" else State(a), State(b)) for a, b in re.findall(r"^ +(\S+) --> (\S+):", text, re.M)}
+    listed = {(None if cells[0] == "–" else State(cells[0]), State(cells[1])) for cells in rows(text)}
+    assert drawn == listed == LEGAL_MOVES
+
+
+def test_the_protocol_lists_every_table_of_the_ledger():
+    listed = {cells[0].strip("`") for cells in rows(section(PROTOCOL, "## The ledger"))}
+    assert listed == {table.name for table in metadata.tables.values()}
+
+
+def test_the_protocol_has_the_commits_steps():
+    steps = re.compile(r"^ *(\d+)\. ", re.MULTILINE)
+    written = steps.findall(section(PROTOCOL, "### commit"))
+    assert written == steps.findall(commit_module.commit.__doc__)
+    in_the_body = re.findall(r"# Step (\d+)", Path(commit_module.__file__).read_text())
+    assert sorted(in_the_body, key=int) == written
+
+
+def test_every_invariant_is_named_with_what_holds_it():
+    text = section(PROTOCOL, "## Invariants")
+    listed = [cells[0] for cells in rows(text)]
+    assert listed == [f"I{n}" for n in range(1, 13)]
+    held = set(re.findall(r"^(I\d+), ", text, re.MULTILINE))
+    open_ = set(re.findall(r"^- (I\d+): ", text, re.MULTILINE))
+    assert held | open_ == set(listed), "each has its tests, or is said to have none"

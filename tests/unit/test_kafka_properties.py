@@ -1,0 +1,53 @@
+"""Java-style client properties as the Python client's settings; never a connection less safe than asked for."""
+
+import pytest
+from ratchet.errors import SettingsError
+from ratchet.kafka import client_settings
+
+AT = {"bootstrap.servers": "a:9092,b:9092"}
+
+
+def test_servers_and_tuning():
+    settings = client_settings({**AT, "max.poll.records": "20000", "client.id": "x"})
+    assert settings == {"bootstrap_servers": ["a:9092", "b:9092"], "client_id": "x"}
+
+
+def test_a_login_as_java_writes_it():
+    jaas = (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="ann" password="p\\"w;=d";'
+    )
+    sasl = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": jaas}
+    assert client_settings({**AT, **sasl}) == {
+        "bootstrap_servers": ["a:9092", "b:9092"],
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "ann",
+        "sasl_plain_password": 'p"w;=d',
+    }
+
+
+def test_pem_files_and_the_check_of_the_host_name():
+    ssl = {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/ca.pem",
+        "ssl.endpoint.identification.algorithm": "",
+    }
+    settings = client_settings({**AT, **ssl})
+    assert (settings["ssl_cafile"], settings["ssl_check_hostname"]) == ("/ca.pem", False)
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"bootstrap.servers": ""}, "bootstrap.servers"),
+        ({**AT, "ssl.truststore.type": "JKS"}, "ssl.truststore.type=JKS"),
+        ({**AT, "ssl.truststore.location": "/trust.jks"}, "needs ssl.truststore.type=PEM"),
+        ({**AT, "ssl.cipher.suites": "x"}, "ssl.cipher.suites is not supported"),
+        ({**AT, "sasl.jaas.config": 'Krb5LoginModule required password="secret";'}, "is not understood"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(properties, said):
+    with pytest.raises(SettingsError, match=said) as refused:
+        client_settings(properties)
+    assert "secret" not in str(refused.value)
