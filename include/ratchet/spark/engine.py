@@ -1,0 +1,50 @@
+"""The engines: a kept session of a Connect server, or a driver of its own; both run the same job function."""
+
+from __future__ import annotations
+
+from uuid import NAMESPACE_URL, uuid5
+
+from pyspark.sql import SparkSession
+
+from ratchet.ledger import Ledger
+from ratchet.pipeline import Pipeline
+from ratchet.spark.slice import run_slice
+from ratchet.votes import SliceWork, cast_vote
+
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    # Sums that overflow and casts that fail must raise, never wrap or become null.
+    "spark.sql.ansi.enabled": "true",
+    # Else a pass that needs fewer columns would parse fewer, and call a record good that another pass calls bad.
+    "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+}
+
+
+def connect_session(url: str, pipeline: str, code_hash: str) -> SparkSession:
+    """The kept session of a pipeline and code version on the Connect server at `url` (`sc://…`).
+
+    Every process that asks gets the same one, so Spark's workers stay warm; nobody stops it, it expires.
+    """
+    session = uuid5(NAMESPACE_URL, f"ratchet:{pipeline}:{code_hash}")
+    separator = "" if url.endswith(";") else ";" if "/;" in url else "/;"
+    spark = SparkSession.builder.remote(f"{url}{separator}session_id={session}").create()
+    for name, value in SETTINGS.items():
+        spark.conf.set(name, value)
+    return spark
+
+
+def driver_session(name: str) -> SparkSession:
+    """A session of this driver's own, for an application that was submitted."""
+    builder = SparkSession.builder.appName(name)
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def process_slice(spark: SparkSession, ledger: Ledger, spec: Pipeline, work: SliceWork, kafka: dict[str, str]) -> str:
+    """Process a slice and cast its vote; returns the line that says what became of it."""
+    vote = run_slice(spark, spec, work, ledger.url, kafka)
+    said = cast_vote(ledger, spec, work.token, vote)
+    counts = ", ".join(f"{name} {sink.rows:,}" for name, sink in vote.sinks.items())
+    return f"{said}; {vote.records:,} records read in {sum(vote.seconds.values()):.2f} s; rows: {counts}"

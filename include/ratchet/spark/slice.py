@@ -1,0 +1,187 @@
+"""One slice from its ranges to its vote: read, decode, transform, stage, on either engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from ratchet.errors import Fenced, IncompleteRead, RatchetError, RecordsLost, TopicChanged, TransformError
+from ratchet.kafka import Kafka, TopicOffsets
+from ratchet.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.sinks.staged import staged_columns
+from ratchet.spark.decoder import decode
+from ratchet.spark.reader import read
+from ratchet.spark.result import check_names, to_stage
+from ratchet.spark.stager import stage
+from ratchet.transaction import OffsetRange, SinkVote, Vote
+from ratchet.votes import SliceWork
+
+NOTHING = SinkVote((), 0, 0)
+
+
+def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: str, kafka: dict[str, str]) -> Vote:
+    """Process one slice and return its vote, which the caller casts.
+
+    1. Check that the topic is the planned one and still has the ranges.
+    2. Read exactly the ranges, and decode.
+    3. Transform the good records.
+    4. Stage each sink; the first pass also counts what was read, per partition.
+    5. Stage the dead letters, if there are any.
+    6. Check the positions reached, with an independent reader where the last offsets hold no record.
+    7. Check the topic again: what was read is what was planned only if it did not change meanwhile.
+
+    Raises TransformError, IncompleteRead, RecordsLost, TopicChanged, Fenced; then nothing is voted.
+    """
+    clock = _Clock()
+    with Kafka(kafka) as client:
+        # Step 1
+        with clock.step("start"):
+            _check_topic(spec, work, client.offsets(spec.source.name))
+        with _explained(spec, work):
+            # Step 2
+            with clock.step("decode"):
+                decoded = decode(read(spark, work.ranges, kafka), spec.source)
+                observation = Observation(f"read_{work.token.txid}_{work.token.slice}_{time.monotonic_ns()}")
+                observed = decoded.observe(observation, *_measures(work))
+            # Step 3
+            with clock.step("transform"):
+                good = observed.where(F.col("_error").isNull()).drop("_error")
+                result = check_names(spec, spec.load_transform()(good.withColumn("_txn_time", F.lit(work.txn_time))))
+                staged = {sink.name: to_stage(spec, sink, result[sink.name]) for sink in spec.sinks}
+            # Step 4
+            votes = {DEAD_LETTERS: NOTHING}
+            for sink in spec.sinks if any(map(len, work.ranges)) else ():
+                with clock.step(f"stage {sink.name}"):
+                    votes[sink.name] = stage(
+                        staged[sink.name], work.stages[sink.name], staged_columns(sink), work.token, ledger_url
+                    )
+            votes = {sink.name: NOTHING for sink in spec.sinks} | votes
+            seen = _seen(observed, observation, work)
+            # Step 5
+            dead = _dead_letters(spec, observed, result, errors=seen["errors"] or 0)
+            if dead is not None and any(map(len, work.ranges)):
+                with clock.step(f"stage {DEAD_LETTERS}"):
+                    votes[DEAD_LETTERS] = stage(
+                        dead, work.stages[DEAD_LETTERS], staged_columns(None), work.token, ledger_url
+                    )
+        # Step 6
+        with clock.step("check"):
+            reached = _reached(spec, work, seen, client)
+            # Step 7
+            _check_topic(spec, work, client.offsets(spec.source.name))
+    return Vote(
+        records=sum(seen[f"records_{p}"] or 0 for p in reached),
+        sinks=votes,
+        dead_letters=votes[DEAD_LETTERS].rows,
+        reached=reached,
+        code_hash=spec.code_hash,
+        application_id=_application_id(spark),
+        seconds=clock.seconds,
+    )
+
+
+class _Clock:
+    """Seconds by step, rounded to milliseconds."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self.seconds[name] = round(time.monotonic() - started, 3)
+
+
+def _check_topic(spec: Pipeline, work: SliceWork, offsets: TopicOffsets) -> None:
+    where = f"{spec.name}: transaction {work.token.txid}, slice {work.token.slice}"
+    if offsets.topic_id != work.topic_id:
+        raise TopicChanged(
+            f"{where}: topic {offsets.topic} has id {offsets.topic_id}, the plan is of {work.topic_id}: it was deleted "
+            "and made again, and the planned records are gone"
+        )
+    for r in work.ranges:
+        beginning = offsets.beginning.get(r.partition)
+        if len(r) and (beginning is None or beginning > r.from_offset):
+            gone = f"{r.topic}-{r.partition}[{r.from_offset},{min(beginning or r.until_offset, r.until_offset)})"
+            raise RecordsLost(
+                f"{where}: retention has deleted {gone}, which were planned and not yet committed; nothing was voted; "
+                "lengthen the topic's retention.ms"
+            )
+
+
+def _measures(work: SliceWork) -> list:
+    """What one pass over the decoded records tells: errors, and records and last offset of each partition."""
+    measures = [F.count(F.col("_error")).alias("errors")]
+    for partition in sorted({r.partition for r in work.ranges}):
+        offset = F.when(F.col("_partition") == partition, F.col("_offset"))
+        measures += [F.count(offset).alias(f"records_{partition}"), F.max(offset).alias(f"last_{partition}")]
+    return measures
+
+
+def _seen(observed: DataFrame, observation: Observation, work: SliceWork) -> dict[str, int]:
+    if not any(map(len, work.ranges)):
+        return {"errors": 0, **{f"{m}_{r.partition}": None for r in work.ranges for m in ("records", "last")}}
+    seen = observation.get
+    if not seen:
+        # A transform that drops everything may let Spark drop the read as well.
+        seen = observed.agg(*_measures(work)).collect()[0].asDict()
+    return seen
+
+
+def _dead_letters(spec: Pipeline, observed: DataFrame, result: dict[str, DataFrame], errors: int) -> DataFrame | None:
+    frames = []
+    if errors:
+        bad = observed.where(F.col("_error").isNotNull()).withColumnRenamed("_error", "error")
+        frames.append(to_stage(spec, None, bad.select("_partition", "_offset", "_record", "error")))
+    if DEAD_LETTERS in result:
+        frames.append(to_stage(spec, None, result[DEAD_LETTERS]))
+    if not frames:
+        return None
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+
+def _reached(spec: Pipeline, work: SliceWork, seen: dict[str, int], client: Kafka) -> dict[int, int]:
+    """{partition: position reached}; IncompleteRead where records were left out at the end of a range."""
+    until: dict[int, int] = {}
+    for r in work.ranges:
+        last = seen[f"last_{r.partition}"]
+        position = r.from_offset if last is None else max(r.from_offset, last + 1)
+        if position < r.until_offset:
+            # Markers and aborted records are no records; only a reader that is not Spark can say so.
+            rest = OffsetRange(r.topic, r.partition, position, r.until_offset)
+            left = client.committed_records_between(rest)
+            if left:
+                raise IncompleteRead(
+                    f"{spec.name}: transaction {work.token.txid}, slice {work.token.slice}: Spark stopped before "
+                    f"{rest}, which holds {left:,} committed records; nothing was voted, the slice is tried again"
+                )
+        until[r.partition] = r.until_offset
+    return until
+
+
+@contextmanager
+def _explained(spec: Pipeline, work: SliceWork) -> Iterator[None]:
+    """Whatever the transform or Spark raises, with the place where it happened."""
+    where = f"{spec.name}: transaction {work.token.txid}, slice {work.token.slice}"
+    try:
+        yield
+    except RatchetError:
+        raise
+    except PySparkException as error:
+        said = str(error)
+        if "ratchet.errors.Fenced" in said:
+            raise Fenced(f"{where}: a newer try has the slice; nothing was staged") from error
+        raise TransformError(f"{where}: the job failed: {said}") from error
+    except Exception as error:
+        raise TransformError(f"{where}: {spec.transform} raised {type(error).__name__}: {error}") from error
+
+
+def _application_id(spark: SparkSession) -> str:
+    session = getattr(spark, "session_id", None)
+    return f"connect {session}" if session else spark.sparkContext.applicationId

@@ -1,0 +1,54 @@
+"""The application that spark-submit runs: one try at one slice, `process_slice.py PIPELINE TXID EPOCH SLICE TRY`.
+
+The ledger's URL and Kafka's properties come from the environment (RATCHET_LEDGER_URL, RATCHET_KAFKA) or from the
+JSON file that RATCHET_SECRETS_FILE names; never from an argument, which everybody on the machine can read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from ratchet.errors import RatchetError, SettingsError
+from ratchet.ledger import Ledger
+from ratchet.pipeline import load_pipeline
+from ratchet.spark.engine import driver_session, process_slice
+from ratchet.transaction import SliceToken
+from ratchet.votes import load_work
+
+
+def main(arguments: list[str]) -> None:
+    """Process the slice that the arguments name."""
+    if len(arguments) != 5:
+        raise SettingsError(f"process_slice takes PIPELINE TXID EPOCH SLICE TRY, not {len(arguments)} arguments")
+    name, *numbers = arguments
+    token = SliceToken(name, *map(int, numbers))
+    ledger_url, kafka = _secrets()
+    spec = load_pipeline(name)
+    with Ledger(ledger_url) as ledger:
+        work = load_work(ledger, spec, token)
+        spark = driver_session(f"{name} {'.'.join(numbers)}")
+        try:
+            print(process_slice(spark, ledger, spec, work, kafka))
+        finally:
+            spark.stop()
+
+
+def _secrets() -> tuple[str, dict[str, str]]:
+    file = os.environ.get("RATCHET_SECRETS_FILE")
+    if file:
+        said = json.loads(Path(file).read_text())
+        return said["ledger_url"], said["kafka"]
+    try:
+        return os.environ["RATCHET_LEDGER_URL"], json.loads(os.environ["RATCHET_KAFKA"])
+    except KeyError as missing:
+        raise SettingsError(f"{missing.args[0]} is not set, nor is RATCHET_SECRETS_FILE; set one of them") from None
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except RatchetError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
