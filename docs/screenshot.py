@@ -1,4 +1,4 @@
-"""Take the README's picture, by Debian's Chromium: `python docs/screenshot.py URL [docs/grid.png]`.
+"""Take the README's picture of the demo that runs, by Debian's Chromium: `python docs/screenshot.py [--url URL]`.
 
 Waits until the page has drawn what it loads: Airflow's UI fetches its runs only after the page itself is there.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,14 @@ OPTIONS = (
     "--lang=en-US",
     "--remote-debugging-port=0",
 )
+LAYOUT = {
+    # The grid's part of the page in percent, and how many runs it shows; Airflow's UI keeps both in the browser.
+    "react-resizable-panels:grid-ltr": json.dumps(
+        {"details-panel,main-panel": {"expandToSizes": {}, "layout": [48, 52]}}
+    ),
+    "dag_runs_limit-flights": "25",
+}
+REMEMBER = f"for (const [name, value] of Object.entries({json.dumps(LAYOUT)})) localStorage.setItem(name, value)"
 START_SECONDS, DRAW_SECONDS = 30, 60
 STILL = 5
 """How many looks, half a second apart, the page must keep its elements before it counts as drawn."""
@@ -104,6 +113,8 @@ def take(chromium: str, url: str, wanted: str, into: Path) -> None:
                 page.call(
                     "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
                 )
+                page.call("Page.enable")
+                page.call("Page.addScriptToEvaluateOnNewDocument", source=REMEMBER)
                 page.call("Page.navigate", url=url)
                 wait_until_drawn(page, wanted)
                 into.write_bytes(base64.b64decode(page.call("Page.captureScreenshot", format="png")["data"]))
@@ -112,16 +123,28 @@ def take(chromium: str, url: str, wanted: str, into: Path) -> None:
             browser.wait(timeout=20)
 
 
+def demo_page() -> str:
+    """The page of the demo's DAG, on the port that the demo's stack has chosen."""
+    ports = HERE.parent / ".state" / "demo" / "ports.json"
+    port = os.environ.get("RATCHET_PORT_AIRFLOW") or (json.loads(ports.read_text())["airflow"] if ports.exists() else 0)
+    page = f"http://127.0.0.1:{port}/dags/flights"
+    try:
+        urlopen(page, timeout=10).close()
+    except OSError:
+        sys.exit("screenshot: the demo does not run; start it with `make demo` in another terminal")
+    return page
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("url", help="for example http://127.0.0.1:8080/dags/flights")
-    parser.add_argument("into", nargs="?", type=Path, default=HERE / "grid.png")
+    parser.add_argument("--url", help="another page than that of the demo's DAG `flights`")
+    parser.add_argument("--into", type=Path, default=HERE / "grid.png")
     parser.add_argument("--wait-for", default="flights", help="a text that is on the page once it is drawn")
     said = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         sys.exit("screenshot: there is no Chromium; install it with `apt-get install chromium`")
-    take(chromium, said.url, said.wait_for, said.into)
+    take(chromium, said.url or demo_page(), said.wait_for, said.into)
     print(f"{said.into}: {said.into.stat().st_size:,} bytes")
 
 

@@ -15,6 +15,9 @@ from ratchet.transaction import Run, SinkVote, SliceToken, Tag, Vote
 from ratchet.votes import SliceWork, cast_vote, take_try
 
 
+MEASURES = ("a_sum", "a_min", "a_max")
+
+
 @dataclass
 class Log:
     """What a topic's log looks like, for begin; the tests move its ends."""
@@ -61,7 +64,7 @@ def rows_of(spec: Pipeline, work: SliceWork) -> dict[str, list[dict]]:
     at = [{"_partition": p, "_offset": o, "_n": 0} for p, o in positions(work)]
     return {
         "rows": [{"a": r["_offset"], **r} for r in at],
-        "totals": [{"k": str(r["_partition"]), "a_sum": r["_offset"], "n": 1} for r in at],
+        "totals": [{"k": str(r["_partition"]), **dict.fromkeys(MEASURES, r["_offset"]), "n": 1} for r in at],
         "latest": [{"k": f"{r['_partition']}-{r['_offset'] % 5}", "a": r["_offset"], "_deleted": False, **r} for r in at],
     }
 

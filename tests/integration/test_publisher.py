@@ -7,7 +7,6 @@ from uuid import uuid4
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-
 from ratchet.demo import content
 from ratchet.demo.publisher import make_topic, publish
 from ratchet.errors import StackError
@@ -59,6 +58,13 @@ def test_records_of_somebody_else_are_noticed(kafka_properties, client, planes):
     stranger.send(planes.topic, b"{}", partition=0).get(timeout=10)
     with pytest.raises(StackError, match="somebody else publishes"):
         publish(kafka_properties, planes, done, 0, Event(), lambda records: None)
+    stranger.close()
+
+
+def test_a_topic_that_holds_too_much_is_refused(kafka_properties, client, planes):
+    publish(kafka_properties, planes, make_topic(client, planes), 0, Event(), lambda records: None)
+    stranger = KafkaProducer(bootstrap_servers=kafka_properties["bootstrap.servers"])
+    stranger.send(planes.topic, b"{}", partition=0).get(timeout=10)
     with pytest.raises(StackError, match="something else was published"):
         make_topic(client, planes)
     stranger.close()

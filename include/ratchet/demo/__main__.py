@@ -139,7 +139,7 @@ def _show(console: Console, stack: Stack) -> bool:
         console.print(f"Airflow: {stack.airflow_url} (no password needed)", markup=False)
         demo.drain()
         equal = demo.tell()
-    peak = sorted(stack.supervisor.peak_memory().items(), key=lambda item: -item[1])
+    peak = sorted(stack.peak_memory().items(), key=lambda item: -item[1])
     said = ", ".join(f"{name} {held / 2**20:,.0f}" for name, held in peak)
     console.print(f"peak memory in MiB: {said}", markup=False)
     took = time.monotonic() - started

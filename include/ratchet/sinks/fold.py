@@ -90,7 +90,7 @@ def _accumulate(conn: Connection, sink: Accumulate, staged: Table, txid: int, vo
     into, deltas, keys = target(sink), delta(sink), key_names(sink)
     # Rows of one key from several slices are merged first: a key is folded once a transaction.
     merged = [
-        cast(_whole(measure, sink)(staged.c[measure]), deltas.c[measure].type).label(measure)
+        cast(getattr(func, _part(measure, sink))(staged.c[measure]), deltas.c[measure].type).label(measure)
         for measure in sink.measures
     ]
     rows = stage.voted(staged, votes, *(staged.c[k] for k in keys), *merged, literal(txid, sa.BigInteger))
@@ -99,26 +99,26 @@ def _accumulate(conn: Connection, sink: Accumulate, staged: Table, txid: int, vo
     mine = select(*(deltas.c[n] for n in names)).where(deltas.c._txid == txid)
     folding = upsert(into).from_select(names, mine)
     new = folding.excluded
-    changed = {m: _join(_whole(m, sink), into.c[m], new[m]) for m in sink.measures}
+    changed = {m: _join(_part(m, sink), into.c[m], new[m]) for m in sink.measures}
     conn.execute(folding.on_conflict_do_update(index_elements=keys, set_={**changed, "_txid": new._txid}))
     return found
 
 
-def _whole(measure: str, sink: Accumulate):
-    """The aggregate that merges several parts of a measure."""
-    if any(measure == f"{c.name}_min" for c in sink.columns_of("min")):
-        return func.min
-    if any(measure == f"{c.name}_max" for c in sink.columns_of("max")):
-        return func.max
-    return func.sum
+def _part(measure: str, sink: Accumulate) -> str:
+    """Which of sum, min and max a measure is; a count is a sum of ones."""
+    for part in ("min", "max"):
+        if any(measure == f"{c.name}_{part}" for c in sink.columns_of(part)):
+            return part
+    return "sum"
 
 
-def _join(whole, old: sa.ColumnElement, new: sa.ColumnElement) -> sa.ColumnElement:
+def _join(part: str, old: sa.ColumnElement, new: sa.ColumnElement) -> sa.ColumnElement:
     """State ⊕ delta; a null is a measure without values, and does not count."""
-    if whole is func.min:
-        return func.least(old, new)
-    if whole is func.max:
-        return func.greatest(old, new)
+    match part:
+        case "min":
+            return func.least(old, new)
+        case "max":
+            return func.greatest(old, new)
     return func.coalesce(old + new, old, new)
 
 
