@@ -21,7 +21,7 @@ down:  ## end the demo's servers from another terminal
 	@if [ -x $(PY) ]; then $(PY) -m ratchet stack down; else echo "nothing is installed, nothing runs"; fi
 
 clean: down  ## forget the demo's data
-	@rm -rf .state && echo "forgotten"
+	@rm -rf .state/demo .state/lock && echo "forgotten"
 
 test: install  ## everything, on embedded servers of its own
 	@$(PY) -m pytest tests

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg import sql
+from pyspark.sql import SparkSession
+
 from ratchet.stack import CHECKOUT, Stack
 
 
@@ -18,8 +22,15 @@ from ratchet.stack import CHECKOUT, Stack
 def scratch() -> Iterator[Path]:
     """A directory of this session's own, below the checkout's state but never the demo's."""
     (CHECKOUT / ".state").mkdir(exist_ok=True)
+    for left in (CHECKOUT / ".state").glob("test-*"):
+        # Of a session that was killed: nobody holds its lock any more.
+        if _lock(left) is not None:
+            shutil.rmtree(left, ignore_errors=True)
     made = Path(tempfile.mkdtemp(prefix="test-", dir=CHECKOUT / ".state"))
+    lock = _lock(made)
     yield made
+    assert lock is not None, "another test session took this one's directory"
+    lock.close()
     shutil.rmtree(made, ignore_errors=True)
 
 
@@ -39,6 +50,14 @@ def kafka(scratch: Path) -> Iterator[Stack]:
 def spark_connect(scratch: Path) -> Iterator[Stack]:
     with Stack(scratch / "connect", {"connect"}) as stack:
         yield stack
+
+
+@pytest.fixture(scope="session")
+def spark(spark_connect: Stack) -> Iterator[SparkSession]:
+    """A session on the Connect server, which all tests share."""
+    session = SparkSession.builder.remote(spark_connect.spark).getOrCreate()
+    yield session
+    session.stop()
 
 
 @pytest.fixture
@@ -62,3 +81,14 @@ def airflow_stack(scratch: Path) -> Iterator[Stack]:
     """All servers together, with this checkout's DAGs."""
     with Stack(scratch / "whole") as stack:
         yield stack
+
+
+def _lock(directory: Path) -> TextIO | None:
+    """The open file that says a session uses this directory; None if another one holds it."""
+    file = (directory / "in-use").open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file

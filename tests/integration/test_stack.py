@@ -15,9 +15,9 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from pyspark.sql import SparkSession
+
 from ratchet.errors import StackError
 from ratchet.stack import CHECKOUT, Stack, down, running
-
 from tests.until import until
 
 
@@ -65,11 +65,16 @@ def answers_kafka(stack: Stack) -> bool:
 
 def answers_connect(stack: Stack) -> bool:
     try:
-        # A session of its own: the old server's sessions ended with it.
-        session = SparkSession.builder.remote(stack.spark).create()
-        return session.range(1000).selectExpr("sum(id)").first()[0] == 499_500
-    except Exception:
+        socket.create_connection(("127.0.0.1", int(stack.spark.rpartition(":")[2])), timeout=1).close()
+    except OSError:
         return False
+    # A session of its own: the old server's sessions ended with it. One that is left open would try for ten
+    # minutes, when this process ends, to tell a server that is no more.
+    session = SparkSession.builder.remote(stack.spark).create()
+    try:
+        return session.range(1000).selectExpr("sum(id)").first()[0] == 499_500
+    finally:
+        session.stop()
 
 
 def test_postgres_answers_and_keeps_what_it_says_it_has_kept(three):
@@ -110,7 +115,7 @@ def test_the_password_is_for_the_user_alone(three):
     mode = (three.home / "postgres" / "password").stat().st_mode & 0o777
     assert mode == 0o600
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
-        psycopg.connect(three.ledger_url.replace("ratchet:", "ratchet:x", 1))
+        psycopg.connect(three.ledger_url.replace("@", "x@"))
 
 
 @pytest.mark.parametrize(

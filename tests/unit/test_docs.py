@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from ratchet import commit as commit_module
+from ratchet.columns import parse_columns
 from ratchet.errors import SpecError
 from ratchet.pipeline import Pipeline
 from ratchet.schema import metadata
+from ratchet.spark.checksum import row_hash
 from ratchet.transaction import LEGAL_MOVES, State
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,6 +139,21 @@ def test_the_protocol_has_the_commits_steps():
     assert written == steps.findall(commit_module.commit.__doc__)
     in_the_body = re.findall(r"# Step (\d+)", Path(commit_module.__file__).read_text())
     assert sorted(in_the_body, key=int) == written
+
+
+def test_the_test_vectors_of_the_row_checksum():
+    makers = {"date": date.fromisoformat, "timestamp": datetime.fromisoformat, "decimal": Decimal}
+    vectors = [cells for cells in rows(section(PROTOCOL, "## The checksum of a vote")) if len(cells) == 3]
+    assert len(vectors) > 10
+    for ddl, said, expected in ([cell.strip("`") for cell in cells] for cells in vectors):
+        if not re.fullmatch(r"[0-9a-f]{16}", expected):
+            continue
+        columns = parse_columns(ddl)
+        values = [
+            value if value is None else makers.get(c.type.partition("(")[0], lambda v: v)(value)
+            for c, value in zip(columns, json.loads(said), strict=True)
+        ]
+        assert f"{row_hash(columns, values):016x}" == expected, (ddl, said)
 
 
 def test_every_invariant_is_named_with_what_holds_it():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
 
-from ratchet.errors import BrokerUnreachable, IncompleteRead, LedgerUnreachable, RatchetError
+from ratchet.errors import BrokerUnreachable, IncompleteRead, LedgerUnreachable, RatchetError, TransformError
 from ratchet.logs import get_logger
 from ratchet.transaction import Run
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ratchet.claims import IsActive
 
 _ENDED = ("success", "failed")
-_WORTH_A_RETRY = (LedgerUnreachable, BrokerUnreachable, IncompleteRead)
+_WORTH_A_RETRY = (LedgerUnreachable, BrokerUnreachable, IncompleteRead, TransformError)
+"""TransformError too: a worker that Spark lost looks the same as a transform that raised."""
 
 
 def run_of(context: Any) -> Run:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING
 
 import xxhash
@@ -67,7 +67,8 @@ def _bytes(column: Column, cell: object) -> bytes:
             since = cell - _EPOCH
             return struct.pack("<q", (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
     precision, scale = map(int, column.type.removeprefix("decimal(").removesuffix(")").split(","))
-    unscaled = int(Decimal(cell).scaleb(scale))
+    # The default context would round to 28 digits.
+    unscaled = int(Decimal(cell).scaleb(scale, Context(prec=80)))
     if precision <= 18:
         return struct.pack("<q", unscaled)
     bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()

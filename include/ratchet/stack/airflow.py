@@ -17,7 +17,7 @@ from ratchet.errors import StackError
 from ratchet.stack.connect import spark_home
 from ratchet.stack.ports import HOST
 from ratchet.stack.postgres import Postgres
-from ratchet.stack.server import Server
+from ratchet.stack.server import Server, environment
 
 PROCESSES = {
     "api-server": "api-server",
@@ -48,7 +48,7 @@ class Airflow:
         if stamp.exists() and stamp.read_text() == version("apache-airflow"):
             return
         done = subprocess.run(
-            [*_airflow(), "db", "migrate"], env={**os.environ, **self._env}, capture_output=True, text=True
+            [*_airflow(), "db", "migrate"], env=environment(self._env), capture_output=True, text=True
         )
         if done.returncode:
             raise StackError(f"airflow db migrate failed:\n{(done.stdout + done.stderr)[-2000:]}")

@@ -24,9 +24,9 @@ def spark_home() -> Path:
 class SparkConnect:
     """A Spark Connect server on all of this machine's cores; clients reach it at `port` on the loopback."""
 
-    def __init__(self, home: Path, port: int, java: Path, jars: list[Path], pythonpath: str):
+    def __init__(self, home: Path, port: int, java: Path, jars: list[Path], env: dict[str, str]):
         self.home, self.port = home / "spark", port
-        self._java, self._jars, self._pythonpath = java, jars, pythonpath
+        self._java, self._jars, self._env = java, jars, env
 
     @property
     def url(self) -> str:
@@ -60,12 +60,12 @@ class SparkConnect:
         command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
         command += ["--jars", ",".join(map(str, self._jars)), str(connect)]
         env = {
-            "JAVA_HOME": str(self._java.resolve().parent.parent),
+            **self._env,
+            "JAVA_HOME": str(self._java.parent.parent),
             "SPARK_HOME": str(spark_home()),
             "SPARK_LOCAL_IP": HOST,
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "PYTHONPATH": self._pythonpath,
         }
         return Server("connect", command, log, self.is_ready, env=env, cwd=self.home, seconds_to_start=120)
 

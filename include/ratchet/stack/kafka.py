@@ -59,7 +59,7 @@ class KafkaBroker:
     def server(self, log: Path) -> Server:
         """The broker's process."""
         command = [*self._java, "kafka.Kafka", str(self.home / "server.properties")]
-        return Server("kafka", command, log, self.is_ready, cwd=self.home)
+        return Server("kafka", command, log, self.is_ready, cwd=self.home, seconds_to_stop=20)
 
     def is_ready(self) -> bool:
         """Whether it answers a request for metadata; it prints nothing that could be read instead."""

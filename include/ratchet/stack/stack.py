@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 
@@ -44,6 +47,7 @@ class Stack:
         self.home, self.servers = Path(home).resolve(), frozenset(servers)
         self._env, self._to_user = dict(env or {}), say or (lambda line: print(line, file=sys.stderr))
         self._pid_file = self.home / "supervisor.pid"
+        self._lock: TextIO | None = None
         self.supervisor = Supervisor(self.home / "processes.json", self._say)
 
     def __enter__(self) -> Stack:
@@ -63,14 +67,12 @@ class Stack:
         prerequisites.disk(self.home)
         needs_java = self.servers & {"kafka", "connect"}
         java = prerequisites.java() if needs_java else Path()
-        running = _running(self._pid_file)
-        if running:
-            raise StackError(f"this stack runs already (process {running.pid}); end it with `make down`")
-        self._pid_file.write_text(json.dumps([os.getpid(), psutil.Process().create_time()]))
+        self._claim()
         self.supervisor.end_leftovers()
         # Step 2: the three servers that need no other, side by side.
         ports, logs = Ports(self.home / "ports.json", self._say), self.home / "logs"
         path = os.pathsep.join([self._env.get("PYTHONPATH", ""), str(CHECKOUT)]).strip(os.pathsep)
+        env = {**self._env, "PYTHONPATH": path}
         first = []
         if "postgres" in self.servers:
             self._postgres = Postgres(self.home, ports.get("postgres"))
@@ -83,27 +85,40 @@ class Stack:
             first.append(self._kafka.server(logs / "kafka.log"))
         if "connect" in self.servers:
             jars = prerequisites.jars(CHECKOUT, "spark")
-            self._connect = SparkConnect(self.home, ports.get("connect"), java, jars, path)
+            self._connect = SparkConnect(self.home, ports.get("connect"), java, jars, env)
             first.append(self._connect.server(logs / "connect.log"))
         self.supervisor.start(first)
         if "postgres" in self.servers:
             self._postgres.create_databases()
         # Step 3: Airflow, which needs them.
         if "airflow" in self.servers:
-            env = {
-                **self._connections(),
-                **self._env,
-                "PYTHONPATH": path,
-                "JAVA_HOME": str(java.resolve().parent.parent),
-            }
+            env = {**self._connections(), **env} | ({"JAVA_HOME": str(java.parent.parent)} if needs_java else {})
             self._airflow = Airflow(self.home, CHECKOUT, ports.get("airflow"), env)
             self._airflow.initialize(self._postgres)
             self.supervisor.start(self._airflow.servers(logs))
 
     def down(self) -> None:
-        """End every process that this stack has started."""
-        self.supervisor.stop()
+        """End every process that this stack has started; a second Ctrl-C does not cut it short."""
+        if self._lock is None:
+            return
+        is_main = threading.current_thread() is threading.main_thread()
+        before = {s: signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM) if is_main}
+        try:
+            self.supervisor.stop()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
         self._pid_file.unlink(missing_ok=True)
+        self._lock.close()
+        self._lock = None
+
+    def pids(self) -> dict[str, int]:
+        """{server: the id of its process}, of those that are up."""
+        return self.supervisor.pids()
+
+    def peak_memory(self) -> dict[str, int]:
+        """{server: the most bytes that its processes held together}."""
+        return self.supervisor.peak_memory()
 
     @property
     def ledger_url(self) -> str:
@@ -129,6 +144,19 @@ class Stack:
         """Where Airflow's UI and API are."""
         return self._airflow.url
 
+    def _claim(self) -> None:
+        """Make this process the one that runs the servers of `home`; the kernel lets go of the claim when it ends."""
+        lock = (self.home / "lock").open("a")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            process = running(self.home)
+            who = f" (process {process.pid})" if process else ""
+            raise StackError(f"the servers of {self.home} run already{who}; end them with `make down`") from None
+        self._lock = lock
+        self._pid_file.write_text(json.dumps([os.getpid(), psutil.Process().create_time()]))
+
     def _connections(self) -> dict[str, str]:
         """Airflow's connections to the other servers, as its environment carries them."""
         connections = {
@@ -136,14 +164,17 @@ class Stack:
                 "conn_type": "postgres",
                 "host": HOST,
                 "port": self._postgres.port,
-                "login": "ratchet",
+                "login": "ratchet_owner",
                 "password": self._postgres.password_file.read_text(),
                 "schema": "ratchet",
             },
-            "RATCHET_KAFKA": {"conn_type": "kafka", "extra": self.kafka},
-            "RATCHET_SPARK": {"conn_type": "spark_connect", "host": f"sc://{HOST}", "port": self._connect.port},
             "RATCHET_SPARK_SUBMIT": {"conn_type": "spark", "host": "local[2]"},
         }
+        if "kafka" in self.servers:
+            connections["RATCHET_KAFKA"] = {"conn_type": "kafka", "extra": self.kafka}
+        if "connect" in self.servers:
+            port = self._connect.port
+            connections["RATCHET_SPARK"] = {"conn_type": "spark_connect", "host": f"sc://{HOST}", "port": port}
         jars = ",".join(map(str, prerequisites.jars(CHECKOUT, "spark")))
         named = {f"AIRFLOW_CONN_{name}": json.dumps(said) for name, said in connections.items()}
         return {**named, "RATCHET_SPARK_JARS": jars}
@@ -156,7 +187,7 @@ class Stack:
 
 def down(home: Path) -> str:
     """End the stack whose state is below `home`, from another process; returns a line for the user."""
-    process = _running(Path(home) / "supervisor.pid")
+    process = running(home)
     if process is None:
         return "nothing runs"
     process.send_signal(signal.SIGTERM)
@@ -167,11 +198,11 @@ def down(home: Path) -> str:
     return f"ended (process {process.pid} and all it had started)"
 
 
-def _running(pid_file: Path) -> psutil.Process | None:
-    """The process of a pid file, if it is that very one; an id that was given anew is somebody else's."""
+def running(home: Path) -> psutil.Process | None:
+    """The process that runs the servers of `home`, if that very one lives; its id alone may be a stranger's by now."""
     try:
-        pid, started = json.loads(pid_file.read_text())
+        pid, started = json.loads((Path(home) / "supervisor.pid").read_text())
         process = psutil.Process(pid)
-        return process if abs(process.create_time() - started) < 1 and pid != os.getpid() else None
+        return process if abs(process.create_time() - started) < 1 else None
     except (FileNotFoundError, ValueError, psutil.NoSuchProcess):
         return None

@@ -11,5 +11,5 @@ PIPELINE = Pipeline(
     slice_records=100,
     max_in_flight=2,
     lease_seconds=20,
-    spark="ratchet_submit",
+    spark="ratchet_spark_submit",
 )

@@ -1,0 +1,200 @@
+"""DAG runs as transactions, on the four Airflow processes, Kafka, PostgreSQL and Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from .line import Line, until
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def is_whole(line: Line) -> None:
+    """Every commit in txid order, every record below the last one exactly once."""
+    assert line.commits() == list(range(1, line.head() + 1))
+    assert line.positions() == line.expected()
+
+
+def test_a_triggered_run_commits_and_its_log_says_what_was_decided(warm: Line):
+    warm.publish(80)
+    run = warm.trigger(reason="a test")
+    assert warm.ended(run) == "success"
+    tx = warm.transaction(run)
+    assert tx.state == "COMMITTED" and tx.records == 80 and warm.head() == tx.txid
+    states = warm.states(run)
+    assert states == {
+        "begin": "success",
+        "process 0": "success",
+        "process 1": "success",
+        "commit": "success",
+        "next": "skipped",
+        "more": "skipped",
+        "settle": "success",
+    }
+    said = warm.log(run, "begin")
+    assert f"transaction {tx.txid}: allocated; 2 slices, 80 offsets" in said and "because: a test" in said
+    assert f"transaction {tx.txid}: committed" in warm.log(run, "commit")
+    names = sorted(t["rendered_map_index"] for t in warm.tasks(run) if t["task_id"] == "process")
+    until_offset = len(warm.expected())
+    assert names == sorted(
+        [f"warm-0 [{until_offset - 80},{until_offset - 40})", f"warm-0 [{until_offset - 40},{until_offset})"]
+    ) or names == sorted(
+        [f"warm-0 [{until_offset - 80},{until_offset - 30})", f"warm-0 [{until_offset - 30},{until_offset})"]
+    )
+    is_whole(warm)
+
+
+def test_a_run_that_finds_nothing_skips_and_says_why(warm: Line):
+    run = warm.trigger()
+    assert warm.ended(run) == "success"
+    assert set(warm.states(run).values()) == {"skipped"}
+    assert "no records wait" in warm.log(run, "begin") or "has nothing of this pipeline" in warm.log(run, "begin")
+
+
+def test_a_backlog_drains_by_itself_several_at_once_in_order(warm: Line):
+    before = warm.head()
+    warm.publish(600)
+    warm.trigger()
+    until("six transactions are committed", lambda: warm.head() == before + 6, 180)
+    is_whole(warm)
+
+
+def test_one_that_is_prepared_before_its_predecessor_waits_deferred(warm: Line):
+    warm.publish(100)
+    warm.hold()
+    first = warm.trigger()
+    warm.held()
+    warm.publish(100)
+    second = warm.trigger()
+    warm.task(second, "commit", "deferred")
+    earlier, later = warm.transaction(first), warm.transaction(second)
+    assert (earlier.state, later.state) == ("OPEN", "PREPARED") and later.txid == earlier.txid + 1
+    assert warm.head() == earlier.txid - 1
+    assert f"waits for {earlier.txid}, which run {first} is processing" in warm.log(second, "commit")
+    warm.release()
+    assert (warm.ended(first), warm.ended(second)) == ("success", "success")
+    is_whole(warm)
+
+
+def test_a_killed_task_is_tried_again_by_its_own_run(warm: Line):
+    warm.publish(40)
+    warm.hold()
+    run = warm.trigger()
+    os.kill(warm.held(), signal.SIGKILL)
+    assert warm.ended(run) == "success"
+    assert warm.tries(warm.transaction(run).txid) == {0: 2}
+    is_whole(warm)
+
+
+def test_a_run_that_is_failed_in_process_is_finished_by_the_next(warm: Line):
+    warm.publish(100)
+    warm.hold()
+    first = warm.trigger()
+    warm.held()
+    warm.mark_failed(first)
+    until("settle ended the claim", lambda: warm.transaction(first).claim_ended)
+    second = warm.trigger()
+    assert warm.ended(second) == "success"
+    tx = warm.transaction(second)
+    assert (tx.txid, tx.state, tx.run_id) == (warm.transaction(first).txid, "COMMITTED", second)
+    assert f"adopted from run {first}" in warm.log(second, "begin")
+    assert warm.ended(first) == "failed"
+    is_whole(warm)
+
+
+def test_the_work_of_a_run_that_airflow_does_not_have_is_adopted_when_its_lease_runs_out(warm: Line):
+    warm.publish(100)
+    txid = warm.begin_as("deleted")
+    until("the lease has run out", lambda: warm.transaction("deleted").lease_ran_out, 30)
+    run = warm.trigger()
+    assert warm.ended(run) == "success"
+    assert warm.transaction(run).txid == txid
+    assert "adopted from run deleted" in warm.log(run, "begin")
+    is_whole(warm)
+
+
+def test_a_run_that_is_lost_while_it_waits_is_finished_by_the_next_in_order(warm: Line):
+    warm.publish(100)
+    warm.hold()
+    first = warm.trigger()
+    warm.held()
+    warm.publish(100)
+    second = warm.trigger()
+    warm.task(second, "commit", "deferred")
+    warm.mark_failed(second)
+    until("settle ended the claim", lambda: warm.transaction(second).claim_ended)
+    third = warm.trigger()
+    warm.task(third, "commit", "deferred")
+    assert warm.transaction(third).txid == warm.transaction(second).txid
+    assert "nothing to do, the transaction is PREPARED" in warm.log(third, "process", 0)
+    warm.release()
+    assert (warm.ended(first), warm.ended(third)) == ("success", "success")
+    is_whole(warm)
+
+
+def test_clearing_a_committed_run_changes_nothing_and_says_so(warm: Line):
+    warm.publish(10)
+    run = warm.trigger()
+    assert warm.ended(run) == "success"
+    before = (warm.transaction(run), warm.positions(), warm.head())
+    warm.clear(run)
+    assert until("the cleared run fails", lambda: warm.ended(run) == "failed")
+    tries = [t["try_number"] for t in warm.tasks(run) if t["task_id"] == "begin"]
+    said = warm.log(run, "begin", attempt=tries[0])
+    assert f"transaction {before[0].txid} was committed at" in said and "clearing its run changes nothing" in said
+    assert (warm.transaction(run), warm.positions(), warm.head()) == before
+
+
+def test_clearing_a_failed_run_resumes_its_transaction(warm: Line):
+    warm.publish(60)
+    warm.fail(True)
+    run = warm.trigger()
+    assert warm.ended(run) == "failed"
+    states = warm.states(run)
+    assert states["settle"] == "success" and states["commit"] == "upstream_failed"
+    aborted = warm.transaction(run)
+    warm.fail(False)
+    warm.clear(run)
+    assert until("the cleared run succeeds", lambda: warm.ended(run) == "success")
+    tx = warm.transaction(run)
+    assert tx.txid == aborted.txid and tx.state == "COMMITTED" and tx.claim == aborted.claim + 1
+    is_whole(warm)
+
+
+def test_a_missing_connection_fails_before_anything_starts(lost: Line):
+    run = lost.trigger()
+    assert lost.ended(run) == "failed"
+    assert "there is no Airflow connection 'nowhere'" in lost.log(run, "begin")
+    assert "airflow connections add nowhere" in lost.log(run, "begin")
+    assert lost.transaction(run) is None and lost.head() == 0
+
+
+def test_a_submitted_run_commits_and_shows_no_secret(cold: Line, whole):
+    cold.publish(100)
+    run = cold.trigger()
+    assert cold.ended(run, 150) == "success"
+    assert cold.transaction(run).state == "COMMITTED"
+    is_whole(cold)
+    from urllib.parse import urlsplit
+
+    password = urlsplit(whole[0].ledger_url).password
+    log = cold.log(run, "process", 0)
+    assert "process_slice.py" in log and password not in log and password not in cold.rendered(run)
+
+
+def test_a_submitted_driver_ends_with_its_run_and_the_next_one_finishes(cold: Line):
+    cold.publish(100)
+    cold.hold()
+    first = cold.trigger()
+    driver = psutil.Process(cold.held())
+    cold.mark_failed(first)
+    until("the driver has ended", lambda: not driver.is_running() or driver.status() == psutil.STATUS_ZOMBIE, 60)
+    until("settle ended the claim", lambda: cold.transaction(first).claim_ended)
+    second = cold.trigger()
+    assert cold.ended(second, 150) == "success"
+    assert cold.transaction(second).txid == cold.transaction(first).txid
+    is_whole(cold)
