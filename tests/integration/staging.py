@@ -14,7 +14,6 @@ from ratchet.sinks import stage
 from ratchet.transaction import Run, SinkVote, SliceToken, Tag, Vote
 from ratchet.votes import SliceWork, cast_vote, take_try
 
-
 MEASURES = ("a_sum", "a_min", "a_max")
 
 
@@ -65,7 +64,9 @@ def rows_of(spec: Pipeline, work: SliceWork) -> dict[str, list[dict]]:
     return {
         "rows": [{"a": r["_offset"], **r} for r in at],
         "totals": [{"k": str(r["_partition"]), **dict.fromkeys(MEASURES, r["_offset"]), "n": 1} for r in at],
-        "latest": [{"k": f"{r['_partition']}-{r['_offset'] % 5}", "a": r["_offset"], "_deleted": False, **r} for r in at],
+        "latest": [
+            {"k": f"{r['_partition']}-{r['_offset'] % 5}", "a": r["_offset"], "_deleted": False, **r} for r in at
+        ],
     }
 
 

@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import pytest
 from kafka import KafkaProducer, TopicPartition
+
 from ratchet.errors import BrokerUnreachable, CompactedTopic, IncompleteRead, UnknownTopic
 from ratchet.kafka import Kafka
 from ratchet.transaction import OffsetRange

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
 from ratchet.demo import content
 from ratchet.demo.publisher import make_topic, publish
 from ratchet.errors import StackError

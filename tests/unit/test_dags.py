@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import (
     ErrorType,
     ParamValidationError,
 )
+
 from ratchet.airflow import connections
 from ratchet.airflow.another import run_id_for
 from ratchet.airflow.factory import make_dag

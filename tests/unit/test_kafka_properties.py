@@ -1,6 +1,7 @@
 """Java-style client properties as the Python client's settings; never a connection less safe than asked for."""
 
 import pytest
+
 from ratchet.errors import SettingsError
 from ratchet.kafka import client_settings
 
@@ -13,10 +14,7 @@ def test_servers_and_tuning():
 
 
 def test_a_login_as_java_writes_it():
-    jaas = (
-        "org.apache.kafka.common.security.scram.ScramLoginModule required "
-        'username="ann" password="p\\"w;=d";'
-    )
+    jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="ann" password="p\\"w;=d";'
     sasl = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": jaas}
     assert client_settings({**AT, **sasl}) == {
         "bootstrap_servers": ["a:9092", "b:9092"],

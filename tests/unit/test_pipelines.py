@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from ratchet.errors import SpecError
 from ratchet.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert, load_pipeline, load_pipelines
 

@@ -67,9 +67,7 @@ class Demo:
         with ThreadPoolExecutor(len(self.contents)) as threads, bars.shown():
             try:
                 publishing = [
-                    threads.submit(
-                        publish, self.kafka, of, self.there[name], _seconds(), stop, _adder(counts, name)
-                    )
+                    threads.submit(publish, self.kafka, of, self.there[name], _seconds(), stop, _adder(counts, name))
                     for name, of in self.contents.items()
                 ]
                 self._watch(bars, counts, publishing)

@@ -135,15 +135,11 @@ def _broken(source: pd.DataFrame) -> pd.DataFrame:
     plain = frame[list(FLIGHT)].astype(object)
     plain = plain.where(plain.notna(), None)
     frame["kind"] = [list(makers)[i % len(makers)] for i in range(len(frame))]
-    frame["fixed"] = [
-        makers[kind](said) for kind, said in zip(frame["kind"], plain.to_dict("records"), strict=True)
-    ]
+    frame["fixed"] = [makers[kind](said) for kind, said in zip(frame["kind"], plain.to_dict("records"), strict=True)]
     return frame
 
 
-def _placed(
-    topic: str, partitions: int, fields: tuple[str, ...], frame: pd.DataFrame, by: pd.Series
-) -> Content:
+def _placed(topic: str, partitions: int, fields: tuple[str, ...], frame: pd.DataFrame, by: pd.Series) -> Content:
     places = {value: crc32(value.encode()) % partitions for value in by.unique()}
     frame["_partition"] = by.map(places).astype("int64")
     frame["_offset"] = frame.groupby("_partition").cumcount()

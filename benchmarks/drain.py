@@ -1,0 +1,133 @@
+"""The first contestant: the project's own begin, process and commit, driven by threads in place of Airflow."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
+
+from ratchet.begin import Begun, begin
+from ratchet.commit import Committed, commit
+from ratchet.kafka import Kafka
+from ratchet.ledger import Ledger
+from ratchet.pipeline import Pipeline
+from ratchet.schema import events, slices, transactions
+from ratchet.spark.engine import connect_session, process_slice
+from ratchet.transaction import Claim, Run, State
+from ratchet.votes import take_try
+
+SLOTS = 2
+"""Slices that are worked on at once: one for each core."""
+SESSION = "bench"
+"""All runs share one kept session, as the runs of one pipeline do."""
+
+
+@dataclass
+class Drain:
+    """Empties the backlog of one pipeline; `seconds` sums what each step took over all transactions."""
+
+    ledger_url: str
+    kafka: dict[str, str]
+    spark_url: str
+    spec: Pipeline
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._lock, self._mine = threading.Lock(), threading.local()
+        self._code = self.spec.code_hash
+
+    def run(self, most: int | None = None) -> float:
+        """Drain it all, or `most` transactions; seconds from the start of the first job to the last commit."""
+        self._left = most
+        with (
+            Ledger(self.ledger_url) as self._ledger,
+            Kafka(self.kafka) as self._brokers,
+            ThreadPoolExecutor(SLOTS) as self._slots,
+            ThreadPoolExecutor(self.spec.max_in_flight) as runs,
+        ):
+            list(self._slots.map(lambda _: self._session(), range(SLOTS)))
+            started = time.monotonic()
+            for future in [runs.submit(self._loop, number) for number in range(self.spec.max_in_flight)]:
+                future.result()
+            return time.monotonic() - started
+
+    def from_ledger(self) -> dict[str, float]:
+        """Seconds per transaction by the ledger's own word: a slice's steps over the slots, and the commit."""
+        e, s, t = events.c, slices.c, transactions.c
+        with Ledger(self.ledger_url) as ledger, ledger.begin() as conn:
+            votes = conn.execute(select(s.seconds).where(s.pipeline == self.spec.name)).scalars().all()
+            commits = conn.execute(
+                select(e.detail).where(e.pipeline == self.spec.name, e.move == str(State.COMMITTED))
+            ).scalars()
+            inside = [detail["seconds"] for detail in commits]
+            waits = conn.execute(select(t.committed_at - t.prepared_at).where(t.pipeline == self.spec.name)).scalars()
+            after = [wait.total_seconds() for wait in waits]
+        said: dict[str, float] = {}
+        for vote in votes:
+            for step, seconds in vote.items():
+                said[step] = said.get(step, 0.0) + seconds / SLOTS
+        said["in commit"], said["wait"] = sum(inside), max(0.0, sum(after) - sum(inside))
+        said |= {step: seconds for step, seconds in self.seconds.items() if step in ("begin", "commit")}
+        said |= {step: seconds / SLOTS for step, seconds in self.seconds.items() if step in ("try", "process")}
+        return {step: seconds / len(inside) for step, seconds in said.items()}
+
+    def _loop(self, number: int) -> None:
+        """Runs, one after the other, until there is nothing left."""
+        while self._takes_one():
+            run = Run(self.spec.name, f"bench_{number}_{time.monotonic_ns()}")
+            began = self._timed(
+                "begin",
+                lambda run=run: begin(self._ledger, self.spec, run, lambda: self._offsets(), lambda *_: True),
+            )
+            if not isinstance(began, Begun):
+                return
+            jobs = [self._slots.submit(self._slice, began.claim, part.number) for part in began.slices]
+            for job in jobs:
+                job.result()
+            self._commit(began.claim)
+
+    def _takes_one(self) -> bool:
+        with self._lock:
+            if self._left is None:
+                return True
+            self._left -= 1
+            return self._left >= 0
+
+    def _offsets(self):
+        # One client for all threads; it is not made for two at once.
+        with self._lock:
+            return self._brokers.offsets(self.spec.source.name)
+
+    def _slice(self, claim: Claim, number: int) -> None:
+        work = self._timed("try", lambda: take_try(self._ledger, self.spec, claim, number))
+        if isinstance(work, str):
+            raise RuntimeError(work)
+        session = self._session()
+        self._timed("process", lambda: process_slice(session, self._ledger, self.spec, work, self.kafka))
+
+    def _commit(self, claim: Claim) -> None:
+        while True:
+            started = time.monotonic()
+            if isinstance(commit(self._ledger, self.spec, claim), Committed):
+                self._add("commit", time.monotonic() - started)
+                return
+            time.sleep(0.02)
+
+    def _session(self):
+        if not hasattr(self._mine, "session"):
+            self._mine.session = connect_session(self.spark_url, SESSION, self._code)
+        return self._mine.session
+
+    def _timed(self, step: str, do):
+        started = time.monotonic()
+        try:
+            return do()
+        finally:
+            self._add(step, time.monotonic() - started)
+
+    def _add(self, step: str, seconds: float) -> None:
+        with self._lock:
+            self.seconds[step] = self.seconds.get(step, 0.0) + seconds

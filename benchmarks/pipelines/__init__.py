@@ -1,0 +1,1 @@
+"""The pipelines of the latency benchmark, chosen by RATCHET_PIPELINES."""
