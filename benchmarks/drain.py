@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from pyspark.sql import SparkSession
 from sqlalchemy import select
 
 from ratchet.begin import Begun, begin
@@ -37,22 +38,29 @@ class Drain:
 
     def __post_init__(self) -> None:
         self._lock, self._mine = threading.Lock(), threading.local()
+        self._sessions: list[SparkSession] = []
         self._code = self.spec.code_hash
 
-    def run(self, most: int | None = None) -> float:
-        """Drain it all, or `most` transactions; seconds from the start of the first job to the last commit."""
-        self._left = most
+    def run(self) -> float:
+        """Drain it all; seconds from the first begin to the last commit."""
         with (
             Ledger(self.ledger_url) as self._ledger,
             Kafka(self.kafka) as self._brokers,
             ThreadPoolExecutor(SLOTS) as self._slots,
             ThreadPoolExecutor(self.spec.max_in_flight) as runs,
         ):
-            list(self._slots.map(lambda _: self._session(), range(SLOTS)))
+            # The barrier makes each thread open its own session before the clock starts.
+            ready = threading.Barrier(SLOTS)
+            list(self._slots.map(lambda _: (self._session(), ready.wait()), range(SLOTS)))
             started = time.monotonic()
-            for future in [runs.submit(self._loop, number) for number in range(self.spec.max_in_flight)]:
-                future.result()
-            return time.monotonic() - started
+            try:
+                for future in [runs.submit(self._loop, number) for number in range(self.spec.max_in_flight)]:
+                    future.result()
+                return self._last_commit - started
+            finally:
+                # An open client asks its server once more when the process ends, and the server is gone by then.
+                for session in self._sessions:
+                    session.client.close()
 
     def from_ledger(self) -> dict[str, float]:
         """Seconds per transaction by the ledger's own word: a slice's steps over the slots, and the commit."""
@@ -76,11 +84,11 @@ class Drain:
 
     def _loop(self, number: int) -> None:
         """Runs, one after the other, until there is nothing left."""
-        while self._takes_one():
+        while True:
             run = Run(self.spec.name, f"bench_{number}_{time.monotonic_ns()}")
             began = self._timed(
                 "begin",
-                lambda run=run: begin(self._ledger, self.spec, run, lambda: self._offsets(), lambda *_: True),
+                lambda run=run: begin(self._ledger, self.spec, run, self._offsets, lambda *_: True),
             )
             if not isinstance(began, Begun):
                 return
@@ -88,13 +96,6 @@ class Drain:
             for job in jobs:
                 job.result()
             self._commit(began.claim)
-
-    def _takes_one(self) -> bool:
-        with self._lock:
-            if self._left is None:
-                return True
-            self._left -= 1
-            return self._left >= 0
 
     def _offsets(self):
         # One client for all threads; it is not made for two at once.
@@ -112,13 +113,15 @@ class Drain:
         while True:
             started = time.monotonic()
             if isinstance(commit(self._ledger, self.spec, claim), Committed):
-                self._add("commit", time.monotonic() - started)
+                self._last_commit = time.monotonic()
+                self._add("commit", self._last_commit - started)
                 return
             time.sleep(0.02)
 
-    def _session(self):
+    def _session(self) -> SparkSession:
         if not hasattr(self._mine, "session"):
             self._mine.session = connect_session(self.spark_url, SESSION, self._code)
+            self._sessions.append(self._mine.session)
         return self._mine.session
 
     def _timed(self, step: str, do):

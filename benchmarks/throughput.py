@@ -171,6 +171,7 @@ def main() -> None:
             sizes = bench.choose_batch_size()
             rates = bench.alternate(chosen.runs)
             shares = bench.shares()
+            bench.session.client.close()
         memory = stack.peak_memory()
     result = {
         "records": chosen.records,

@@ -118,8 +118,16 @@ def main() -> int:
     equal = False
     try:
         console.print("starting PostgreSQL, Kafka, Spark Connect and Airflow …")
-        with Stack(CHECKOUT / ".state" / "demo", say=lambda line: console.print(line, markup=False)) as stack:
-            equal = _show(console, stack)
+        home, say = CHECKOUT / ".state" / "demo", lambda line: console.print(line, markup=False)
+        demos: list[Demo] = []
+
+        def prepare(stack: Stack) -> None:
+            demos.append(Demo(console, stack.ledger_url, stack.kafka))
+            demos[0].prepare()
+
+        with Stack(home, say=say, before_airflow=prepare) as stack:
+            with demos[0] as demo:
+                equal = _show(console, stack, demo)
             if os.environ.get("CI") != "true":
                 console.print("press Ctrl-C to end everything; `make down` does the same from another terminal")
                 signal.pause()
@@ -130,13 +138,11 @@ def main() -> int:
     return 0 if equal else 1
 
 
-def _show(console: Console, stack: Stack) -> bool:
+def _show(console: Console, stack: Stack, demo: Demo) -> bool:
     started = time.monotonic()
-    with Demo(console, stack.ledger_url, stack.kafka) as demo:
-        demo.prepare()
-        console.print(f"Airflow: {stack.airflow_url} (no password needed)", markup=False)
-        demo.drain()
-        equal = demo.tell()
+    console.print(f"Airflow: {stack.airflow_url} (no password needed)", markup=False)
+    demo.drain()
+    equal = demo.tell()
     peak = sorted(stack.peak_memory().items(), key=lambda item: -item[1])
     said = ", ".join(f"{name} {held / 2**20:,.0f}" for name, held in peak)
     console.print(f"peak memory in MiB: {said}", markup=False)

@@ -51,8 +51,7 @@ class SparkConnect:
             "spark.sql.shuffle.partitions": os.cpu_count(),
             "spark.sql.warehouse.dir": self.home / "warehouse",
             "spark.local.dir": self.home / "local",
-            # Workers of a session that has gone are ended, and their memory with them.
-            "spark.python.daemon.killWorkerOnFlushFailure": "true",
+            "spark.log.level": "WARN",
         }
         command = [str(spark_home() / "bin" / "spark-submit"), "--master", f"local[{max(2, os.cpu_count() or 2)}]"]
         for name, value in settings.items():

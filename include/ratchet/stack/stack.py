@@ -33,7 +33,8 @@ class Stack:
     """Embedded servers with their state below `home`; a context manager that ends all it has started.
 
     `env` is added to the environment of Airflow's processes and of Spark's workers. `say` is given a line for
-    every restart; by default it goes to standard error. Everything is also in `home`/supervisor.log.
+    every restart; by default it goes to standard error. `before_airflow` is called when all but Airflow is up: what
+    the first scheduled run needs, tables and topics, is made there. Everything is also in `home`/supervisor.log.
     """
 
     def __init__(
@@ -43,9 +44,11 @@ class Stack:
         *,
         env: dict[str, str] | None = None,
         say: Callable[[str], None] | None = None,
+        before_airflow: Callable[[Stack], None] | None = None,
     ):
         self.home, self.servers = Path(home).resolve(), frozenset(servers)
         self._env, self._to_user = dict(env or {}), say or (lambda line: print(line, file=sys.stderr))
+        self._before_airflow = before_airflow
         self._pid_file = self.home / "supervisor.pid"
         self._lock: TextIO | None = None
         self.supervisor = Supervisor(self.home / "processes.json", self._say)
@@ -90,6 +93,8 @@ class Stack:
         self.supervisor.start(first)
         if "postgres" in self.servers:
             self._postgres.create_databases()
+        if self._before_airflow is not None:
+            self._before_airflow(self)
         # Step 3: Airflow, which needs them.
         if "airflow" in self.servers:
             env = {**self._connections(), **env} | ({"JAVA_HOME": str(java.parent.parent)} if needs_java else {})
