@@ -35,6 +35,12 @@ def configure(*, json: bool = False, level: int = logging.INFO) -> None:
     )
 
 
+def quiet_clients() -> None:
+    """Keep the chatter of client libraries out of a task's log, so that its one line can be found."""
+    for name in ("kafka", "py4j", "alembic"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
 def context_of(subject: Claim | SliceToken | str) -> dict[str, str | int]:
     """What a line says of its subject: a claim, a slice's token, or the name of a pipeline."""
     match subject:

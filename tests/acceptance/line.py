@@ -96,7 +96,7 @@ class Line:
         """What a person does with the button: Airflow stops the run's tasks."""
         self._ok(self._http.patch(self._run(run_id), json={"state": "failed"}))
 
-    def ended(self, run_id: str, seconds: float = 90) -> str:
+    def ended(self, run_id: str, seconds: float = 120) -> str:
         """The state in which a run ends."""
         return until(f"run {run_id} ends", lambda: self._ended(run_id), seconds)
 
@@ -196,6 +196,16 @@ class Line:
             [self.name, txid],
         )
         return {row.slice: row.try_number for row in rows}
+
+    def slice_names(self, txid: int) -> dict[int, str]:
+        """slice → its name, made here from the ranges in the ledger."""
+        rows = self._ledger.execute(
+            "select slice, ranges from ratchet.slices where pipeline = %s and txid = %s", [self.name, txid]
+        )
+        return {
+            row.slice: ", ".join(f"{self.name}-{partition} [{first},{until})" for partition, first, until in row.ranges)
+            for row in rows
+        }
 
     def commits(self) -> list[int]:
         """The txids in the order in which history has them committed."""

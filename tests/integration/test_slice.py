@@ -18,6 +18,7 @@ from kafka import KafkaProducer, TopicPartition
 from psycopg import sql
 from psycopg.rows import dict_row
 from pyspark.sql import functions as F
+
 from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
 from ratchet.begin import Begun, begin
 from ratchet.errors import Fenced, IncompleteRead, RecordsLost, TopicChanged, TransformError
@@ -31,7 +32,6 @@ from ratchet.spark.engine import connect_session, process_slice
 from ratchet.spark.slice import run_slice
 from ratchet.transaction import OffsetRange, Run, Vote
 from ratchet.votes import SliceWork, cast_vote, take_try
-
 from tests.integration.test_kafka import Transaction, wait_until_stable
 from tests.unit.test_checksum import COLUMNS, ROWS, VECTORS
 
@@ -446,7 +446,9 @@ def test_sums_and_last_rows_are_exact(rig):
     vote = rig.run(spec, work)
     rig.check(spec, work, vote)
     assert vote.records == 80
-    assert {(r["_partition"], r["_offset"]): r["d"] for r in rig.staged(work, SINK)} == {k: v["d"] for k, v in sent.items()}
+    assert {(r["_partition"], r["_offset"]): r["d"] for r in rig.staged(work, SINK)} == {
+        k: v["d"] for k, v in sent.items()
+    }
     for total in rig.staged(work, "totals"):
         mine = [r for r in sent.values() if r["g"] == total["g"]]
         assert total["d_sum"] == sum(r["d"] for r in mine)

@@ -9,6 +9,7 @@ import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
+
 from ratchet.columns import parse_columns
 from ratchet.spark.checksum import row_hash
 

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,15 +21,16 @@ from airflow.sdk.exceptions import (
     ParamValidationError,
 )
 
-from ratchet.airflow import connections
+from ratchet.airflow import attend, connections
 from ratchet.airflow.another import run_id_for
+from ratchet.airflow.connect import ConnectJob
 from ratchet.airflow.factory import make_dag
 from ratchet.airflow.run import activity, final_errors, run_of
 from ratchet.airflow.submit import check, secrets_file
 from ratchet.airflow.trigger import TurnTrigger
 from ratchet.errors import Fenced, LedgerUnreachable, SettingsError
 from ratchet.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert
-from ratchet.transaction import Run
+from ratchet.transaction import Claim, Run
 
 ROOT = Path(__file__).parents[2]
 
@@ -107,7 +109,7 @@ def test_the_tasks_and_what_follows_what(dag):
     assert rules.pop("settle") == "all_done_setup_success"
     assert set(rules.values()) == {"all_success"}
     assert dag.get_task("begin").is_setup and dag.get_task("settle").is_teardown
-    assert not dag.get_task("settle").on_failure_fail_dagrun
+    assert dag.get_task("settle").on_failure_fail_dagrun
 
 
 def test_the_dag_is_admitted_by_the_ledger_and_not_by_airflow(dag):
@@ -296,3 +298,68 @@ def test_the_trigger_can_be_made_anew_from_what_airflow_stores():
 def test_the_trigger_fires_on_its_turn_and_on_any_end(row, fires, held):
     event = TurnTrigger("c", "orders", 3, 0, 1, 1, 60)._event(row)
     assert bool(event) is fires and (event is None or event["held"] is held)
+
+
+class HeldJob:
+    """A job that works until it is stopped or released."""
+
+    def __init__(self):
+        self.stopped, self.go_on = False, threading.Event()
+
+    def run(self) -> str:
+        assert self.go_on.wait(30)
+        if self.stopped:
+            raise RuntimeError("interrupted")
+        return "voted"
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.go_on.set()
+
+
+CLAIM = Claim("orders", 3, 1, 2)
+
+
+def test_the_lease_is_renewed_while_a_job_works(monkeypatch):
+    job, renewed = HeldJob(), []
+
+    def renew(ledger, claim, seconds):
+        renewed.append(claim)
+        if len(renewed) == 2:
+            raise LedgerUnreachable()
+        if len(renewed) == 3:
+            job.go_on.set()
+
+    monkeypatch.setattr(attend.claims, "renew", renew)
+    assert attend.attend(job, None, CLAIM, lease_seconds=0.06) == "voted"
+    assert renewed[:3] == [CLAIM] * 3 and not job.stopped
+
+
+def test_a_job_is_stopped_when_its_claim_is_lost(monkeypatch):
+    def renew(ledger, claim, seconds):
+        raise Fenced()
+
+    job = HeldJob()
+    monkeypatch.setattr(attend.claims, "renew", renew)
+    with pytest.raises(Fenced):
+        attend.attend(job, None, CLAIM, lease_seconds=0.06)
+    assert job.stopped
+
+
+def test_what_a_job_raises_is_raised_also_when_it_is_a_timeout(monkeypatch):
+    class Late(HeldJob):
+        def run(self) -> str:
+            raise TimeoutError("the job's own")
+
+    with pytest.raises(TimeoutError, match="the job's own"):
+        attend.attend(Late(), None, CLAIM, lease_seconds=60)
+
+
+def test_killing_the_task_interrupts_the_operations_by_their_tag(dag):
+    job, tags = ConnectJob.__new__(ConnectJob), []
+    job.tag, job._session = "ratchet-orders-3-1-0-1", SimpleNamespace(interruptTag=tags.append)
+    task = dag.get_task("process").unmap({"item": {"slice": 0, "name": "orders.v1-0 [0,1)"}})
+    task.on_kill()
+    task._job = job
+    task.on_kill()
+    assert tags == ["ratchet-orders-3-1-0-1"]

@@ -9,7 +9,7 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk.exceptions import AirflowSkipException
 
 from ratchet.airflow import connections
-from ratchet.airflow.run import activity, final_errors, run_of
+from ratchet.airflow.run import activity, run_of, working_on
 from ratchet.airflow.specs import read_spec
 from ratchet.logs import about, get_logger
 from ratchet.transaction import Run
@@ -39,7 +39,7 @@ class AnotherRunOperator(TriggerDagRunOperator):
         from ratchet.ledger import Ledger
 
         run = run_of(context)
-        with about(self.pipeline), final_errors():
+        with working_on(self.pipeline):
             spec = read_spec(self.pipeline)
             kafka = connections.kafka_properties(spec.kafka)
             with Ledger(connections.ledger_url(spec.ledger)) as ledger, Kafka(kafka) as brokers:

@@ -8,7 +8,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from ratchet.airflow import connections
-from ratchet.airflow.run import activity, final_errors, run_of
+from ratchet.airflow.run import activity, run_of, working_on
 from ratchet.airflow.specs import read_spec
 from ratchet.logs import about, get_logger
 
@@ -31,7 +31,7 @@ class BeginOperator(BaseOperator):
 
         log = get_logger()
         run, params = run_of(context), context["params"]
-        with about(self.pipeline), final_errors():
+        with working_on(self.pipeline):
             spec = read_spec(self.pipeline)
             connections.spark_target(spec.spark)
             kafka = connections.kafka_properties(spec.kafka)

@@ -7,7 +7,7 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from ratchet.airflow import connections
-from ratchet.airflow.run import final_errors, run_of
+from ratchet.airflow.run import run_of, working_on
 from ratchet.airflow.specs import read_spec
 from ratchet.errors import Fenced
 from ratchet.logs import about, get_logger
@@ -34,7 +34,7 @@ class CommitOperator(BaseOperator):
         from ratchet.commit import Waits, commit
         from ratchet.ledger import Ledger
 
-        with about(self.pipeline), final_errors():
+        with working_on(self.pipeline):
             spec = read_spec(self.pipeline)
             with Ledger(connections.ledger_url(spec.ledger)) as ledger:
                 claim = claims.claim_of(ledger, run_of(context))

@@ -42,7 +42,7 @@ def make_dag(spec: Pipeline) -> DAG:
         settle = SettleOperator(task_id="settle", pipeline=spec.name)
         begin >> process >> commit >> more
         begin >> next_
-        [more, next_] >> settle.as_teardown(setups=begin)
+        [more, next_] >> settle.as_teardown(setups=begin, on_failure_fail_dagrun=True)
     return dag
 
 

@@ -8,7 +8,7 @@ from airflow.sdk import BaseOperator
 
 from ratchet.airflow import connections
 from ratchet.airflow.connections import SparkTarget
-from ratchet.airflow.run import final_errors, run_of
+from ratchet.airflow.run import run_of, working_on
 from ratchet.airflow.specs import read_spec
 from ratchet.logs import about, get_logger
 from ratchet.pipeline import Pipeline
@@ -42,7 +42,7 @@ class ProcessOperator(BaseOperator):
         from ratchet.ledger import Ledger
 
         log = get_logger()
-        with about(self.pipeline), final_errors():
+        with working_on(self.pipeline):
             spec = read_spec(self.pipeline)
             target = connections.spark_target(spec.spark)
             kafka = connections.kafka_properties(spec.kafka)

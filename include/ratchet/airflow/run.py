@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
 
 from ratchet.errors import BrokerUnreachable, IncompleteRead, LedgerUnreachable, RatchetError, TransformError
-from ratchet.logs import get_logger
+from ratchet.logs import about, get_logger, quiet_clients
 from ratchet.transaction import Run
 
 if TYPE_CHECKING:
@@ -45,6 +45,14 @@ def activity(task_instance: Any) -> IsActive:
 def _says_deleted(error: AirflowRuntimeError) -> bool:
     detail = error.error.detail or {}
     return detail.get("status_code") == 404 and "not_found" in str(detail.get("detail"))
+
+
+@contextmanager
+def working_on(pipeline: str) -> Iterator[None]:
+    """The frame of every task: its lines name the pipeline, clients are quiet, and errors end it as they should."""
+    quiet_clients()
+    with about(pipeline), final_errors():
+        yield
 
 
 @contextmanager

@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
 
 from ratchet.airflow import connections
-from ratchet.airflow.run import final_errors, run_of
+from ratchet.airflow.run import run_of, working_on
 from ratchet.airflow.specs import read_spec
 from ratchet.logs import about, get_logger
 
 
 class SettleOperator(BaseOperator):
-    """End this run's claim and record how the run ended. It only makes recovery quicker: leases do the same."""
+    """End this run's claim and record how the run ended. It only makes recovery quicker: leases do the same.
+
+    It fails whenever the run ends without its commit: Airflow takes a run's state from its last task, and counts
+    skipped tasks as good, as those of a run that a person marked failed.
+    """
 
     def __init__(self, *, pipeline: str, **kwargs: Any):
         super().__init__(**kwargs)
@@ -26,13 +31,15 @@ class SettleOperator(BaseOperator):
         run = run_of(context)
         states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id]).get(run.run_id, {})
         reason = _reason(states)
-        with about(self.pipeline), final_errors():
+        with working_on(self.pipeline):
             spec = read_spec(self.pipeline)
             with Ledger(connections.ledger_url(spec.ledger)) as ledger:
                 claim = claims.claim_of(ledger, run)
                 with about(claim):
                     said = claims.settle(ledger, run, succeeded=reason is None, reason=reason)
                     get_logger().info(said if reason is None else f"{said}; {reason}")
+            if reason is not None:
+                raise AirflowFailException(f"the run ended without its commit; {said}; {reason}")
 
 
 def _reason(states: dict[str, Any]) -> str | None:
