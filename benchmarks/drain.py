@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
@@ -38,7 +39,6 @@ class Drain:
 
     def __post_init__(self) -> None:
         self._lock, self._mine = threading.Lock(), threading.local()
-        self._sessions: list[SparkSession] = []
         self._code = self.spec.code_hash
 
     def run(self) -> float:
@@ -46,6 +46,7 @@ class Drain:
         with (
             Ledger(self.ledger_url) as self._ledger,
             Kafka(self.kafka) as self._brokers,
+            ExitStack() as self._sessions,
             ThreadPoolExecutor(SLOTS) as self._slots,
             ThreadPoolExecutor(self.spec.max_in_flight) as runs,
         ):
@@ -53,14 +54,9 @@ class Drain:
             ready = threading.Barrier(SLOTS)
             list(self._slots.map(lambda _: (self._session(), ready.wait()), range(SLOTS)))
             started = time.monotonic()
-            try:
-                for future in [runs.submit(self._loop, number) for number in range(self.spec.max_in_flight)]:
-                    future.result()
-                return self._last_commit - started
-            finally:
-                # An open client asks its server once more when the process ends, and the server is gone by then.
-                for session in self._sessions:
-                    session.client.close()
+            for future in [runs.submit(self._loop, number) for number in range(self.spec.max_in_flight)]:
+                future.result()
+            return self._last_commit - started
 
     def from_ledger(self) -> dict[str, float]:
         """Seconds per transaction by the ledger's own word: a slice's steps over the slots, and the commit."""
@@ -120,8 +116,9 @@ class Drain:
 
     def _session(self) -> SparkSession:
         if not hasattr(self._mine, "session"):
-            self._mine.session = connect_session(self.spark_url, SESSION, self._code)
-            self._sessions.append(self._mine.session)
+            with self._lock:
+                kept = connect_session(self.spark_url, SESSION, self._code)
+                self._mine.session = self._sessions.enter_context(kept)
         return self._mine.session
 
     def _timed(self, step: str, do):

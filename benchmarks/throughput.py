@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
@@ -32,15 +33,16 @@ CONTESTANTS = {"ratchet": "ratchet", "count": "Spark, count only", "streaming": 
 
 
 class Bench:
-    """The contestants over one backlog, on servers that are up."""
+    """The contestants over one backlog, on servers that are up; `session` serves the bare count."""
 
-    def __init__(self, stack: Stack, driver: streaming.Streaming, records: int, console: Console):
-        self.stack, self.driver, self.records, self.console = stack, driver, records, console
+    def __init__(
+        self, stack: Stack, session: SparkSession, driver: streaming.Streaming, records: int, console: Console
+    ):
+        self.stack, self.session, self.driver, self.records, self.console = stack, session, driver, records, console
         self.url, self.kafka = stack.ledger_url, stack.kafka
         self.topic = backlog.fill(self.kafka, records, stack.home)
         self.plans = backlog.plans(self.kafka, self.topic, table.CAP)
         self.spec = table.spec_of("bench", self.topic)
-        self.session = connect_session(stack.spark, "bench", self.spec.code_hash)
         self.batch_size = BATCH_SIZES[0]
         self.steps: list[dict[str, float]] = []
 
@@ -166,12 +168,14 @@ def main() -> None:
     home = CHECKOUT / ".state" / "bench"
     with Stack(home, {"postgres", "kafka", "connect"}) as stack:
         jars = [*prerequisites.jars(CHECKOUT, "spark"), *prerequisites.jars(CHECKOUT, "bench")]
-        with streaming.Streaming(jars, prerequisites.java(), home / "streaming.log", CHECKOUT) as driver:
-            bench = Bench(stack, driver, chosen.records, console)
+        with (
+            streaming.Streaming(jars, prerequisites.java(), home / "streaming.log", CHECKOUT) as driver,
+            connect_session(stack.spark, "bench", "count") as session,
+        ):
+            bench = Bench(stack, session, driver, chosen.records, console)
             sizes = bench.choose_batch_size()
             rates = bench.alternate(chosen.runs)
             shares = bench.shares()
-            bench.session.client.close()
         memory = stack.peak_memory()
     result = {
         "records": chosen.records,

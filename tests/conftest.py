@@ -13,7 +13,6 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg import sql
-from pyspark.sql import SparkSession
 
 from ratchet.stack import CHECKOUT, Stack
 
@@ -50,14 +49,6 @@ def kafka(scratch: Path) -> Iterator[Stack]:
 def spark_connect(scratch: Path) -> Iterator[Stack]:
     with Stack(scratch / "connect", {"connect"}) as stack:
         yield stack
-
-
-@pytest.fixture(scope="session")
-def spark(spark_connect: Stack) -> Iterator[SparkSession]:
-    """A session on the Connect server, which all tests share."""
-    session = SparkSession.builder.remote(spark_connect.spark).getOrCreate()
-    yield session
-    session.stop()
 
 
 @pytest.fixture

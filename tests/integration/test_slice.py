@@ -46,7 +46,8 @@ def every(df):
 
 @pytest.fixture(scope="module")
 def session(spark_connect):
-    return connect_session(spark_connect.spark, "tests", uuid4().hex)
+    with connect_session(spark_connect.spark, "tests", uuid4().hex) as session:
+        yield session
 
 
 @dataclass
@@ -165,7 +166,7 @@ def test_aborted_records_and_markers_are_no_records(rig):
         Transaction(rig.kafka, topic, numbered(values)).end(commit)
     # 0-4, marker 5, aborted 6-10, marker 11, 12-14, marker 15
     wait_until_stable(rig.client, topic, 16)
-    spec = spec_of(topic, slice_records=9)
+    spec = spec_of(topic, max_records=16, slice_records=9)
     works = rig.begin(spec)
     assert len(works) == 2
     records = []
@@ -230,6 +231,7 @@ GOOD = {
     b'{"a": null}': (None, None),
     b"{}": (None, None),
     '{"b": "h\u00e9 \\u20ac"}'.encode(): (None, "h\u00e9 \u20ac"),
+    b'{"b": "\\ud83d\\ude00 \\\\ud800"}': (None, "\U0001f600 \\ud800"),
 }
 BAD = [
     None,
@@ -271,12 +273,15 @@ BAD = [
     b'\xef\xbb\xbf{"a": 1}',
     b'{"a": 1 /* no */}',
     b"\x00",
+    b'{"b": "\\ud800"}',
+    b'{"b": "\\udc00 x"}',
 ]
 
 
 def test_every_record_is_a_row_or_a_dead_letter_with_its_bytes(rig):
     topic = rig.topic()
-    rig.send(topic, *GOOD, *BAD, headers=[("h", b"\x00\x01"), ("none", None)])
+    keys = [b"k"] * (len(GOOD) + len(BAD))
+    rig.send(topic, *GOOD, *BAD, keys=keys, headers=[("h", b"\x00\x01"), ("none", b"")])
     spec = spec_of(topic)
     (work,) = rig.begin(spec)
     vote = rig.run(spec, work)
@@ -335,6 +340,7 @@ def test_a_decimal_is_never_rounded(rig):
 def test_times_that_postgresql_cannot_hold_are_dead_letters(rig):
     topic = rig.topic()
     texts = ["2013-01-01T05:00:00Z", "-5000-01-01T00:00:00Z", "+294247-01-01T00:00:00Z", "nope"]
+    texts += ["0000-01-01T00:00:00Z", "0001-01-01T00:00:00+01:00", "9999-12-31T23:30:00-01:00"]
     rig.send(topic, *(b'{"t": "%s"}' % t.encode() for t in texts))
     spec = spec_of(topic, value="t timestamp")
     (work,) = rig.begin(spec)
@@ -368,25 +374,25 @@ def test_a_key_with_a_nul_is_a_dead_letter(rig):
 
 def test_tombstones_delete(rig):
     topic = rig.topic()
-    rig.send(topic, b'{"a": 1}', b'{"a": 2}', None, None, b"", keys=[b"x", b"y", b"x", None, b"z"])
+    rig.send(topic, b'{"a": 1}', b'{"a": 2}', None, None, b"", b'{"a": 3}', keys=[b"x", b"y", b"x", b"y", b"z", None])
     sinks = [Upsert(SINK, key="k string", columns="a int not null")]
     spec = spec_of(topic, value="a int not null", key="k string", tombstones="delete", sinks=sinks)
     (work,) = rig.begin(spec)
     rig.check(spec, work, rig.run(spec, work))
     rows = {r["k"]: (r["_offset"], r["a"], r["_deleted"]) for r in rig.staged(work, SINK)}
-    assert rows == {"x": (2, None, True), "y": (1, 2, False)}
-    assert positions(rig.staged(work, DEAD_LETTERS)) == Counter([(0, 3), (0, 4)])
+    assert rows == {"x": (2, None, True), "y": (3, None, True)}
+    assert positions(rig.staged(work, DEAD_LETTERS)) == Counter([(0, 4), (0, 5)])
 
 
 def test_large_values_keep_their_bytes(rig):
     topic = rig.topic()
-    good = b'{"b": "%s"}' % (b"x" * 900_000)
-    bad = bytes(range(256)) * 3_500
+    good = b'{"b": "%s"}' % (b"x" * 1_040_000)
+    bad = bytes(range(256)) * 4_060
     rig.send(topic, *([good] * 5), bad)
     spec = spec_of(topic)
     (work,) = rig.begin(spec)
     rig.check(spec, work, rig.run(spec, work))
-    assert {r["_offset"]: r["b"] for r in rig.staged(work, SINK)} == dict.fromkeys(range(5), "x" * 900_000)
+    assert {r["_offset"]: r["b"] for r in rig.staged(work, SINK)} == dict.fromkeys(range(5), "x" * 1_040_000)
     assert {r["_offset"]: r["value"] for r in rig.staged(work, DEAD_LETTERS)} == {5: bad}
 
 
@@ -644,16 +650,20 @@ def test_the_job_function_votes(rig):
 
 
 def test_a_session_is_kept_and_its_successor_taken_when_it_is_gone(spark_connect):
+    def session():
+        return connect_session(spark_connect.spark, "kept", code)
+
     code = uuid4().hex
-    first = connect_session(spark_connect.spark, "kept", code)
-    assert first.range(3).count() == 3
-    again = connect_session(spark_connect.spark, "kept", code)
-    assert again.session_id == first.session_id
-    first.stop()
-    after = connect_session(spark_connect.spark, "kept", code)
-    assert after.range(3).count() == 3
-    assert connect_session(spark_connect.spark, "kept", code).session_id == after.session_id
-    after.stop()
+    with session() as first:
+        assert first.range(3).count() == 3
+    with session() as again:
+        assert again.session_id == first.session_id
+        again.stop()
+    with session() as after:
+        assert after.range(3).count() == 3
+        assert after.session_id != first.session_id
+    with session() as last:
+        assert last.session_id == after.session_id
 
 
 @pytest.mark.parametrize("row", range(len(ROWS)))

@@ -20,9 +20,13 @@ class ConnectJob:
         self._session: Any = None
 
     def run(self) -> str:
-        self._session = connect_session(self._url, self._spec.name, self._spec.code_hash)
-        self._session.addTag(self.tag)
-        return process_slice(self._session, self._ledger, self._spec, self._work, self._kafka)
+        with connect_session(self._url, self._spec.name, self._spec.code_hash) as session:
+            session.addTag(self.tag)
+            self._session = session
+            try:
+                return process_slice(session, self._ledger, self._spec, self._work, self._kafka)
+            finally:
+                self._session = None
 
     def stop(self) -> None:
         if self._session is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from uuid import NAMESPACE_URL, uuid5
 
 from pyspark.sql import SparkSession
@@ -21,17 +23,41 @@ SETTINGS = {
 }
 
 
-def connect_session(url: str, pipeline: str, code_hash: str) -> SparkSession:
+_GENERATIONS = 100
+"""How many sessions of one pipeline and code version may have ended before this one."""
+
+
+@contextmanager
+def connect_session(url: str, pipeline: str, code_hash: str) -> Iterator[SparkSession]:
     """The kept session of a pipeline and code version on the Connect server at `url` (`sc://…`).
 
-    Every process that asks gets the same one, so Spark's workers stay warm; nobody stops it, it expires.
+    Every process that asks gets the same one, so Spark's workers stay warm; nobody stops it, it expires. What ends
+    with the block is this process's connection: one that is left open would, at exit, try for ten minutes to reach
+    a server that is gone.
     """
-    session = uuid5(NAMESPACE_URL, f"ratchet:{pipeline}:{code_hash}")
+    session = _open_session(url, pipeline, code_hash)
+    try:
+        yield session
+    finally:
+        session.client.close()
+
+
+def _open_session(url: str, pipeline: str, code_hash: str) -> SparkSession:
+    """The server never opens an id again that was stopped or has expired, so then the next one in line is taken."""
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException  # a submitted driver has no use for it
+
     separator = "" if url.endswith(";") else ";" if "/;" in url else "/;"
-    spark = SparkSession.builder.remote(f"{url}{separator}session_id={session}").create()
-    for name, value in SETTINGS.items():
-        spark.conf.set(name, value)
-    return spark
+    for generation in range(_GENERATIONS):
+        session = uuid5(NAMESPACE_URL, f"ratchet:{pipeline}:{code_hash}:{generation}")
+        remote = SparkSession.builder.remote(f"{url}{separator}session_id={session}")
+        try:
+            # The settings go in one call, which is also the first that a closed session refuses.
+            return remote.config(map=dict(SETTINGS)).create()
+        except SparkConnectGrpcException as error:
+            if "INVALID_HANDLE" not in str(error):
+                raise
+            gone = error
+    raise gone
 
 
 def driver_session(name: str) -> SparkSession:

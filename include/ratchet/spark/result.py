@@ -71,7 +71,14 @@ def to_stage(spec: Pipeline, sink: Append | Accumulate | Upsert | None, frame: D
             return _accumulate(sink, frame, pick)
         case Upsert():
             deleted = _default(found, "_deleted", "boolean", F.lit(False))
-            return _last(sink, frame.select(*map(pick, (*sink.keys, *sink.fields)), deleted, *place))
+            values = [pick(c) if c.nullable else _unless_deleted(sink, c, pick(c), deleted) for c in sink.fields]
+            return _last(sink, frame.select(*map(pick, sink.keys), *values, deleted, *place))
+
+
+def _unless_deleted(sink: Upsert, column: Declared, value: Column, deleted: Column) -> Column:
+    """The value of a not-null column; the stage lets it be null for the sake of deletions, so it is checked here."""
+    wrong = F.raise_error(F.lit(f"{sink.name}: column {column.name} is declared not null and is null"))
+    return F.when(value.isNotNull() | deleted, value).otherwise(wrong.cast(column.type)).alias(column.name)
 
 
 class _Picker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from ratchet.errors import Fenced, IncompleteRead, RatchetError, RecordsLost, TopicChanged, TransformError
 from ratchet.kafka import Kafka, TopicOffsets
-from ratchet.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.pipeline import DEAD_LETTERS, Pipeline, Upsert
 from ratchet.sinks.staged import staged_columns
 from ratchet.spark.decoder import decode
 from ratchet.spark.reader import read
@@ -22,6 +22,8 @@ from ratchet.transaction import OffsetRange, SinkVote, Vote
 from ratchet.votes import SliceWork
 
 NOTHING = SinkVote((), 0, 0)
+KEEP_FROM = 20_000
+"""From so many offsets it pays to keep the decoded records between the passes; below it costs more than it saves."""
 
 
 def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: str, kafka: dict[str, str]) -> Vote:
@@ -38,14 +40,17 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
     Raises TransformError, IncompleteRead, RecordsLost, TopicChanged, Fenced; then nothing is voted.
     """
     clock = _Clock()
-    with Kafka(kafka) as client:
+    with Kafka(kafka) as client, ExitStack() as kept:
         # Step 1
         with clock.step("start"):
             _check_topic(spec, work, client.offsets(spec.source.name))
         with _explained(spec, work):
             # Step 2
             with clock.step("decode"):
-                decoded = decode(read(spark, work.ranges, kafka), spec.source)
+                needs_key = any(isinstance(s, Upsert) and s.order is None for s in spec.sinks)
+                decoded = decode(read(spark, work.ranges, kafka), spec.source, key_required=needs_key)
+                if len(spec.sinks) > 1 and sum(map(len, work.ranges)) >= KEEP_FROM:
+                    decoded = kept.enter_context(_kept(decoded))
                 observation = Observation(f"read_{work.token.txid}_{work.token.slice}_{time.monotonic_ns()}")
                 observed = decoded.observe(observation, *_measures(work))
             # Step 3
@@ -83,6 +88,17 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
         application_id=_application_id(spark),
         seconds=clock.seconds,
     )
+
+
+@contextmanager
+def _kept(decoded: DataFrame) -> Iterator[DataFrame]:
+    """The records, decoded by whichever pass comes first; later ones neither read Kafka nor decode again."""
+    kept = decoded.persist()
+    try:
+        yield kept
+    finally:
+        with suppress(PySparkException):  # a session that is lost has kept nothing, and has an error of its own
+            kept.unpersist()
 
 
 class _Clock:
@@ -174,7 +190,8 @@ def _explained(spec: Pipeline, work: SliceWork) -> Iterator[None]:
     except RatchetError:
         raise
     except PySparkException as error:
-        said = str(error)
+        # A Connect server sends its stack along; the reason stands before it.
+        said = str(error).partition("JVM stacktrace:")[0].strip()
         if "ratchet.errors.Fenced" in said:
             raise Fenced(f"{where}: a newer try has the slice; nothing was staged") from error
         raise TransformError(f"{where}: the job failed: {said}") from error

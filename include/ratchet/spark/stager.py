@@ -91,20 +91,33 @@ class Copying:
         return pa.record_batch(arrays, [*tags, *kept])
 
     def _check_try(self, conn: psycopg.Connection) -> None:
-        """The last statement: no row may enter a stage of a slice that has voted or has a newer try."""
+        """The last statements, locks in the order transaction, slice: no row may enter a stage of an epoch that is
+        over, or of a slice that has voted or has a newer try.
+        """
         token = self.token
-        current = conn.execute(
+        open_ = conn.execute(
             """
+            select 1 from ratchet.transactions
+            where pipeline = %s and txid = %s and revision = %s and epoch = %s and state = 'OPEN'
+            for share
+            """,
+            (token.pipeline, token.txid, token.revision, token.epoch),
+        ).fetchone()
+        current = (
+            open_
+            and conn.execute(
+                """
             select 1 from ratchet.slices
             where pipeline = %s and txid = %s and epoch = %s and slice = %s and try_number = %s and voted_at is null
             for share
             """,
-            (token.pipeline, token.txid, token.epoch, token.slice, token.try_number),
-        ).fetchone()
+                (token.pipeline, token.txid, token.epoch, token.slice, token.try_number),
+            ).fetchone()
+        )
         if current is None:
             raise Fenced(
                 f"{token.pipeline}: transaction {token.txid}, slice {token.slice}, try {token.try_number}: a newer try "
-                "has the slice, or it has voted; nothing was staged"
+                "has the slice, it has voted, or its epoch is over; nothing was staged"
             )
 
 
