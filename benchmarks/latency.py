@@ -29,7 +29,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 from ratchet.errors import UnknownTopic  # noqa: E402
 from ratchet.kafka import Kafka  # noqa: E402
 from ratchet.migrate import migrate  # noqa: E402
-from ratchet.pipeline import load_pipelines  # noqa: E402
+from ratchet.specs import load_pipelines  # noqa: E402
 from ratchet.stack import CHECKOUT, Stack  # noqa: E402
 
 PIPELINES = "benchmarks.pipelines"

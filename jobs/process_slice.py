@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ratchet.errors import RatchetError, SettingsError
 from ratchet.ledger import Ledger
-from ratchet.pipeline import load_pipeline
 from ratchet.spark.engine import driver_session, process_slice
+from ratchet.specs import load_pipeline
 from ratchet.transaction import SliceToken
 from ratchet.votes import load_work
 
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
         raise SettingsError(f"process_slice takes PIPELINE TXID EPOCH SLICE TRY, not {len(arguments)} arguments")
     name, *numbers = arguments
     token = SliceToken(name, *map(int, numbers))
-    ledger_url, kafka = _secrets()
+    ledger_url, kafka = secrets()
     spec = load_pipeline(name)
     with Ledger(ledger_url) as ledger:
         work = load_work(ledger, spec, token)
@@ -36,15 +36,25 @@ def main(arguments: list[str]) -> None:
             spark.stop()
 
 
-def _secrets() -> tuple[str, dict[str, str]]:
+def secrets() -> tuple[str, dict[str, str]]:
+    """The ledger's URL and Kafka's properties; SettingsError when they are missing or open to others."""
     file = os.environ.get("RATCHET_SECRETS_FILE")
     if file:
+        _check_private(Path(file))
         said = json.loads(Path(file).read_text())
         return said["ledger_url"], said["kafka"]
     try:
         return os.environ["RATCHET_LEDGER_URL"], json.loads(os.environ["RATCHET_KAFKA"])
     except KeyError as missing:
         raise SettingsError(f"{missing.args[0]} is not set, nor is RATCHET_SECRETS_FILE; set one of them") from None
+
+
+def _check_private(file: Path) -> None:
+    """As libpq has it for keys: the owner alone, or root's file that a group may read, as Kubernetes mounts it."""
+    found = file.stat()
+    root_s = found.st_uid == 0 and os.geteuid() != 0
+    if found.st_mode & (0o037 if root_s else 0o077):
+        raise SettingsError(f"{file} can be read by other users; chmod 600 it")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def _demo_home() -> Path:
 def migrate(ledger_url: Annotated[str, LEDGER] = "") -> None:
     """Create or upgrade the ledger, and create the tables of every pipeline's sinks."""
     from ratchet.migrate import migrate as run
-    from ratchet.pipeline import load_pipelines
+    from ratchet.specs import load_pipelines
 
     if not ledger_url:
         raise SettingsError("no ledger is named; set RATCHET_LEDGER_URL=postgresql://USER@HOST/DATABASE")
@@ -43,7 +43,7 @@ def migrate(ledger_url: Annotated[str, LEDGER] = "") -> None:
 @app.command()
 def validate() -> None:
     """Check every spec and that its transform can be imported, without any server."""
-    from ratchet.pipeline import load_pipelines
+    from ratchet.specs import load_pipelines
 
     for spec in load_pipelines().values():
         spec.load_transform()

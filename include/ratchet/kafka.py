@@ -27,8 +27,6 @@ TIMEOUT_MS = 10_000
 _SAME = {
     "security.protocol": "security_protocol",
     "sasl.mechanism": "sasl_mechanism",
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
     "sasl.kerberos.service.name": "sasl_kerberos_service_name",
     "ssl.truststore.location": "ssl_cafile",
     "ssl.keystore.location": "ssl_certfile",
@@ -62,7 +60,7 @@ def client_settings(properties: dict[str, str]) -> dict[str, object]:
         elif name.startswith(("ssl.", "sasl.")) and name not in _IMPLIED:
             raise SettingsError(
                 f"Kafka property {name} is not supported; use security.protocol, sasl.mechanism, "
-                "sasl.jaas.config or sasl.username and sasl.password, and PEM files in "
+                "sasl.jaas.config, and PEM files in "
                 "ssl.truststore.location and ssl.keystore.location"
             )
     for name in ("truststore", "keystore"):

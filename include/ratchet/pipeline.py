@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import os
-import pkgutil
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -279,37 +277,3 @@ class Pipeline(_Spec):
             raise SpecError(f"Pipeline.transform: there is no module {module!r}")
         source = Path(found.origin).read_bytes()
         return hashlib.sha256(self.plan_hash.encode() + source).hexdigest()[:16]
-
-
-def load_pipelines() -> dict[str, Pipeline]:
-    """Every spec, by name: the modules of package `pipelines` that define PIPELINE.
-
-    Raises SpecError that names the module when one cannot be read, or when two share a name or a table.
-    """
-    package = importlib.import_module(os.environ.get("RATCHET_PIPELINES", "pipelines"))
-    specs: dict[str, Pipeline] = {}
-    owners: dict[tuple[str, str], str] = {}
-    for found in pkgutil.iter_modules(package.__path__):
-        where = f"{package.__name__}.{found.name}"
-        try:
-            spec = getattr(importlib.import_module(where), "PIPELINE", None)
-        except SpecError as error:
-            raise SpecError(f"{where}: {error}") from error
-        if spec is None:
-            continue
-        if spec.name in specs:
-            raise SpecError(f"{where}: a pipeline {spec.name!r} exists already")
-        for sink in spec.sinks:
-            if sink.table in owners:
-                raise SpecError(f"{where}: table {sink.name!r} belongs to pipeline {owners[sink.table]!r}")
-            owners[sink.table] = spec.name
-        specs[spec.name] = spec
-    return specs
-
-
-def load_pipeline(name: str) -> Pipeline:
-    """The spec with this name; SpecError that lists the known ones."""
-    specs = load_pipelines()
-    if name not in specs:
-        raise SpecError(f"there is no pipeline {name!r}; known are {', '.join(specs) or 'none'}")
-    return specs[name]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.migrate import migrate
-from ratchet.pipeline import load_pipelines
+from ratchet.specs import load_pipelines
 from ratchet.stack import Stack
 
 from .line import Line

@@ -12,7 +12,7 @@ from ratchet.demo import content
 from ratchet.demo.publisher import make_topic, publish
 from ratchet.errors import StackError
 from ratchet.kafka import Kafka
-from ratchet.pipeline import load_pipeline
+from ratchet.specs import load_pipeline
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ratchet.demo import content, proof
-from ratchet.pipeline import load_pipeline
+from ratchet.specs import load_pipeline
 
 
 @pytest.fixture(scope="module")

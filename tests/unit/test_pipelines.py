@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from ratchet.errors import SpecError
-from ratchet.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert, load_pipeline, load_pipelines
+from ratchet.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert
+from ratchet.specs import load_pipeline, load_pipelines
 
 VALUE = Json("id bigint, name string, amount decimal(12,2)")
 
@@ -134,7 +135,7 @@ def test_the_examples_are_valid():
 
 def test_specs_are_read_without_airflow_spark_kafka_or_postgresql():
     program = (
-        "import sys; from ratchet.pipeline import load_pipelines; load_pipelines();"
+        "import sys; from ratchet.specs import load_pipelines; load_pipelines();"
         "print(*sorted({n.partition('.')[0] for n in sys.modules} & "
         "{'airflow', 'pyspark', 'kafka', 'psycopg', 'psycopg2', 'sqlalchemy', 'pandas', 'pyarrow'}))"
     )

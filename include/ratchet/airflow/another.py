@@ -10,8 +10,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from ratchet.airflow import connections
 from ratchet.airflow.run import activity, run_of, working_on
-from ratchet.airflow.specs import read_spec
 from ratchet.logs import about, get_logger
+from ratchet.specs import load_pipeline
 from ratchet.transaction import Run
 
 
@@ -40,7 +40,7 @@ class AnotherRunOperator(TriggerDagRunOperator):
 
         run = run_of(context)
         with working_on(self.pipeline):
-            spec = read_spec(self.pipeline)
+            spec = load_pipeline(self.pipeline)
             kafka = connections.kafka_properties(spec.kafka)
             with Ledger(connections.ledger_url(spec.ledger)) as ledger, Kafka(kafka) as brokers:
                 claim = claims.claim_of(ledger, run)

@@ -9,8 +9,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from ratchet.airflow import connections
 from ratchet.airflow.run import activity, run_of, working_on
-from ratchet.airflow.specs import read_spec
 from ratchet.logs import about, get_logger
+from ratchet.specs import load_pipeline
 
 
 class BeginOperator(BaseOperator):
@@ -32,7 +32,7 @@ class BeginOperator(BaseOperator):
         log = get_logger()
         run, params = run_of(context), context["params"]
         with working_on(self.pipeline):
-            spec = read_spec(self.pipeline)
+            spec = load_pipeline(self.pipeline)
             connections.spark_target(spec.spark)
             kafka = connections.kafka_properties(spec.kafka)
             if params.get("reason"):

@@ -8,9 +8,9 @@ from airflow.sdk import BaseOperator
 
 from ratchet.airflow import connections
 from ratchet.airflow.run import run_of, working_on
-from ratchet.airflow.specs import read_spec
 from ratchet.errors import Fenced
 from ratchet.logs import about, get_logger
+from ratchet.specs import load_pipeline
 
 
 class CommitOperator(BaseOperator):
@@ -35,7 +35,7 @@ class CommitOperator(BaseOperator):
         from ratchet.ledger import Ledger
 
         with working_on(self.pipeline):
-            spec = read_spec(self.pipeline)
+            spec = load_pipeline(self.pipeline)
             with Ledger(connections.ledger_url(spec.ledger)) as ledger:
                 claim = claims.claim_of(ledger, run_of(context))
                 with about(claim):

@@ -9,9 +9,9 @@ from airflow.sdk import BaseOperator
 from ratchet.airflow import connections
 from ratchet.airflow.connections import SparkTarget
 from ratchet.airflow.run import run_of, working_on
-from ratchet.airflow.specs import read_spec
 from ratchet.logs import about, get_logger
 from ratchet.pipeline import Pipeline
+from ratchet.specs import load_pipeline
 
 if TYPE_CHECKING:
     from ratchet.airflow.attend import Job
@@ -43,7 +43,7 @@ class ProcessOperator(BaseOperator):
 
         log = get_logger()
         with working_on(self.pipeline):
-            spec = read_spec(self.pipeline)
+            spec = load_pipeline(self.pipeline)
             target = connections.spark_target(spec.spark)
             kafka = connections.kafka_properties(spec.kafka)
             with Ledger(connections.ledger_url(spec.ledger)) as ledger:

@@ -9,8 +9,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from ratchet.airflow import connections
 from ratchet.airflow.run import run_of, working_on
-from ratchet.airflow.specs import read_spec
 from ratchet.logs import about, get_logger
+from ratchet.specs import load_pipeline
 
 
 class SettleOperator(BaseOperator):
@@ -32,7 +32,7 @@ class SettleOperator(BaseOperator):
         states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id]).get(run.run_id, {})
         reason = _reason(states)
         with working_on(self.pipeline):
-            spec = read_spec(self.pipeline)
+            spec = load_pipeline(self.pipeline)
             with Ledger(connections.ledger_url(spec.ledger)) as ledger:
                 claim = claims.claim_of(ledger, run)
                 with about(claim):

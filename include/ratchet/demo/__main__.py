@@ -22,7 +22,8 @@ from ratchet.errors import RatchetError, StackError
 from ratchet.kafka import Kafka
 from ratchet.ledger import Ledger
 from ratchet.migrate import migrate
-from ratchet.pipeline import Pipeline, load_pipelines
+from ratchet.pipeline import Pipeline
+from ratchet.specs import load_pipelines
 from ratchet.stack import CHECKOUT, Stack
 
 OVERLAP_SECONDS = 40

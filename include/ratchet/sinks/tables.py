@@ -16,7 +16,8 @@ from ratchet.sinks.staged import POSITION, staged_columns
 AnySink = Append | Accumulate | Upsert
 
 _TYPES: dict[str, sa.types.TypeEngine] = {
-    "string": sa.Text(),
+    # Compared by bytes, as Spark does: else a last row or a greatest text depends on how a topic was sliced.
+    "string": sa.Text(collation="C"),
     "boolean": sa.Boolean(),
     "smallint": sa.SmallInteger(),
     "int": sa.Integer(),

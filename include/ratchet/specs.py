@@ -1,4 +1,4 @@
-"""Specs as Airflow meets them: one that cannot be read must not hide the others."""
+"""The specs there are: the modules of package `pipelines` that define PIPELINE; a broken one hides no other."""
 
 from __future__ import annotations
 
@@ -40,7 +40,15 @@ def read_specs() -> tuple[dict[str, Pipeline], list[str]]:
     return specs, faults
 
 
-def read_spec(name: str) -> Pipeline:
+def load_pipelines() -> dict[str, Pipeline]:
+    """Every spec, by name; SpecError that names all the modules that cannot be read, and why."""
+    specs, faults = read_specs()
+    if faults:
+        raise SpecError("; ".join(faults))
+    return specs
+
+
+def load_pipeline(name: str) -> Pipeline:
     """The spec with this name, whatever is wrong with the others; SpecError that says what is known."""
     specs, faults = read_specs()
     if name not in specs:
