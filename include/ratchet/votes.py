@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, func, select, update
 from ratchet import history
 from ratchet.errors import Fenced, Refused
 from ratchet.ledger import Ledger, move, read_transaction
-from ratchet.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.pipeline import DEAD_LETTERS, Accumulate, Pipeline
 from ratchet.plan import read_ranges
 from ratchet.schema import pipelines, slices
 from ratchet.sinks import stage
@@ -202,6 +202,14 @@ def _staged_fault(conn: Connection, spec: Pipeline, token: SliceToken, vote: Vot
         fault = stage.fault(conn, relations[name], sink, token, said, work_ranges)
         if fault:
             return f"{name}: {fault}"
+    letters = [(token.slice, token.try_number, vote.sinks[DEAD_LETTERS])]
+    dead = stage.table(relations[DEAD_LETTERS], None)
+    for sink in spec.sinks if vote.dead_letters else ():
+        if not isinstance(sink, Accumulate):
+            mine = [(token.slice, token.try_number, vote.sinks[sink.name])]
+            fault = stage.overlap(conn, stage.table(relations[sink.name], sink), mine, dead, letters)
+            if fault:
+                return f"{sink.name}: {fault}"
     return None
 
 

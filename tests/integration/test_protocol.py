@@ -19,9 +19,10 @@ from ratchet.commit import Committed, Waits, commit
 from ratchet.errors import AlreadyCommitted, Fenced, LedgerUnreachable, NotMigrated, RecordsLost, Refused, TopicChanged
 from ratchet.ledger import Ledger, move, read_transaction
 from ratchet.migrate import migrate
+from ratchet.pipeline import DEAD_LETTERS
 from ratchet.schema import events, legal_moves, metadata, pipelines, ranges, stages, transactions
 from ratchet.sinks.tables import target
-from ratchet.transaction import LEGAL_MOVES, Run, SliceToken, State
+from ratchet.transaction import LEGAL_MOVES, Run, SinkVote, SliceToken, State
 from ratchet.votes import cast_vote, take_try
 
 from .staging import MEASURES, Log, always_active, do_slice, positions, prepare, rows_of, start, vote_of, write
@@ -394,6 +395,21 @@ def test_rows_of_other_slices_are_refused(ledger, log):
     sinks = {name: write(ledger, SPEC, work, name, rows[name]) for name in rows}
     with pytest.raises(Refused, match="are not of this slice"):
         cast_vote(ledger, SPEC, work.token, vote_of(SPEC, 10, sinks))
+
+
+@pytest.mark.parametrize("sink", ["rows", "latest"])
+def test_a_record_that_is_a_row_and_a_dead_letter_is_refused(ledger, log, sink):
+    begun = start(ledger, SPEC, log, "a")
+    work = take_try(ledger, SPEC, begun.claim, 0)
+    sinks = {name: write(ledger, SPEC, work, name, rows) for name, rows in rows_of(SPEC, work).items()}
+    others = SinkVote((), 0, 0)
+    partition, offset = positions(work)[3]
+    letter = {"_partition": partition, "_offset": offset, "key": None, "value": b"", "headers": None, "error": "no"}
+    dead = write(ledger, SPEC, work, DEAD_LETTERS, [letter])
+    voted = {**dict.fromkeys(sinks, others), sink: sinks[sink], DEAD_LETTERS: dead}
+    with pytest.raises(Refused, match=f"{sink}: partition {partition}, offset {offset} is a row and a dead letter"):
+        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, 10, voted, dead_letters=1))
+    assert state(ledger, 1) == State.ABORTED
 
 
 def test_a_stage_that_changed_after_the_vote_aborts_its_transaction_and_no_other(ledger, log):

@@ -421,10 +421,11 @@ def test_every_type_arrives_exactly_and_its_checksum_is_the_vector(rig):
 
 
 def three_views(df):
+    good = df.where("d >= 0")
     return {
-        SINK: df,
-        "totals": df.where("g is not null"),
-        "latest": df.withColumn("w", F.col("d")),
+        SINK: good,
+        "totals": good.where("g is not null"),
+        "latest": good.withColumn("w", F.col("d")),
         DEAD_LETTERS: df.where("d < 0").withColumn("error", F.lit("below zero")),
     }
 
@@ -436,6 +437,8 @@ def test_sums_and_last_rows_are_exact(rig):
         rows = [{"g": i % 3 if i % 7 else None, "d": f"{i * (-1) ** i}.{i:02d}", "o": (i * 5) % 11} for i in range(40)]
         rig.send(topic, *(json.dumps(r).replace(f'"{r["d"]}"', r["d"]).encode() for r in rows), partition=p)
         sent |= {(p, i): {**r, "d": Decimal(r["d"])} for i, r in enumerate(rows)}
+    below = [at for at, r in sent.items() if r["d"] < 0]
+    sent = {at: r for at, r in sent.items() if r["d"] >= 0}
     spec = spec_of(
         topic,
         "three_views",
@@ -467,7 +470,7 @@ def test_sums_and_last_rows_are_exact(rig):
         for g in (None, 0, 1, 2)
     }
     assert latest == by_order
-    assert positions(rig.staged(work, DEAD_LETTERS)) == Counter(at for at, r in sent.items() if r["d"] < 0)
+    assert positions(rig.staged(work, DEAD_LETTERS)) == Counter(below)
 
 
 def twice(df):

@@ -128,6 +128,20 @@ def fault(
     return None
 
 
+def overlap(conn: Connection, staged: Table, votes: Tagged, dead: Table, letters: Tagged) -> str | None:
+    """A record that is staged both as a row and as a dead letter, in a line; None when there is none.
+
+    One that was summed, or replaced by a later one of its key, has left no position behind and is not found.
+    """
+    mine = voted(staged, votes, staged.c._partition, staged.c._offset).subquery()
+    given_up = voted(dead, letters, dead.c._partition, dead.c._offset).subquery()
+    same = sa.and_(mine.c._partition == given_up.c._partition, mine.c._offset == given_up.c._offset)
+    both = conn.execute(select(given_up).select_from(given_up.join(mine, same)).limit(1)).first()
+    if both is None:
+        return None
+    return f"partition {both[0]}, offset {both[1]} is a row and a dead letter; the transform must make it one of them"
+
+
 def vote_to_json(vote: SinkVote) -> dict:
     """The stored form of a sink's part of a vote; the checksum as text, since JSON numbers are not 64 bits wide."""
     tags = [[tag.partition, tag.attempt] for tag in vote.tags]
