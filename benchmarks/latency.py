@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 from dataclasses import dataclass
@@ -153,6 +154,11 @@ class Line:
             before = end
         return parts
 
+    def steps(self) -> dict[str, float]:
+        """Median seconds of each step inside the jobs, as the votes tell them."""
+        votes = self._ledger.execute("select seconds from ratchet.slices where pipeline = %s", [self.name]).fetchall()
+        return {step: median(vote.seconds[step] for vote in votes) for step in votes[-1].seconds}
+
     def _until(self, look) -> Any:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not (found := look()):
@@ -181,9 +187,12 @@ def main() -> None:
     os.environ["RATCHET_PIPELINES"] = PIPELINES
     console = Console(width=None if sys.stdout.isatty() else 120)
     home = CHECKOUT / ".state" / "bench-latency"
+    shutil.rmtree(home, ignore_errors=True)
     with Stack(home, env={"RATCHET_PIPELINES": PIPELINES}) as stack:
         migrate(stack.ledger_url, load_pipelines().values())
-        connect = samples(Line("latency", stack), chosen.runs, warm_up=2)
+        line = Line("latency", stack)
+        connect = samples(line, chosen.runs, warm_up=2)
+        steps = line.steps()
         burst = Line("burst", stack)
         samples(burst, 0, warm_up=1)
         burst.publish(AT_ONCE * RECORDS)
@@ -193,6 +202,8 @@ def main() -> None:
         memory = stack.peak_memory()
     engines = {"Spark Connect": connect, "spark-submit": submit}
     console.print(_table(engines))
+    inside = ", ".join(f"{step} {seconds:.2f}" for step, seconds in steps.items())
+    console.print(f"inside a job with Spark Connect: {inside}", markup=False)
     console.print(
         f"{AT_ONCE} runs at once: the last was committed {at_once['wait']:.2f} s after all were prepared, "
         f"{at_once['all']:.1f} s after the first trigger"
@@ -202,6 +213,7 @@ def main() -> None:
     console.print(f"together {sum(memory.values()) / 2**20:,.0f} MiB", markup=False)
     result = {
         "seconds": {name: [vars(s) for s in of] for name, of in engines.items()},
+        "steps": steps,
         "burst": at_once,
         "peak_memory": memory,
     }

@@ -85,6 +85,8 @@ class Airflow:
         settings = {
             "CORE__DAGS_FOLDER": self.checkout / "dags",
             "CORE__PLUGINS_FOLDER": self.checkout / "plugins",
+            # Else plugins/preload.py would be loaded by each task, which is too late.
+            "CORE__LAZY_LOAD_PLUGINS": False,
             "CORE__LOAD_EXAMPLES": False,
             "CORE__EXECUTOR": "LocalExecutor",
             "CORE__PARALLELISM": 8,
