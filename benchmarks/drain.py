@@ -112,7 +112,7 @@ class Drain:
                 self._last_commit = time.monotonic()
                 self._add("commit", self._last_commit - started)
                 return
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def _session(self) -> SparkSession:
         if not hasattr(self._mine, "session"):

@@ -6,7 +6,7 @@ import pytest
 
 from ratchet import Json, Topic
 from ratchet.spark import reader
-from ratchet.spark.decoder import decode
+from ratchet.spark.decoder import decode, explain
 from ratchet.spark.engine import SETTINGS, connect_session
 
 TOPIC = Topic("t", value=Json("x double, d decimal(10,2), w decimal(38,10), t timestamp, y date, s string"))
@@ -40,7 +40,7 @@ def session(spark_connect):
 
 def test_what_would_be_guessed_rounded_or_hung_on_is_an_error(session):
     rows = [(0, i, None, None, value, None) for i, value in enumerate(CASES)]
-    decoded = decode(session.createDataFrame(rows, reader.SCHEMA), TOPIC)
+    decoded = explain(decode(session.createDataFrame(rows, reader.SCHEMA), TOPIC), TOPIC)
     said = {r["_offset"]: r for r in decoded.drop("_record").collect()}
     for offset, (value, reason) in enumerate(CASES.items()):
         error = said[offset]["_error"]

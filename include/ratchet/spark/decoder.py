@@ -49,62 +49,92 @@ def decode(raw: DataFrame, topic: Topic, *, key_required: bool = False) -> DataF
     where tombstones are deletions, and `_error` string, null where the record is good; where it is not, the
     declared columns mean nothing. With `key_required` a record without a key is an error.
     """
-    fields, end = topic.value.fields, f"end_{uuid4().hex}"
-    texts = raw.withColumns({"_text": _utf8("_value"), "_key_text": _utf8("_key")})
-    parsed = texts.withColumn("_json", _parse(F.when(~_is_huge(topic), F.col("_text")), fields, end))
-    value = _only(F.col("_json"), end)
-    columns = {c.name: _exactly(value[c.name], c) for c in fields}
+    value = _Parsed(topic.value.fields)
+    columns = [_exactly(value[c], c).alias(c.name) for c in topic.value.fields]
     if topic.key_column is not None:
-        columns[topic.key_column.name] = _key(topic.key_column)
+        columns.append(_key(topic.key_column).alias(topic.key_column.name))
+    fault = F.coalesce(F.col("_text_fault"), _value_fault(topic, value))
     if topic.tombstones == "delete":
-        columns["_deleted"] = F.col("_value").isNull()
-    # One projection makes the columns, the next one judges them, so that no value is parsed twice.
-    given = [value[c.name].alias(_given(c)) for c in fields if _parsed_as(c) != c.type]
-    typed = parsed.select(
-        *(expression.alias(name) for name, expression in columns.items()),
-        *("_partition", "_offset", "_key", "_value", "_text", "_key_text"),
-        _record().alias("_record"),
-        _shape_fault(topic, end).alias("_shape_fault"),
-        *given,
-    )
-    error = F.coalesce(_key_fault(topic, key_required), _value_fault(topic))
-    return typed.select(*columns, "_partition", "_offset", "_record", error.alias("_error"))
+        columns.append(F.col("_value").isNull().alias("_deleted"))
+        fault = F.when(F.col("_value").isNotNull(), fault)
+    error = F.coalesce(_key_fault(topic, key_required), fault)
+    checked = raw.withColumns({"_text_fault": _text_fault(topic), "_has_escapes": _has_escapes()})
+    parsed = value.of(checked, F.col("_value"), F.col("_text_fault").isNull())
+    return parsed.select(*columns, "_partition", "_offset", _record().alias("_record"), error.alias("_error"))
 
 
-def _utf8(name: str) -> Expression:
-    """The bytes as text; null where they are not valid UTF-8."""
-    return F.when(F.is_valid_utf8(F.col(name).cast("string")), F.col(name).cast("string"))
+def explain(bad: DataFrame, topic: Topic) -> DataFrame:
+    """Records with an error, with a closer `_error` where the value has the wrong types; reads `_record`.
 
-
-def _is_huge(topic: Topic) -> Expression:
-    """Whether a number could keep Spark busy for hours: it writes 1e99999999 out when a decimal is wanted."""
-    if not any(_DECIMAL.fullmatch(c.type) for c in topic.value.fields):
-        return F.lit(False)
-    return F.coalesce(F.col("_text").rlike(_HUGE), F.lit(False))
-
-
-def _parse(text: Expression, fields: tuple[Column, ...], end: str) -> Expression:
-    """The value inside a text of our own, whose end must be reached: Spark's parser ignores what follows an object.
-
-    `{"<end>": [[value], [{"<end>": true}]]}`: whatever brackets a value closes and opens, it cannot leave one
-    value before one end mark, because it does not know the name of the end, which is new for every query.
+    For dead letters only: it parses each value once more.
     """
-    inner = ", ".join(f"`{c.name}`: {_parsed_as(c)}" for c in fields)
-    schema = f"`{end}` array<array<struct<{inner}, `{end}`: boolean>>>, _broken string"
-    whole = F.concat(F.lit(f'{{"{end}":[['), text, F.lit(f'],[{{"{end}":true}}]]}}'))
-    return F.from_json(whole, schema, {**_STRICT, "columnNameOfCorruptRecord": "_broken"})
+    mistyped = F.col("_error") == _NO_OBJECT
+    value = _Parsed(tuple(Column(c.name, "string") for c in topic.value.fields))
+    wrong = [
+        F.when(value[c].isNotNull() & _from_text(value[c], c.type).isNull(), _is_no(c))
+        for c in topic.value.fields
+        if c.type not in ("string", "binary", "timestamp", "date")
+    ]
+    closer = F.concat_ws(": ", F.lit(_NO_OBJECT), F.nullif(F.concat_ws(", ", *wrong), F.lit("")))
+    again = value.of(bad, F.col("_record.value"), mistyped)
+    said = F.when(mistyped & value.is_one_object(), closer).otherwise(F.col("_error"))
+    return again.select(*(c for c in bad.columns if c != "_error"), said.alias("_error"))
 
 
-def _only(json: Expression, end: str) -> Expression:
-    """The one value that `_parse` has found."""
-    return F.get(F.get(json[end], F.lit(0)), F.lit(0))
+class _Parsed:
+    """A text as one JSON object, inside a text of our own whose end must be reached.
+
+    Spark's parser ignores what follows an object. In `{"<end>":[text,{"<end>":true}]}` every bracket that the text
+    closes or opens too much shows, because it cannot know the name of the end, which is new for every query.
+    """
+
+    def __init__(self, fields: tuple[Column, ...]):
+        self._end = f"end{uuid4().hex[:12]}"
+        inner = ", ".join(f"`{c.name}`: {_parsed_as(c)}" for c in fields)
+        self._schema = f"{self._end} array<struct<{inner}, {self._end}: boolean>>, _broken string"
+        self._items = F.col("_json")[self._end]
+        self._only = F.get(self._items, F.lit(0))
+
+    def of(self, frame: DataFrame, value: Expression, fit: Expression) -> DataFrame:
+        """The frame with column `_json`, which the other methods are about; of `fit` values, else null.
+
+        Projections of their own, and `_whole` used twice, keep Spark from merging them: it would build the text
+        without compiled code, and parse it as often as the result is named.
+        """
+        whole = F.concat(F.lit(f'{{"{self._end}":['), value.cast("string"), F.lit(f',{{"{self._end}":true}}]}}'))
+        json = F.from_json(F.col("_whole"), self._schema, {**_STRICT, "columnNameOfCorruptRecord": "_broken"})
+        wrapped = frame.withColumn("_whole", F.when(fit, whole))
+        return wrapped.withColumns({"_json": json, "_is_text": F.col("_whole").isNotNull()}).drop("_whole")
+
+    def __getitem__(self, column: Column) -> Expression:
+        """The field as it was parsed; means nothing unless `is_one_object`."""
+        return self._only[column.name]
+
+    def is_one_object(self) -> Expression:
+        """Whether the text is one object of the given types, and nothing else; never null."""
+        whole = (F.size(self._items) == 2) & self._only.isNotNull() & self._only[self._end].isNull()
+        end = F.get(self._items, F.lit(1))[self._end]
+        return F.col("_is_text") & F.coalesce(F.col("_json._broken").isNull() & whole & end, F.lit(False))
 
 
-def _is_one_object(json: Expression, end: str) -> Expression:
-    """Whether `_parse` has found one object of the given types, and the end right after it; never null."""
-    value, mark = F.get(json[end], F.lit(0)), F.get(F.get(json[end], F.lit(1)), F.lit(0))
-    whole = (F.size(json[end]) == 2) & (F.size(value) == 1) & _only(json, end).isNotNull() & mark[end]
-    return F.coalesce(json["_broken"].isNull() & whole, F.lit(False))
+def _text_fault(topic: Topic) -> Expression:
+    """Why the value should not even be parsed, or null."""
+    text = F.col("_value").cast("string")
+    half = _has_escapes() & text.rlike(_HALF_A_PAIR)
+    fault = (
+        F.when(text.isNull(), F.lit("no value (a tombstone)"))
+        .when(~F.is_valid_utf8(text), F.lit("the value is not valid UTF-8"))
+        .when(half, F.lit("the value holds half of a surrogate pair, which is no character"))
+    )
+    if any(_DECIMAL.fullmatch(c.type) for c in topic.value.fields):
+        # Spark would write 1e99999999 out, for hours.
+        fault = fault.when(text.rlike(_HUGE), F.lit("a number has an exponent of more than 3 digits"))
+    return fault
+
+
+def _has_escapes() -> Expression:
+    """Whether a character could be written as \\uXXXX, without which JSON has neither U+0000 nor half pairs."""
+    return F.contains(F.col("_value").cast("string"), F.lit("\\u"))
 
 
 def _parsed_as(column: Column) -> str:
@@ -119,11 +149,6 @@ def _widest(decimal: re.Match[str]) -> str:
     """A decimal type with all the further digits there is room for."""
     precision, scale = int(decimal[1]), int(decimal[2])
     return f"decimal(38,{scale + 38 - precision})"
-
-
-def _given(column: Column) -> str:
-    """The name under which the field is kept as it was parsed."""
-    return f"_given_{column.name}"
 
 
 def _exactly(parsed: Expression, column: Column) -> Expression:
@@ -157,57 +182,35 @@ def _infinite(number: Expression) -> Expression:
     return F.abs(number) == F.lit(float("inf"))
 
 
-def _shape_fault(topic: Topic, end: str) -> Expression:
-    """Why the value is not one object with the declared types, or null."""
-    half = F.contains(F.col("_text"), F.lit("\\u")) & F.col("_text").rlike(_HALF_A_PAIR)
-    broken = ~_is_huge(topic) & ~_is_one_object(F.col("_json"), end)
-    return F.when(broken, _broken(topic.value.fields)).when(
-        half, F.lit("the value holds half of a surrogate pair, which is no character")
-    )
-
-
-def _broken(fields: tuple[Column, ...]) -> Expression:
-    """A closer reason for a value that does not parse; evaluated for such values only."""
-    end = f"end_{uuid4().hex}"
-    plain = tuple(Column(c.name, "string") for c in fields)
-    again = _parse(F.col("_text"), plain, end)
-    value = _only(again, end)
-    wrong = [
-        F.when(value[c.name].isNotNull() & _from_text(value[c.name], c.type).isNull(), _is_no(c))
-        for c in fields
-        if c.type not in ("string", "binary", "timestamp", "date")
-    ]
-    named = F.nullif(F.concat_ws(", ", *wrong), F.lit(""))
-    return F.when(_is_one_object(again, end), F.concat_ws(": ", F.lit(_NO_OBJECT), named)).otherwise(F.lit(_NO_OBJECT))
-
-
-def _value_fault(topic: Topic) -> Expression:
-    """Why the value cannot be used, or null."""
-    faults = [F.col("_shape_fault")]
-    for c in topic.value.fields:
+def _value_fault(topic: Topic, value: _Parsed) -> Expression:
+    """Why the parsed value cannot be used, or null."""
+    fields = topic.value.fields
+    fault = F.when(~value.is_one_object(), F.lit(_NO_OBJECT))
+    for c in fields:
         if _parsed_as(c) != c.type:
-            faults.append(F.when(F.col(_given(c)).isNotNull() & F.col(c.name).isNull(), _is_no(c)))
+            fault = fault.when(value[c].isNotNull() & _exactly(value[c], c).isNull(), _is_no(c))
         elif c.type in ("float", "double"):
-            faults.append(F.when(_infinite(F.col(c.name)), _is_no(c)))
+            fault = fault.when(_infinite(value[c]), _is_no(c))
         elif c.type == "string":
-            faults.append(F.when(F.contains(F.col(c.name), F.lit(_NUL)), F.lit(f"column {c.name} holds U+0000")))
+            nul = F.col("_has_escapes") & F.contains(value[c], F.lit(_NUL))
+            fault = fault.when(nul, F.lit(f"column {c.name} holds U+0000"))
         if not c.nullable:
-            faults.append(F.when(F.col(c.name).isNull(), F.lit(f"column {c.name} is missing or null")))
-    tombstone = F.lit("no value (a tombstone)" if topic.tombstones == "dead_letter" else None).cast("string")
-    return (
-        F.when(F.col("_value").isNull(), tombstone)
-        .when(F.col("_text").isNull(), F.lit("the value is not valid UTF-8"))
-        .when(_is_huge(topic), F.lit("a number has an exponent of more than 3 digits"))
-        .otherwise(F.coalesce(*faults))
-    )
+            fault = fault.when(value[c].isNull(), F.lit(f"column {c.name} is missing or null"))
+    return fault
 
 
 def _is_no(column: Column) -> Expression:
     return F.lit(f"column {column.name} is no {column.type}")
 
 
+def _key_text() -> Expression:
+    """The key as text; null where it is not valid UTF-8."""
+    text = F.col("_key").cast("string")
+    return F.when(F.is_valid_utf8(text), text)
+
+
 def _key(column: Column) -> Expression:
-    return F.col("_key") if column.type == "binary" else _from_text(F.col("_key_text"), column.type)
+    return F.col("_key") if column.type == "binary" else _from_text(_key_text(), column.type)
 
 
 def _key_fault(topic: Topic, required: bool) -> Expression:
@@ -217,10 +220,10 @@ def _key_fault(topic: Topic, required: bool) -> Expression:
         return faults[0]
     if required or not column.nullable or topic.tombstones == "delete":
         faults.append(F.when(F.col("_key").isNull(), F.lit("no key")))
-    unreadable = F.col("_key").isNotNull() & F.col(column.name).isNull()
+    unreadable = F.col("_key").isNotNull() & _key(column).isNull()
     faults.append(F.when(unreadable, F.lit(f"the key is not a {column.type} in UTF-8 text")))
     if column.type == "string":
-        faults.append(F.when(F.contains(F.col(column.name), F.lit(_NUL)), F.lit("the key holds U+0000")))
+        faults.append(F.when(F.contains(_key(column), F.lit(_NUL)), F.lit("the key holds U+0000")))
     return F.coalesce(*faults)
 
 

@@ -14,7 +14,7 @@ from ratchet.errors import Fenced, IncompleteRead, RatchetError, RecordsLost, To
 from ratchet.kafka import Kafka, TopicOffsets
 from ratchet.pipeline import DEAD_LETTERS, Pipeline, Upsert
 from ratchet.sinks.staged import staged_columns
-from ratchet.spark.decoder import decode
+from ratchet.spark.decoder import decode, explain
 from ratchet.spark.reader import read
 from ratchet.spark.result import check_names, to_stage
 from ratchet.spark.stager import stage
@@ -153,8 +153,10 @@ def _seen(observed: DataFrame, observation: Observation, work: SliceWork) -> dic
 def _dead_letters(spec: Pipeline, observed: DataFrame, result: dict[str, DataFrame], errors: int) -> DataFrame | None:
     frames = []
     if errors:
-        bad = observed.where(F.col("_error").isNotNull()).withColumnRenamed("_error", "error")
-        frames.append(to_stage(spec, None, bad.select("_partition", "_offset", "_record", "error")))
+        bad = explain(observed.where(F.col("_error").isNotNull()), spec.source)
+        frames.append(
+            to_stage(spec, None, bad.select("_partition", "_offset", "_record", F.col("_error").alias("error")))
+        )
     if DEAD_LETTERS in result:
         frames.append(to_stage(spec, None, result[DEAD_LETTERS]))
     if not frames:
