@@ -29,5 +29,6 @@ class ConnectJob:
                 self._session = None
 
     def stop(self) -> None:
-        if self._session is not None:
-            self._session.interruptTag(self.tag)
+        session = self._session
+        if session is not None and not session.client.is_closed:
+            session.interruptTag(self.tag)
