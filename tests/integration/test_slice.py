@@ -663,7 +663,7 @@ def test_a_session_is_kept_and_its_successor_taken_when_it_is_gone(spark_connect
         assert again.session_id == first.session_id
         again.stop()
     with session() as after:
-        assert after.range(3).count() == 3
+        assert after.range(3).select(F.udf(lambda n: n + 1, "long")("id")).count() == 3
         assert after.session_id != first.session_id
     with session() as last:
         assert last.session_id == after.session_id

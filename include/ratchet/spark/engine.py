@@ -39,7 +39,7 @@ def connect_session(url: str, pipeline: str, code_hash: str) -> Iterator[SparkSe
     try:
         yield session
     finally:
-        session.client.close()
+        _leave(session)
 
 
 def _open_session(url: str, pipeline: str, code_hash: str) -> SparkSession:
@@ -57,7 +57,16 @@ def _open_session(url: str, pipeline: str, code_hash: str) -> SparkSession:
             if "INVALID_HANDLE" not in str(error):
                 raise
             gone = error
+            opened = SparkSession.getActiveSession()
+            if opened is not None and opened.session_id == str(session):
+                _leave(opened)
     raise gone
+
+
+def _leave(session: SparkSession) -> None:
+    """Close this end of the session, and forget it as the active one, which F.udf and others look for."""
+    session.release_session_on_close = False
+    session.stop()
 
 
 def driver_session(name: str) -> SparkSession:
