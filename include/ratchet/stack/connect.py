@@ -47,11 +47,13 @@ class SparkConnect:
             "spark.driver.memory": "1536m",
             # On few cores G1 costs a tenth of the throughput.
             "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
-            # Each query's consumers are cached for itself, with what they have fetched ahead; 64 of them, for five
-            # minutes, would fill the heap with records that nobody reads again.
+            # Each query's consumers are cached for itself, and so is what they have fetched ahead; after five minutes
+            # of it the heap is full of records that nobody reads again.
             "spark.kafka.consumer.cache.capacity": 4,
             "spark.kafka.consumer.cache.timeout": "10s",
             "spark.kafka.consumer.cache.evictorThreadRunInterval": "5s",
+            "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
+            "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.session.timeZone": "UTC",
