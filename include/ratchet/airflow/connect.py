@@ -30,5 +30,5 @@ class ConnectJob:
 
     def stop(self) -> None:
         session = self._session
-        if session is not None and not session.client.is_closed:
+        if session is not None:
             session.interruptTag(self.tag)
