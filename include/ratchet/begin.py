@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Literal
 
 from sqlalchemy import Connection, Row, func, insert, select, update
@@ -128,9 +128,9 @@ def _resume(conn: Connection, spec: Pipeline, run: Run) -> Begun | Skipped | Non
         return None
     row = read_transaction(conn, spec.name, before.txid)
     if row.state == State.COMMITTED:
+        at = f"{row.committed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
         raise AlreadyCommitted(
-            f"{spec.name}: transaction {row.txid} was committed at {row.committed_at:%Y-%m-%d %H:%M:%S} UTC; "
-            "clearing its run changes nothing"
+            f"{spec.name}: transaction {row.txid} was committed at {at}; clearing its run changes nothing"
         )
     if row.state == State.VOIDED:
         return Skipped(f"{spec.name}: transaction {row.txid} is voided: {row.reason}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import UTC
 
 from sqlalchemy import Connection, Row, func, select, text, update
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -94,7 +95,7 @@ def _ended(conn: Connection, row: Row, claim: Claim) -> Committed | None:
     where = f"{row.pipeline}: transaction {row.txid}"
     match State(row.state):
         case State.COMMITTED:
-            at = f"{row.committed_at:%H:%M:%S} UTC"
+            at = f"{row.committed_at.astimezone(UTC):%H:%M:%S} UTC"
             return Committed((), f"transaction {row.txid}: was committed at {at}")
         case State.VOIDED:
             return Committed((), f"transaction {row.txid}: is voided, nothing to commit: {row.reason}")
@@ -129,6 +130,11 @@ def _commit_one(conn: Connection, spec: Pipeline, topic_id: str, row: Row, by: i
     votes = read_votes(conn, spec.name, row.txid, row.epoch)
     relations = stage.relations(conn, spec.name, row.txid, row.epoch)
     rows: dict[str, int] = {}
+    names = {DEAD_LETTERS, *(sink.name for sink in spec.sinks)}
+    if any(set(sinks) != names for _, _, sinks in votes):
+        raise _Failed from StageMismatch(
+            f"{spec.name}: transaction {row.txid} was prepared for other sinks than today's"
+        )
     try:
         for sink in [*spec.sinks, None]:
             name = sink.name if sink else DEAD_LETTERS

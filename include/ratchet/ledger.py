@@ -43,7 +43,7 @@ class Ledger:
                 yield conn
         except OperationalError as error:
             if error.connection_invalidated or error.statement is None:
-                where = self.engine.url.render_as_string(hide_password=True)
+                where = self.engine.url.set(query={}).render_as_string(hide_password=True)
                 raise LedgerUnreachable(
                     f"the ledger at {where} does not answer: {str(error.orig).strip()}; "
                     "check that PostgreSQL runs and that the ledger's connection is right, then try again"

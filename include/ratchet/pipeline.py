@@ -239,6 +239,11 @@ class Pipeline(_Spec):
                 raise ValueError(f"sinks: {sink.name!r} is declared twice")
             if sink.name == DEAD_LETTERS or sink.table[0].startswith("ratchet") or sink.table[0].startswith("pg_"):
                 raise ValueError(f"sinks: {sink.name!r} is a name that ratchet or PostgreSQL keeps for itself")
+            if isinstance(sink, Upsert) and sink.order is not None and self.source.tombstones == "delete":
+                raise ValueError(
+                    f"sinks: Upsert {sink.name!r} has an order column, and tombstones have no order: "
+                    'leave order out, or let tombstones="dead_letter"'
+                )
             if isinstance(sink, Upsert) and sink.order is None:
                 key = self.source.key_column
                 if key is None or [c.name for c in sink.keys] != [key.name]:

@@ -118,16 +118,6 @@ def store(conn: Connection, pipeline: str, txid: int, topic_id: str, planned: li
     conn.execute(insert(ranges), rows)
 
 
-def ranges_of(conn: Connection, pipeline: str, txid: int) -> list[OffsetRange]:
-    """The ranges of a transaction, in partition order."""
-    rows = conn.execute(
-        select(ranges.c.topic, ranges.c.partition, ranges.c.from_offset, ranges.c.until_offset)
-        .where(ranges.c.pipeline == pipeline, ranges.c.txid == txid)
-        .order_by(ranges.c.partition)
-    )
-    return [OffsetRange(*row) for row in rows]
-
-
 def read_ranges(topic: str, stored: list[list[int]]) -> tuple[OffsetRange, ...]:
     """The ranges of a slice from their stored form `[[partition, from_offset, until_offset], ...]`."""
     return tuple(OffsetRange(topic, *numbers) for numbers in stored)

@@ -19,8 +19,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from ratchet.transaction import State
-
 SCHEMA = "ratchet"
 STAGE_SCHEMA = "ratchet_stage"
 DELTA_SCHEMA = "ratchet_delta"
@@ -190,5 +188,3 @@ legal_moves = Table(
     Column("to_state", Text, primary_key=True),
     comment="held equal to ratchet.transaction.LEGAL_MOVES; a trigger refuses every other move",
 )
-
-STATES = [state.value for state in State]

@@ -87,14 +87,6 @@ def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> 
     raise Refused(f"{token.pipeline}: transaction {token.txid}, slice {token.slice}: aborted, {fault}")
 
 
-def refuse(ledger: Ledger, token: SliceToken, reason: str) -> None:
-    """Vote no: the epoch is aborted with this reason. Raises Fenced when the try is not the current one."""
-    with ledger.begin() as conn:
-        row = read_transaction(conn, token.pipeline, token.txid, lock=True)
-        _check_try(row, _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice), token)
-        move(conn, row, State.ABORTED, who=row.run_id, why=reason, reason=reason)
-
-
 def promote_if_complete(conn: Connection, row: Row) -> str | None:
     """OPEN → PREPARED if every slice of the epoch has voted; the line that says so, or None.
 
@@ -197,6 +189,8 @@ def _staged_fault(conn: Connection, spec: Pipeline, token: SliceToken, vote: Vot
     relations = stage.relations(conn, token.pipeline, token.txid, token.epoch)
     if set(vote.sinks) != {DEAD_LETTERS, *(sink.name for sink in spec.sinks)}:
         return f"the vote names the sinks {', '.join(sorted(vote.sinks))}"
+    if not set(vote.sinks) <= relations.keys():
+        return "its stages are gone"
     for name, said in vote.sinks.items():
         sink = None if name == DEAD_LETTERS else spec.sink(name)
         fault = stage.fault(conn, relations[name], sink, token, said, work_ranges)

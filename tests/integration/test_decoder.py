@@ -17,6 +17,9 @@ CASES = {
     b'{"w": 1e99999999}': "exponent",
     b'{"w": "1e-99999999"}': "exponent",
     b'{"w": 1234567890123456789.0123456789}': None,
+    b'{"d": "12,50"}': "comma",
+    b'{"\\u0064": 1e9999}': "exponent",
+    b'{"s": "550e8400-e29b-41d4-a716-446655440000", "d": 1, "other": "see: 1e2345, twice"}': None,
     b'{"t": 1500000000}': "column t is no timestamp",
     b'{"t": "2013"}': "column t is no timestamp",
     b'{"t": "T10:00"}': "column t is no timestamp",
@@ -46,7 +49,7 @@ def test_what_would_be_guessed_rounded_or_hung_on_is_an_error(session):
         error = said[offset]["_error"]
         assert (error is None) == (reason is None) and (reason or "") in (error or ""), (value, error)
     assert str(said[5]["w"]) == "1234567890123456789.0123456789"
-    assert said[16]["s"] == "\U0001f600 \\ud800"
+    assert said[19]["s"] == "\U0001f600 \\ud800"
 
 
 def test_a_key_is_required_where_asked(session):

@@ -229,6 +229,16 @@ def test_a_later_transaction_prepared_first_waits_and_is_committed_by_the_earlie
         assert history.verify(conn, SPEC.name) == []
 
 
+@pytest.mark.parametrize("sinks", [SPEC.sinks[:2], [*SPEC.sinks, Append("fourth", columns="a bigint")]])
+def test_what_was_prepared_for_other_sinks_is_tried_again_and_never_half_committed(ledger, log, sinks):
+    first = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, first)
+    today = SPEC.model_copy(update={"sinks": sinks})
+    with pytest.raises(Refused, match="prepared for other sinks"):
+        commit(ledger, today, first.claim)
+    assert (state(ledger, 1), head(ledger)) == (State.ABORTED, 0)
+
+
 def test_group_commit_does_not_skip_a_gap(ledger, log):
     log.stable = {0: 200, 1: 200}
     a, b, c = (start(ledger, SPEC, log, r) for r in "abc")

@@ -115,6 +115,12 @@ def test_a_transform_that_cannot_be_imported_is_named():
         _ = pipeline(transform="jobs.absent:transform").code_hash
 
 
+def test_an_upsert_with_an_order_takes_no_tombstones():
+    topic = Topic("t", key="k string", value=Json("at int"), tombstones="delete")
+    with pytest.raises(SpecError, match="tombstones have no order"):
+        pipeline(source=topic, sinks=[Upsert("rows", key="k string", columns="at int", order="at")])
+
+
 def test_limits_and_schedules_are_no_part_of_the_plan_hash():
     assert pipeline(schedule="@daily", max_records=10).plan_hash == pipeline().plan_hash
     assert pipeline(sinks=[Append("orders", columns="id bigint")]).plan_hash != pipeline().plan_hash

@@ -38,7 +38,7 @@ def attend(job: Job, ledger: Ledger, claim: Claim, lease_seconds: int) -> str:
                 return done.result(timeout=lease_seconds / 3)
             except TimeoutError:
                 if done.done():
-                    raise
+                    return done.result()
             try:
                 claims.renew(ledger, claim, lease_seconds)
             except LedgerUnreachable as error:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 from sqlalchemy import Connection, Select, Table, cast, delete, func, insert, select
 from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.schema import DropTable
 
 from ratchet.columns import Column
 from ratchet.pipeline import DEAD_LETTERS, Accumulate, Pipeline
@@ -59,7 +60,8 @@ def relations(conn: Connection, pipeline: str, txid: int, epoch: int) -> dict[st
 
 def drop(conn: Connection, relation: str) -> None:
     """Discard one stage by its exact name, together with its row in the ledger."""
-    sa.Table(relation, sa.MetaData(), schema=STAGE_SCHEMA).drop(conn, checkfirst=True)
+    # Another commit may be dropping it at this moment: PostgreSQL, not a look beforehand, must see that it is gone.
+    conn.execute(DropTable(sa.Table(relation, sa.MetaData(), schema=STAGE_SCHEMA), if_exists=True))
     conn.execute(delete(stages).where(stages.c.relation == relation))
 
 

@@ -36,7 +36,8 @@ _INTEGER = r"^[+-]?[0-9]+$"
 _NUMBER = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?$"
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF_A_PAIR = rf"(?<!\\)(\\\\)*({_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"
-_HUGE = r'[:\[]\s*"?[+-]?[0-9.,]+[eE][+-]?[0-9]{4,}'
+_HUGE = r'"?[+-]?[0-9.]+[eE][+-]?[0-9]{4,}'
+_COMMA = r'"[^"]*,'
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _NUL = "\x00"
 _NO_OBJECT = "the value is not one JSON object with the declared types"
@@ -126,9 +127,12 @@ def _text_fault(topic: Topic) -> Expression:
         .when(~F.is_valid_utf8(text), F.lit("the value is not valid UTF-8"))
         .when(half, F.lit("the value holds half of a surrogate pair, which is no character"))
     )
-    if any(_DECIMAL.fullmatch(c.type) for c in topic.value.fields):
-        # Spark would write 1e99999999 out, for hours.
-        fault = fault.when(text.rlike(_HUGE), F.lit("a number has an exponent of more than 3 digits"))
+    decimals = [c.name for c in topic.value.fields if _DECIMAL.fullmatch(c.type)]
+    if decimals:
+        # Spark would write 1e99999999 out, for hours, and read "12,50" as 1250. A name may be written with escapes.
+        named = rf'"({"|".join(decimals)}|[^"]*\\u[^"]*)"\s*:\s*'
+        fault = fault.when(text.rlike(named + _HUGE), F.lit("a decimal has an exponent of more than 3 digits"))
+        fault = fault.when(text.rlike(named + _COMMA), F.lit("a decimal is written with a comma"))
     return fault
 
 

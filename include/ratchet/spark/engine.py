@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from uuid import NAMESPACE_URL, uuid5
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from pyspark.sql import SparkSession
 
@@ -23,8 +23,8 @@ SETTINGS = {
 }
 
 
-_GENERATIONS = 100
-"""How many sessions of one pipeline and code version may have ended before this one."""
+_GENERATIONS = 30
+"""How many sessions of one pipeline and code version are tried before a new one that nobody shares is taken."""
 
 
 @contextmanager
@@ -48,7 +48,8 @@ def _open_session(url: str, pipeline: str, code_hash: str) -> SparkSession:
 
     separator = "" if url.endswith(";") else ";" if "/;" in url else "/;"
     for generation in range(_GENERATIONS):
-        session = uuid5(NAMESPACE_URL, f"ratchet:{pipeline}:{code_hash}:{generation}")
+        named = uuid5(NAMESPACE_URL, f"ratchet:{pipeline}:{code_hash}:{generation}")
+        session = named if generation < _GENERATIONS - 1 else uuid4()
         remote = SparkSession.builder.remote(f"{url}{separator}session_id={session}")
         try:
             # The settings go in one call, which is also the first that a closed session refuses.
