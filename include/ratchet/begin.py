@@ -16,7 +16,18 @@ from ratchet.errors import AlreadyCommitted, Fenced, SpecError, TopicChanged
 from ratchet.kafka import TopicOffsets
 from ratchet.ledger import Ledger, lock_pipeline, read_transaction
 from ratchet.pipeline import Pipeline
-from ratchet.plan import Slice, backlog, check_readable, cut, plan, previous_until, read_ranges, store, write_ranges
+from ratchet.plan import (
+    Slice,
+    anchor,
+    backlog,
+    check_readable,
+    cut,
+    plan,
+    previous_until,
+    read_ranges,
+    store,
+    write_ranges,
+)
 from ratchet.schema import pipelines, slices, transactions
 from ratchet.transaction import Claim, Run, State
 
@@ -157,6 +168,7 @@ def _allocate(
     """The next txid and its plan, in this one database transaction; the caller holds the pipeline's lock."""
     if offsets is None:
         raise Fenced(f"{spec.name}: run {run} was bound to a transaction a moment ago and is not now")
+    anchor(conn, spec.name, offsets)
     previous = previous_until(conn, spec.name, offsets.topic_id)
     check_readable(spec.name, previous, offsets)
     planned = plan(previous, offsets, cap)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, func, insert, select
 
@@ -106,15 +106,31 @@ def cut(planned: list[OffsetRange], slice_records: int) -> list[Slice]:
     return slices
 
 
+def anchor(conn: Connection, pipeline: str, offsets: TopicOffsets) -> None:
+    """Remember the beginning of every partition that is seen for the first time, whether or not it is planned now.
+
+    What retention deletes of it from here on is a loss. The caller holds the pipeline's lock.
+    """
+    known = previous_until(conn, pipeline, offsets.topic_id)
+    row = {"pipeline": pipeline, "topic": offsets.topic, "topic_id": offsets.topic_id, "txid": 0, "from_offset": None}
+    new = [{**row, "partition": p, "until_offset": offsets.beginning[p]} for p in offsets.stable if p not in known]
+    if new:
+        conn.execute(insert(ranges), new)
+
+
 def store(conn: Connection, pipeline: str, txid: int, topic_id: str, planned: list[OffsetRange]) -> None:
     """Make the plan durable; the database refuses a gap or an overlap with what was planned before."""
-    known = previous_until(conn, pipeline, topic_id)
-    rows = []
-    for r in planned:
-        row = {"pipeline": pipeline, "topic": r.topic, "topic_id": topic_id, "partition": r.partition}
-        if r.partition not in known:
-            rows.append({**row, "txid": 0, "from_offset": None, "until_offset": r.from_offset})
-        rows.append({**row, "txid": txid, "from_offset": r.from_offset, "until_offset": r.until_offset})
+    row = {"pipeline": pipeline, "topic_id": topic_id, "txid": txid}
+    rows = [
+        {
+            **row,
+            "topic": r.topic,
+            "partition": r.partition,
+            "from_offset": r.from_offset,
+            "until_offset": r.until_offset,
+        }
+        for r in planned
+    ]
     conn.execute(insert(ranges), rows)
 
 

@@ -239,6 +239,14 @@ def test_what_was_prepared_for_other_sinks_is_tried_again_and_never_half_committ
     assert (state(ledger, 1), head(ledger)) == (State.ABORTED, 0)
 
 
+def test_records_of_a_partition_that_was_seen_and_not_yet_planned_are_not_lost_silently(ledger, log):
+    log.stable = {0: 50, 1: 0}
+    start(ledger, SPEC, log, "a")
+    log.stable, log.beginning = {0: 50, 1: 30}, {0: 0, 1: 12}
+    with pytest.raises(RecordsLost, match=r"t-1\[0,12\)"):
+        start(ledger, SPEC, log, "b")
+
+
 def test_group_commit_does_not_skip_a_gap(ledger, log):
     log.stable = {0: 200, 1: 200}
     a, b, c = (start(ledger, SPEC, log, r) for r in "abc")
