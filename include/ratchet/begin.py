@@ -1,10 +1,10 @@
-"""begin: which transaction a DAG run works on. Resume its own, adopt an abandoned one, allocate, or skip."""
+"""begin: which transaction a DAG run works on. Resume or revise its own, adopt an abandoned one, allocate, or skip."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from sqlalchemy import Connection, Row, func, insert, select, update
@@ -12,9 +12,9 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet import claims, history
 from ratchet.claims import IsActive
-from ratchet.errors import AlreadyCommitted, Fenced, SpecError, TopicChanged
+from ratchet.errors import Fenced, Halted, SpecError, TopicChanged
 from ratchet.kafka import TopicOffsets
-from ratchet.ledger import Ledger, lock_pipeline, read_transaction
+from ratchet.ledger import Ledger, lock_pipeline, newest_revision, read_transaction
 from ratchet.pipeline import Pipeline
 from ratchet.plan import (
     Slice,
@@ -28,10 +28,12 @@ from ratchet.plan import (
     store,
     write_ranges,
 )
+from ratchet.revise import revise
 from ratchet.schema import pipelines, slices, transactions
-from ratchet.transaction import Claim, Run, State
+from ratchet.transaction import Claim, Run, State, name_of
 
 KafkaOffsets = Callable[[], TopicOffsets]
+How = Literal["resumed", "revised", "adopted", "allocated"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Begun:
 
     claim: Claim
     slices: tuple[Slice, ...]
-    how: Literal["resumed", "adopted", "allocated"]
+    how: How
     message: str
 
 
@@ -59,54 +61,74 @@ def begin(
     is_active: IsActive,
     max_records: int | None = None,
 ) -> Begun | Skipped:
-    """Find this run's transaction, in this order: resume, adopt, allocate, skip.
+    """Find this run's transaction, in this order: resume or revise, adopt, allocate, skip.
 
-    `max_records` lowers the spec's cap for this run. Nothing changes when it raises: AlreadyCommitted for a
-    cleared run whose transaction is done, RecordsLost, TopicChanged, Fenced when its work went elsewhere.
+    `max_records` lowers the spec's cap for this run. No work is begun when it raises: Halted at a transaction that
+    failed too often, NotRevisable, RecordsLost, TopicChanged, Fenced when its work went elsewhere.
     """
     cap = spec.max_records if max_records is None else max_records
     if not 1 <= cap <= spec.max_records:
         raise SpecError(f"{spec.name}: max_records is {cap}; this pipeline takes 1 to {spec.max_records:,}")
-    # Step 1: look, without a lock, whether Kafka and Airflow must be asked: never while holding one.
-    with ledger.begin() as conn:
-        candidates = claims.unclaimed(conn, spec.name)
-        own = claims.bound(conn, run) or claims.bound_before(conn, run)
-    alive = {(c.dag_id, c.run_id): is_active(c.dag_id, c.run_id) for c in candidates if not c.claim_ended}
-    offsets = None if own else kafka_offsets()
-    if offsets:
+    offsets: TopicOffsets | None = None
+    while True:
+        # Step 1: ask Airflow, and in the second round Kafka, without a lock: never while holding one.
+        with ledger.begin() as conn:
+            candidates = claims.unclaimed(conn, spec.name)
+        asked = {(c.dag_id, c.run_id): is_active(c.dag_id, c.run_id) for c in candidates if not c.claim_ended}
+        # Step 2: decide, under the pipeline's lock.
+        with ledger.begin() as conn:
+            found = _decide(conn, spec, run, asked, offsets, cap)
+        if isinstance(found, Halted):
+            raise found
+        if found is not None:
+            return found
+        # Step 3: only who allocates needs Kafka; what is prepared is finished without it.
+        offsets = kafka_offsets()
         with ledger.begin() as conn:
             _register(conn, spec, offsets)
-    # Step 2: decide, under the pipeline's lock.
-    with ledger.begin() as conn:
-        line = lock_pipeline(conn, spec.name)
-        if line is None:
-            return Skipped(f"{spec.name}: the ledger has nothing of this pipeline yet")
-        resumed = _resume(conn, spec, run)
-        if resumed:
-            return resumed
-        # A run that was not asked about above counts as active: never adopt on doubt.
-        lost = claims.abandoned(claims.unclaimed(conn, spec.name), lambda *who: alive.get(who, True))
-        if lost:
-            claim = claims.take(conn, spec, lost[0], run)
-            return _begun(conn, spec, claim, "adopted", f"adopted from run {lost[0].run_id}")
-        if line.last_txid - line.head >= spec.max_in_flight:
-            return Skipped(
-                f"{spec.name}: {line.last_txid - line.head} transactions are unfinished, {line.head + 1} to "
-                f"{line.last_txid}; max_in_flight is {spec.max_in_flight}; their runs will take the rest"
-            )
-        return _allocate(conn, spec, run, line, offsets, cap)
+
+
+def _decide(
+    conn: Connection,
+    spec: Pipeline,
+    run: Run,
+    asked: dict[tuple[str, str], bool],
+    offsets: TopicOffsets | None,
+    cap: int,
+) -> Begun | Skipped | Halted | None:
+    """Resume, adopt, stop at a halt, skip, or allocate; None where Kafka must be asked before.
+
+    `asked` is what Airflow said of runs; one that was not asked about counts as active.
+    """
+    line = lock_pipeline(conn, spec.name)
+    if line is None:
+        return None
+    claims.abort_overdue(conn, spec.name)
+    found = _resume(conn, spec, line, run) or _adopt(conn, spec, run, lambda *who: asked.get(who, True))
+    if found:
+        return found
+    halt = claims.halt(conn, spec.name)
+    if halt:
+        # Not raised here: the failure that was counted must be stored.
+        return Halted(claims.why_halted(halt))
+    if line.last_txid - line.head >= spec.max_in_flight:
+        return Skipped(
+            f"{spec.name}: {line.last_txid - line.head} transactions are unfinished, {line.head + 1} to "
+            f"{line.last_txid}; max_in_flight is {spec.max_in_flight}; their runs will take the rest"
+        )
+    return _allocate(conn, spec, run, line, offsets, cap) if offsets else None
 
 
 def wants_another_run(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, is_active: IsActive) -> str | None:
     """Why one more run should be started now, in a line; None if it should not."""
     with ledger.begin() as conn:
         line = conn.execute(select(pipelines).where(pipelines.c.pipeline == spec.name)).one_or_none()
-        candidates = claims.unclaimed(conn, spec.name)
+        candidates, halt = claims.unclaimed(conn, spec.name), claims.halt(conn, spec.name)
         previous = previous_until(conn, spec.name, line.topic_id) if line else {}
-    lost = claims.abandoned(candidates, is_active)
+    lost = claims.abandoned(candidates, is_active, halt)
     if lost:
-        return f"transaction {lost[0].txid} is {lost[0].state} and abandoned"
-    if line is None or line.last_txid - line.head >= spec.max_in_flight:
+        return f"{name_of(lost[0].txid, lost[0].revision)} is {lost[0].state} and abandoned"
+    if line is None or halt or line.last_txid - line.head >= spec.max_in_flight:
         return None
     waiting = backlog(previous, kafka_offsets())
     return f"{waiting:,} records wait" if waiting else None
@@ -130,44 +152,69 @@ def _register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> None:
         )
 
 
-def _resume(conn: Connection, spec: Pipeline, run: Run) -> Begun | Skipped | None:
+def _resume(conn: Connection, spec: Pipeline, line: Row, run: Run) -> Begun | Skipped | None:
+    """What this run has begun before: the same again when Airflow repeats it; after a clear, the rest or a revision."""
     mine = claims.bound(conn, run)
     if mine is not None:
         return _repeated(conn, spec, run, mine)
     before = claims.bound_before(conn, run)
     if before is None:
         return None
-    row = read_transaction(conn, spec.name, before.txid)
-    if row.state == State.COMMITTED:
-        at = f"{row.committed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-        raise AlreadyCommitted(
-            f"{spec.name}: transaction {row.txid} was committed at {at}; clearing its run changes nothing"
-        )
-    if row.state == State.VOIDED:
-        return Skipped(f"{spec.name}: transaction {row.txid} is voided: {row.reason}")
-    if (row.dag_id, row.run_id) != (run.dag_id, run.run_id) and not row.claim_ended:
-        return Skipped(f"{spec.name}: transaction {row.txid} was adopted by run {row.run_id}, which works on it")
-    claim = claims.take(conn, spec, row, run)
-    return _begun(conn, spec, claim, "resumed", "resumed after a clear")
+    original = read_transaction(conn, spec.name, before.txid)
+    newest = newest_revision(conn, spec.name, before.txid)
+    where = f"{spec.name}: transaction {before.txid}"
+    is_mine = (original.dag_id, original.run_id) == (run.dag_id, run.run_id)
+    if original.state == State.VOIDED:
+        return Skipped(f"{where} is voided: {original.reason}")
+    if original.state != State.COMMITTED:
+        if not is_mine and not original.claim_ended:
+            return Skipped(f"{where} was adopted by run {original.run_id}, which works on it")
+        claim = claims.take(conn, spec, original, run, afresh=True)
+        return _begun(conn, spec, claim, "resumed", "resumed after a clear")
+    if not is_mine:
+        return Skipped(f"{where} was adopted and committed by run {original.run_id}; clear that one to revise it")
+    if newest.revision and newest.state in claims.UNFINISHED and newest.run_id == run.run_id:
+        claim = claims.take(conn, spec, newest, run, afresh=True)
+        return _begun(conn, spec, claim, "resumed", "resumed after a clear")
+    claim = revise(conn, spec, line, before.txid, run)
+    return _begun(
+        conn, spec, claim, "revised", f"was committed at {_utc(original.committed_at)}, revised with {spec.code_hash}"
+    )
 
 
 def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: Row) -> Begun | Skipped:
     """A begin that Airflow repeats makes nothing new, whatever has become of its transaction."""
-    row = read_transaction(conn, mine.pipeline, mine.txid)
+    row = read_transaction(conn, mine.pipeline, mine.txid, mine.revision)
+    what = f"{spec.name}: {name_of(row.txid, row.revision)}"
     if row.claim != mine.claim and row.state in claims.UNFINISHED:
-        raise Fenced(f"{spec.name}: transaction {row.txid} was adopted by run {row.run_id} meanwhile")
+        raise Fenced(f"{what} was adopted by run {row.run_id} meanwhile")
     claim = Claim(mine.pipeline, mine.txid, mine.epoch, mine.claim, mine.revision)
     if row.claim_ended and row.state in claims.UNFINISHED:
-        raise Fenced(f"{spec.name}: this run's claim of transaction {row.txid} has ended; clear the run")
+        raise Fenced(f"{what}: this run's claim has ended; clear the run")
     return _begun(conn, spec, claim, "resumed", "begun before by this run")
 
 
+def _adopt(conn: Connection, spec: Pipeline, run: Run, is_active: IsActive) -> Begun | None:
+    """The first of what is abandoned; a claim that nobody ended is ended here, and counts as a failure."""
+    unclaimed, halt = claims.unclaimed(conn, spec.name), claims.halt(conn, spec.name)
+    for row in claims.abandoned(unclaimed, is_active, halt):
+        lost_by = row.run_id
+        if not row.claim_ended:
+            row = read_transaction(conn, row.pipeline, row.txid, row.revision, lock=True)
+            row = claims.end(conn, spec, row, who=str(run), why=f"run {lost_by} was lost")
+        if row.halted_at is not None:
+            if row.revision:
+                continue
+            return None
+        claim = claims.take(conn, spec, row, run)
+        return _begun(conn, spec, claim, "adopted", f"adopted from run {lost_by}")
+    return None
+
+
 def _allocate(
-    conn: Connection, spec: Pipeline, run: Run, line: Row, offsets: TopicOffsets | None, cap: int
+    conn: Connection, spec: Pipeline, run: Run, line: Row, offsets: TopicOffsets, cap: int
 ) -> Begun | Skipped:
     """The next txid and its plan, in this one database transaction; the caller holds the pipeline's lock."""
-    if offsets is None:
-        raise Fenced(f"{spec.name}: run {run} was bound to a transaction a moment ago and is not now")
     anchor(conn, spec.name, offsets)
     previous = previous_until(conn, spec.name, offsets.topic_id)
     check_readable(spec.name, previous, offsets)
@@ -181,8 +228,9 @@ def _allocate(
         .returning(pipelines.c.last_txid)
     ).scalar_one()
     claim = Claim(spec.name, txid, epoch=1, number=1)
-    conn.execute(
-        insert(transactions).values(
+    row = conn.execute(
+        insert(transactions)
+        .values(
             pipeline=spec.name,
             txid=txid,
             revision=0,
@@ -193,10 +241,12 @@ def _allocate(
             run_id=run.run_id,
             clear_number=run.clear_number,
             lease_until=func.clock_timestamp() + timedelta(seconds=spec.lease_seconds),
+            deadline=claims.deadline(spec),
             code_hash=spec.code_hash,
             txn_time=func.date_trunc("milliseconds", func.clock_timestamp()),
         )
-    )
+        .returning(transactions)
+    ).one()
     claims.bind(conn, run, claim)
     store(conn, spec.name, txid, offsets.topic_id, planned)
     conn.execute(
@@ -207,13 +257,11 @@ def _allocate(
         ],
     )
     said = {"from": None, "ranges": [str(r) for r in planned], "why": "allocated"}
-    history.record(conn, spec.name, txid, epoch=1, who=str(run), move=str(State.OPEN), detail=said)
+    history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
     return _begun(conn, spec, claim, "allocated", "allocated")
 
 
-def _begun(
-    conn: Connection, spec: Pipeline, claim: Claim, how: Literal["resumed", "adopted", "allocated"], why: str
-) -> Begun:
+def _begun(conn: Connection, spec: Pipeline, claim: Claim, how: How, why: str) -> Begun:
     rows = conn.execute(
         select(slices.c.slice, slices.c.ranges)
         .where(slices.c.pipeline == spec.name, slices.c.txid == claim.txid, slices.c.epoch == claim.epoch)
@@ -221,9 +269,11 @@ def _begun(
     ).all()
     cut_ = tuple(Slice(row.slice, read_ranges(spec.source.name, row.ranges)) for row in rows)
     line = conn.execute(select(pipelines.c.head).where(pipelines.c.pipeline == spec.name)).scalar_one()
+    waits = None if claim.revision else waits_for(conn, spec.name, line, claim.txid)
+    place = "it waits for no turn" if claim.revision else "it is next in line"
     message = (
-        f"transaction {claim.txid}: {why}; {len(cut_)} slices, {sum(map(len, cut_)):,} offsets; epoch {claim.epoch}, "
-        f"claim {claim.number}; {waits_for(conn, spec.name, line, claim.txid) or 'it is next in line'}"
+        f"{claim}: {why}; {len(cut_)} slices, {sum(map(len, cut_)):,} offsets; epoch {claim.epoch}, "
+        f"claim {claim.number}; {waits or place}"
     )
     return Begun(claim, cut_, how, message)
 
@@ -233,6 +283,8 @@ def waits_for(conn: Connection, pipeline: str, head: int, txid: int) -> str | No
     if txid <= head + 1:
         return None
     first = read_transaction(conn, pipeline, head + 1)
+    if first.halted_at is not None:
+        return f"waits for {head + 1}: {claims.why_halted(first)}"
     doing = {
         State.OPEN: f"which run {first.run_id} is processing",
         State.PREPARED: f"which run {first.run_id} is about to commit",
@@ -240,3 +292,7 @@ def waits_for(conn: Connection, pipeline: str, head: int, txid: int) -> str | No
     }
     gone = "; its run has ended, the next one adopts it" if first.claim_ended else ""
     return f"waits for {head + 1}, {doing.get(State(first.state), f'which is {first.state}')}{gone}"
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

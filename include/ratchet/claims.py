@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, timedelta
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, exists, func, insert, select, update
 
-from ratchet import history
-from ratchet.errors import Fenced
-from ratchet.ledger import Ledger, move, notify, read_transaction
+from ratchet import history, plan
+from ratchet.errors import Fenced, Refused
+from ratchet.ledger import Ledger, is_row, move, notify, read_transaction
 from ratchet.pipeline import Pipeline
 from ratchet.schema import runs, slices, transactions
-from ratchet.transaction import Claim, Run, State
+from ratchet.transaction import Claim, Run, State, name_of
 from ratchet.votes import promote_if_complete
 
 UNFINISHED = (State.OPEN, State.PREPARED, State.ABORTED)
@@ -27,7 +27,7 @@ def claim_of(ledger: Ledger, run: Run) -> Claim:
         row = bound(conn, run)
     if row is None:
         raise Fenced(f"run {run}: its begin has taken no transaction; clear the whole run")
-    return _claim(row)
+    return Claim(row.pipeline, row.txid, row.epoch, row.claim, row.revision)
 
 
 def bound(conn: Connection, run: Run) -> Row | None:
@@ -50,27 +50,64 @@ def bound_before(conn: Connection, run: Run) -> Row | None:
 
 
 def unclaimed(conn: Connection, pipeline: str) -> list[Row]:
-    """The unfinished transactions, lowest first, whose claim has ended or whose lease has run out.
+    """What is unfinished and not given up, whose claim has ended or whose lease has run out.
 
-    Each row has `claim_ended`: where it is false, only Airflow can tell whether the run still lives.
+    The newest revision of each transaction counts. Live transactions first, the lowest first, then revisions. Each row
+    has `claim_ended`: where it is false, only Airflow can tell whether the run still lives.
     """
+    newer = transactions.alias("newer")
+    is_newest = ~exists().where(
+        newer.c.pipeline == transactions.c.pipeline,
+        newer.c.txid == transactions.c.txid,
+        newer.c.revision > transactions.c.revision,
+    )
     return list(
         conn.execute(
             select(transactions)
             .where(
                 transactions.c.pipeline == pipeline,
-                transactions.c.revision == 0,
                 transactions.c.state.in_(UNFINISHED),
+                transactions.c.halted_at.is_(None),
                 transactions.c.claim_ended | (transactions.c.lease_until < func.clock_timestamp()),
+                is_newest,
             )
-            .order_by(transactions.c.txid)
+            .order_by(transactions.c.revision > 0, transactions.c.txid)
         )
     )
 
 
-def abandoned(rows: list[Row], is_active: IsActive) -> list[Row]:
-    """Those of `unclaimed` that nobody works on: a lease that ran out alone is no reason to adopt."""
-    return [row for row in rows if row.claim_ended or not is_active(row.dag_id, row.run_id)]
+def abandoned(rows: list[Row], is_active: IsActive, halt: Row | None) -> list[Row]:
+    """Those of `unclaimed` that nobody works on and that a run may adopt: what waits behind a halt goes on waiting.
+
+    A lease that ran out alone is no reason to adopt.
+    """
+    within = [row for row in rows if halt is None or row.revision or row.txid < halt.txid]
+    return [row for row in within if row.claim_ended or not is_active(row.dag_id, row.run_id)]
+
+
+def halt(conn: Connection, pipeline: str) -> Row | None:
+    """The lowest transaction at which the line is halted; None if it is not."""
+    return conn.execute(
+        select(transactions)
+        .where(
+            transactions.c.pipeline == pipeline,
+            transactions.c.revision == 0,
+            transactions.c.state.in_(UNFINISHED),
+            transactions.c.halted_at.is_not(None),
+        )
+        .order_by(transactions.c.txid)
+        .limit(1)
+    ).one_or_none()
+
+
+def why_halted(row: Row) -> str:
+    """Which transaction, since when, why, and the ways out, in a line."""
+    since = f"{row.halted_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return (
+        f"{row.pipeline} is halted at transaction {row.txid} since {since}, after {row.failures} failures: "
+        f"{row.reason}; correct the cause and clear run {row.run_id}, or `ratchet retry {row.pipeline} {row.txid}`, "
+        f"or give its records up with `ratchet void {row.pipeline} {row.txid} --reason …`"
+    )
 
 
 def bind(conn: Connection, run: Run, claim: Claim) -> None:
@@ -89,30 +126,27 @@ def bind(conn: Connection, run: Run, claim: Claim) -> None:
     )
 
 
-def take(conn: Connection, spec: Pipeline, row: Row, run: Run) -> Claim:
-    """Claim an unfinished transaction for `run`, whatever its state; the caller holds the pipeline's lock.
+def take(conn: Connection, spec: Pipeline, row: Row, run: Run, *, afresh: bool = False) -> Claim:
+    """Claim what is unfinished for `run`, whatever its state; the caller holds the pipeline's lock.
 
     ABORTED, or OPEN with other code than today's, begins a new epoch with the same ranges and the same cut.
-    OPEN keeps the votes that stand, and is promoted if they are complete. PREPARED stays as it is.
+    OPEN keeps the votes that stand, and is promoted if they are complete. PREPARED stays as it is. `afresh` forgets
+    earlier failures and lifts a halt: a person wants it so.
     """
-    row = read_transaction(conn, row.pipeline, row.txid, lock=True)
+    row = read_transaction(conn, row.pipeline, row.txid, row.revision, lock=True)
     code = spec.code_hash
     if row.state == State.OPEN and row.code_hash != code:
         why = f"the code is {code}, the epoch began with {row.code_hash}"
         row = move(conn, row, State.ABORTED, who=str(run), why=why, reason=why)
     if row.state == State.ABORTED:
         why = f"tried again after: {row.reason}"
-        row = move(conn, row, State.OPEN, who=str(run), why=why, epoch=row.epoch + 1, code_hash=code, reason=None)
-        _copy_cut(conn, row)
+        epoch = {"epoch": row.epoch + 1, "code_hash": code, "deadline": deadline(spec), "verdict": None}
+        row = move(conn, row, State.OPEN, who=str(run), why=why, reason=None, **epoch)
+        copy_cut(conn, row, row.epoch - 1)
+    forgotten = {"failures": 0, "halted_at": None} if afresh else {}
     row = conn.execute(
         update(transactions)
-        .where(
-            transactions.c.pipeline == row.pipeline,
-            transactions.c.txid == row.txid,
-            transactions.c.revision == row.revision,
-            transactions.c.claim == row.claim,
-            transactions.c.epoch == row.epoch,
-        )
+        .where(is_row(row), transactions.c.claim == row.claim, transactions.c.epoch == row.epoch)
         .values(
             claim=row.claim + 1,
             claim_ended=False,
@@ -120,44 +154,103 @@ def take(conn: Connection, spec: Pipeline, row: Row, run: Run) -> Claim:
             dag_id=run.dag_id,
             run_id=run.run_id,
             clear_number=run.clear_number,
+            reason=None,
+            **forgotten,
         )
         .returning(transactions)
     ).one()
-    claim = _claim(row)
+    claim = Claim(row.pipeline, row.txid, row.epoch, row.claim, row.revision)
     bind(conn, run, claim)
-    said = {"claim": claim.number, "state": row.state}
-    history.record(conn, row.pipeline, row.txid, epoch=row.epoch, who=str(run), move="claim", detail=said)
+    history.record(conn, row, who=str(run), move="claim", detail={"claim": claim.number, "state": row.state})
     if row.state == State.OPEN:
         promote_if_complete(conn, row)
     return claim
 
 
-def renew(ledger: Ledger, claim: Claim, lease_seconds: int) -> None:
-    """Lengthen the lease from now; Fenced when another run holds the claim or settle has ended it."""
-    with ledger.begin() as conn:
-        renewed = conn.execute(
-            update(transactions)
-            .where(
-                transactions.c.pipeline == claim.pipeline,
-                transactions.c.txid == claim.txid,
-                transactions.c.revision == claim.revision,
-                transactions.c.claim == claim.number,
-                transactions.c.claim_ended.is_(False),
-            )
-            .values(lease_until=func.clock_timestamp() + timedelta(seconds=lease_seconds))
+def deadline(spec: Pipeline):
+    """When an epoch that begins now is aborted if it is still OPEN; null where the spec has no timeout."""
+    if spec.timeout_seconds is None:
+        return None
+    return func.clock_timestamp() + timedelta(seconds=spec.timeout_seconds)
+
+
+def end(conn: Connection, spec: Pipeline, row: Row, *, who: str, why: str) -> Row:
+    """End the row's claim; if nothing came of it, count a failure, and halt after as many as the spec allows.
+
+    A revision that failed so often is given up: the old result stays. The caller holds the row's lock.
+    """
+    failed = row.state in (State.OPEN, State.ABORTED)
+    failures = row.failures + failed
+    halts = failed and failures >= spec.max_failures
+    ended = conn.execute(
+        update(transactions)
+        .where(is_row(row), transactions.c.claim == row.claim, transactions.c.claim_ended.is_(False))
+        .values(
+            claim_ended=True,
+            failures=failures,
+            halted_at=func.clock_timestamp() if halts else transactions.c.halted_at,
+            reason=func.coalesce(transactions.c.reason, why) if failed else transactions.c.reason,
         )
-        if renewed.rowcount != 1:
-            raise Fenced(f"{claim.pipeline}: claim {claim.number} of transaction {claim.txid} is not held any more")
+        .returning(transactions)
+    ).one()
+    said = {"claim": row.claim, "state": row.state, "why": why, "failures": failures}
+    history.record(conn, ended, who=who, move="halt" if halts else "end", detail=said)
+    notify(conn, row.pipeline)
+    return ended
 
 
-def settle(ledger: Ledger, run: Run, succeeded: bool, reason: str | None = None) -> str:
+def abort_overdue(conn: Connection, pipeline: str) -> list[Row]:
+    """Abort every epoch that is still OPEN after its deadline; of a race with its last vote, the row's lock decides."""
+    overdue = conn.execute(
+        select(transactions)
+        .where(
+            transactions.c.pipeline == pipeline,
+            transactions.c.state == State.OPEN,
+            transactions.c.deadline < func.clock_timestamp(),
+        )
+        .order_by(transactions.c.txid)
+        .with_for_update()
+    )
+    return [_abort_overdue(conn, row) for row in overdue.all()]
+
+
+def _abort_overdue(conn: Connection, row: Row) -> Row:
+    why = f"epoch {row.epoch} was not prepared by its deadline, {row.deadline.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return move(conn, row, State.ABORTED, who="deadline", why=why, reason=why)
+
+
+def renew(ledger: Ledger, claim: Claim, lease_seconds: int) -> None:
+    """Lengthen the lease from now.
+
+    Raises Fenced when another run holds the claim or settle has ended it, Refused when the epoch's deadline has
+    passed, with the transaction aborted.
+    """
+    overdue = None
+    with ledger.begin() as conn:
+        row = read_transaction(conn, claim.pipeline, claim.txid, claim.revision, lock=True)
+        if row.claim != claim.number or row.claim_ended:
+            raise Fenced(f"{claim.pipeline}: claim {claim.number} of {claim} is not held any more")
+        if row.state == State.OPEN and row.deadline and conn.execute(select(_passed(row.deadline))).scalar_one():
+            overdue = _abort_overdue(conn, row)
+        else:
+            lease = func.clock_timestamp() + timedelta(seconds=lease_seconds)
+            conn.execute(update(transactions).where(is_row(row)).values(lease_until=lease))
+    if overdue:
+        raise Refused(f"{claim.pipeline}: {claim} is aborted: {overdue.reason}")
+
+
+def _passed(moment):
+    return func.clock_timestamp() > moment
+
+
+def settle(ledger: Ledger, spec: Pipeline, run: Run, succeeded: bool, reason: str | None = None) -> str:
     """End this run's claim, by its number, and say in a line what that leaves; repeated, it changes nothing."""
     with ledger.begin() as conn:
         mine = bound(conn, run)
         if mine is None:
             return f"run {run} has taken no transaction"
-        row = read_transaction(conn, mine.pipeline, mine.txid, lock=True)
-        first = conn.execute(
+        row = read_transaction(conn, mine.pipeline, mine.txid, mine.revision, lock=True)
+        conn.execute(
             update(runs)
             .where(
                 runs.c.dag_id == run.dag_id,
@@ -166,38 +259,35 @@ def settle(ledger: Ledger, run: Run, succeeded: bool, reason: str | None = None)
                 runs.c.ended_at.is_(None),
             )
             .values(ended_at=func.clock_timestamp(), outcome="success" if succeeded else f"failed: {reason}")
-        ).rowcount
-        held = row.claim == mine.claim and not row.claim_ended
-        if held:
-            conn.execute(
-                update(transactions)
-                .where(
-                    transactions.c.pipeline == row.pipeline,
-                    transactions.c.txid == row.txid,
-                    transactions.c.revision == row.revision,
-                    transactions.c.claim == mine.claim,
-                )
-                .values(claim_ended=True)
-            )
-        if first:
-            said = {"claim": mine.claim, "state": row.state, "succeeded": succeeded, "reason": reason}
-            history.record(conn, row.pipeline, row.txid, epoch=row.epoch, who=str(run), move="settle", detail=said)
-            notify(conn, row.pipeline)
-    if not held:
-        return f"transaction {mine.txid} is {row.state}; claim {mine.claim} had ended before"
+        )
+        what = name_of(row.txid, row.revision)
+        if row.claim != mine.claim or row.claim_ended:
+            return f"{what} is {row.state}; claim {mine.claim} had ended before"
+        row = end(conn, spec, row, who=str(run), why=reason or "the run ended")
+    if row.halted_at is not None:
+        return why_halted(row) if not row.revision else f"{what} is given up: {row.reason}; the old result stays"
     if row.state in UNFINISHED:
-        return f"transaction {mine.txid} is left {row.state}; the next run of any kind finishes it"
-    return f"transaction {mine.txid} is {row.state}"
+        return f"{what} is left {row.state}; the next run of any kind finishes it"
+    return f"{what} is {row.state}"
 
 
-def _claim(row: Row) -> Claim:
-    return Claim(row.pipeline, row.txid, row.epoch, row.claim, row.revision)
+def copy_cut(conn: Connection, row: Row, before: int) -> None:
+    """Give the row's epoch the cut of epoch `before`, less what was accepted as lost since.
 
-
-def _copy_cut(conn: Connection, row: Row) -> None:
-    """Give the new epoch the cut of the one before: Airflow maps slices by position."""
-    columns = (slices.c.pipeline, slices.c.txid, slices.c.slice, slices.c.ranges)
-    before = select(*columns, (slices.c.epoch + 1).label("epoch")).where(
-        slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch - 1
+    Airflow maps slices by position, so a slice of which nothing is left stays as an empty one.
+    """
+    mine = (slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == before)
+    lost = plan.losses_of(conn, row.pipeline, row.txid)
+    conn.execute(
+        insert(slices),
+        [
+            {
+                "pipeline": row.pipeline,
+                "txid": row.txid,
+                "epoch": row.epoch,
+                "slice": part.slice,
+                "ranges": plan.without(part.ranges, lost),
+            }
+            for part in conn.execute(select(slices.c.slice, slices.c.ranges).where(*mine).order_by(slices.c.slice))
+        ],
     )
-    conn.execute(insert(slices).from_select([c.name for c in columns] + ["epoch"], before))

@@ -6,16 +6,18 @@ import time
 from dataclasses import dataclass
 from datetime import UTC
 
-from sqlalchemy import Connection, Row, func, select, text, update
+from sqlalchemy import Connection, Row, exists, func, select, text, update
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from ratchet import revise
 from ratchet.begin import waits_for
-from ratchet.errors import Fenced, IllegalMove, Refused, StageMismatch
+from ratchet.errors import Fenced, IllegalMove, NotRevisable, RatchetError, Refused, StageMismatch
+from ratchet.gates import is_passed, judge
 from ratchet.ledger import Ledger, lock_pipeline, move, read_transaction
 from ratchet.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.schema import pipelines, stages, transactions
 from ratchet.sinks import fold, stage
-from ratchet.transaction import Claim, State
+from ratchet.transaction import Claim, State, name_of
 from ratchet.votes import read_votes
 
 
@@ -35,72 +37,122 @@ class Waits:
 
 
 class _Failed(Exception):
-    """A member of the group that cannot be applied; `__cause__` says why."""
+    """A transaction that cannot be applied; `__cause__` says why."""
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """How far the head went: the txids committed, in order, and the member at which the group ended, if one failed."""
+
+    committed: tuple[int, ...]
+    failed: int | None = None
+    why: str | None = None
 
 
 def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
-    """Commit the claim's transaction if it is its turn, and the prepared ones right behind it.
+    """Commit the claim's transaction if it is its turn, and the prepared ones right behind it; or its revision.
 
-    1. Take the pipeline's lock: the commit lock.
-    2. Look at the state: what is committed already is success, whoever did it.
-    3. See whether it has its turn: txid = head + 1.
-    4. For it and each prepared successor: in a savepoint, fold what the votes name into every sink, move it to
-       COMMITTED, move the head. The first that fails is undone and ends the group.
-    5. Commit all that as one database transaction. Before this instant nobody sees anything of it, after it
+    1. Look at the state: what is committed already is success, whoever did it.
+    2. Ask the gates, once an epoch; a no aborts the transaction.
+    3. Take the pipeline's lock: the commit lock. Look at the state again.
+    4. A revision waits for no turn: in a savepoint, put its deltas in place of the older ones.
+       Else see whether the transaction has its turn: txid = head + 1.
+    5. For it and each prepared successor that has passed its gates: in a savepoint, fold what the votes name into
+       every sink, move it to COMMITTED, move the head. Voided ones are passed over. The first that fails is undone
+       and ends the group.
+    6. Where the transaction itself failed, abort it with its reason.
+    7. Commit all that as one database transaction. Before this instant nobody sees anything of it, after it
        everybody sees all of it.
-    6. Where the first of the group was the one that failed, abort it with its reason.
-    7. Discard the stages of what is finished.
+    8. Discard the stages of what is finished.
 
-    Raises Refused when the transaction is or becomes ABORTED, with the reason; LedgerUnreachable when the outcome
-    is unknown: call again, step 2 resolves it.
+    Raises Refused when the transaction is or becomes ABORTED, NotRevisable when a revision cannot be applied, both
+    with the reason; LedgerUnreachable when the outcome is unknown: call again, step 1 resolves it.
     """
-    txid, done, failed = claim.txid, [], None
+    # Step 1
     with ledger.begin() as conn:
-        # Step 1
+        row = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
+        halved = _give_up_half(conn, row, claim)
+        ended = None if halved else _ended(row, claim)
+    if halved:
+        raise halved
+    if ended:
+        return ended
+    # Step 2
+    judge(ledger, spec, row)
+    with ledger.begin() as conn:
+        # Step 3
         line = lock_pipeline(conn, spec.name)
-        # Step 2
-        row = read_transaction(conn, spec.name, txid)
-        ended = _ended(conn, row, claim)
+        row = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
+        ended = _ended(row, claim)
         if ended:
             return ended
-        # Step 3
-        waiting = waits_for(conn, spec.name, line.head, txid)
-        if waiting:
-            return Waits(f"transaction {txid}: prepared; {waiting}")
         # Step 4
-        for member in _group(conn, spec.name, line.head):
+        if row.revision:
+            done, refused = _commit_revision(conn, spec, line, row)
+        else:
+            waiting = waits_for(conn, spec.name, line.head, row.txid)
+            if waiting:
+                return Waits(f"{claim}: prepared; {waiting}")
+            # Step 5 and 6
+            advanced = advance(conn, spec, line, by=row)
+            done, refused = _say(advanced, row)
+    # Step 7 was the end of the block.
+    if refused:
+        raise refused
+    # Step 8
+    discard_finished(ledger, spec.name)
+    return done
+
+
+def advance(conn: Connection, spec: Pipeline, line: Row, by: Row | None) -> Advanced:
+    """Move the head over voided transactions and over those that can be committed now; the caller holds the lock.
+
+    `by` is the transaction whose commit this is: if it fails it is aborted. Another that fails is left to its own
+    commit, and what came before it stays.
+    """
+    head, done = line.head, []
+    while head < line.last_txid:
+        row = read_transaction(conn, spec.name, head + 1, lock=True)
+        if row.state == State.PREPARED and is_passed(spec, row):
             try:
                 with conn.begin_nested():
-                    _commit_one(conn, spec, line.topic_id, member, by=txid)
+                    _commit_one(conn, spec, line.topic_id, row, by)
             except _Failed as failure:
-                failed = (member, str(failure.__cause__))
-                break
-            done.append(member.txid)
-    # Step 5 was the end of the block.
-    if not done:
-        # Step 6
-        _abort(ledger, *failed)
-    # Step 7
-    discard_finished(ledger, spec.name)
-    after = f"; {failed[0].txid} fails and is left to its own commit: {failed[1]}" if failed else ""
-    with_it = f" and, waiting right behind it, {_list(done[1:])}" if done[1:] else ""
-    return Committed(tuple(done), f"transaction {txid}: committed{with_it}{after}")
+                why = str(failure.__cause__)
+                if by is not None and row.txid == by.txid:
+                    move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why)
+                return Advanced(tuple(done), row.txid, why)
+            done.append(row.txid)
+        elif row.state != State.VOIDED:
+            break
+        _move_head(conn, spec.name, head)
+        head += 1
+    return Advanced(tuple(done))
 
 
-def _list(txids: list[int]) -> str:
-    return ", ".join(map(str, txids))
+def _say(advanced: Advanced, row: Row) -> tuple[Committed | None, Refused | None]:
+    if advanced.failed == row.txid:
+        return None, Refused(
+            f"{row.pipeline}: transaction {row.txid} is aborted: {advanced.why}; correct the cause, the next run tries "
+            "it again"
+        )
+    others = advanced.committed[1:]
+    with_it = f" and, waiting right behind it, {', '.join(map(str, others))}" if others else ""
+    after = f"; {advanced.failed} fails and is left to its own commit: {advanced.why}" if advanced.failed else ""
+    return Committed(advanced.committed, f"transaction {row.txid}: committed{with_it}{after}"), None
 
 
-def _ended(conn: Connection, row: Row, claim: Claim) -> Committed | None:
-    where = f"{row.pipeline}: transaction {row.txid}"
+def _ended(row: Row, claim: Claim) -> Committed | None:
+    """What there is to say of a transaction that is not PREPARED; None if it is."""
+    where = f"{row.pipeline}: {claim}"
     match State(row.state):
         case State.COMMITTED:
-            at = f"{row.committed_at.astimezone(UTC):%H:%M:%S} UTC"
-            return Committed((), f"transaction {row.txid}: was committed at {at}")
+            return Committed((), f"{claim}: was committed at {row.committed_at.astimezone(UTC):%H:%M:%S} UTC")
         case State.VOIDED:
-            return Committed((), f"transaction {row.txid}: is voided, nothing to commit: {row.reason}")
+            return Committed((), f"{claim}: is voided, nothing to commit: {row.reason}")
         case State.ABORTED:
-            raise Refused(f"{where} is aborted: {row.reason}; the next run tries it again in a new epoch")
+            again = "the old result stays" if row.revision else "the next run tries it again in a new epoch"
+            raise Refused(f"{where} is aborted: {row.reason}; {again}")
         case State.OPEN if row.epoch != claim.epoch or row.claim != claim.number:
             raise Fenced(f"{where}: run {row.run_id} works on it now, in epoch {row.epoch}")
         case State.OPEN:
@@ -108,38 +160,74 @@ def _ended(conn: Connection, row: Row, claim: Claim) -> Committed | None:
     return None
 
 
-def _group(conn: Connection, pipeline: str, head: int) -> list[Row]:
-    """The unbroken row of prepared transactions behind the head, locked, lowest first."""
-    prepared = conn.execute(
-        select(transactions)
-        .where(
-            transactions.c.pipeline == pipeline,
-            transactions.c.revision == 0,
-            transactions.c.txid > head,
-            transactions.c.state == State.PREPARED,
-        )
-        .order_by(transactions.c.txid)
-        .with_for_update()
-    ).all()
-    return [row for place, row in enumerate(prepared) if row.txid == head + 1 + place]
+def _give_up_half(conn: Connection, row: Row, claim: Claim) -> NotRevisable | None:
+    """A revision of which only some tasks were cleared is given up: nobody asked for the whole of it."""
+    if not row.revision or row.state != State.OPEN or (row.epoch, row.claim) != (claim.epoch, claim.number):
+        return None
+    why = "only some tasks of a committed run were cleared"
+    move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why, halted_at=func.clock_timestamp())
+    return NotRevisable(f"{row.pipeline}: {claim}: {why}; clear the whole run to revise it; the old result stays")
 
 
-def _commit_one(conn: Connection, spec: Pipeline, topic_id: str, row: Row, by: int) -> None:
-    """Fold, decide and move the head for one transaction; _Failed when its data cannot be applied."""
+def _commit_one(conn: Connection, spec: Pipeline, topic_id: str, row: Row, by: Row | None) -> None:
+    """Apply and decide one transaction; _Failed when its data cannot be applied."""
+    together = "together with the void before it" if by is None else f"together with {by.txid}"
+    _apply(conn, spec, topic_id, row, why="its turn" if by is not None and row.txid == by.txid else together)
+
+
+def _move_head(conn: Connection, pipeline: str, head: int) -> None:
+    moved = conn.execute(
+        update(pipelines).where(pipelines.c.pipeline == pipeline, pipelines.c.head == head).values(head=head + 1)
+    )
+    if moved.rowcount != 1:
+        raise Fenced(f"{pipeline}: the head is not {head}; nothing was committed")
+
+
+def _commit_revision(
+    conn: Connection, spec: Pipeline, line: Row, row: Row
+) -> tuple[Committed | None, RatchetError | None]:
+    """Put the revision's deltas in place of the older ones, whose rows stay COMMITTED; a voided original becomes so."""
+    where = f"{row.pipeline}: {name_of(row.txid, row.revision)}"
+    try:
+        revise.check(line, row.txid)
+        newer = revise.newest_applied(conn, spec.name, row.txid)
+        if newer is not None and newer > row.revision:
+            raise NotRevisable(f"{where}: revision {newer} is applied already; the newer result stays")
+    except NotRevisable as error:
+        # Nothing that is tried again can mend this.
+        given_up = {"reason": str(error), "halted_at": func.clock_timestamp()}
+        move(conn, row, State.ABORTED, who=row.run_id, why=str(error), **given_up)
+        return None, error
+    try:
+        with conn.begin_nested():
+            _apply(conn, spec, line.topic_id, row, why="a revision waits for no turn")
+            original = read_transaction(conn, spec.name, row.txid, lock=True)
+            if original.state == State.VOIDED:
+                move(conn, original, State.COMMITTED, who=row.run_id, why=f"revision {row.revision} is committed")
+    except _Failed as failure:
+        why = str(failure.__cause__)
+        move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why)
+        return None, Refused(f"{where} is aborted: {why}; the old result stays")
+    return Committed((row.txid,), f"{name_of(row.txid, row.revision)}: committed, in place of the older result"), None
+
+
+def _apply(conn: Connection, spec: Pipeline, topic_id: str, row: Row, why: str) -> None:
+    """Fold what the votes name into every sink and move the row to COMMITTED."""
     started = time.monotonic()
     votes = read_votes(conn, spec.name, row.txid, row.epoch)
     relations = stage.relations(conn, spec.name, row.txid, row.epoch)
-    rows: dict[str, int] = {}
     names = {DEAD_LETTERS, *(sink.name for sink in spec.sinks)}
     if any(set(sinks) != names for _, _, sinks in votes):
         raise _Failed from StageMismatch(
             f"{spec.name}: transaction {row.txid} was prepared for other sinks than today's"
         )
+    of = fold.Delta(spec.name, spec.source.name, topic_id, row.txid, replaces=row.revision > 0)
+    applied: dict[str, dict] = {}
     try:
         for sink in [*spec.sinks, None]:
             name = sink.name if sink else DEAD_LETTERS
             of_sink = [(number, attempt, sinks[name]) for number, attempt, sinks in votes]
-            rows[name] = fold.apply(conn, spec.name, spec.source, topic_id, sink, relations[name], row.txid, of_sink)
+            applied[name] = fold.apply(conn, of, sink, relations[name], of_sink)
     except (Refused, StageMismatch) as error:
         raise _Failed from error
     except OperationalError:
@@ -147,46 +235,24 @@ def _commit_one(conn: Connection, spec: Pipeline, topic_id: str, row: Row, by: i
     except DBAPIError as error:
         # A constraint of the target, a sum out of range: the data does not fit, and will not at a second try.
         raise _Failed from StageMismatch(f"{name}: {str(error.orig).splitlines()[0]}")
-    move(
-        conn,
-        row,
-        State.COMMITTED,
-        who=row.run_id,
-        why="its turn" if row.txid == by else f"together with {by}",
-        detail={"rows": rows, "seconds": round(time.monotonic() - started, 4)},
-        committed_at=func.clock_timestamp(),
-    )
-    moved = conn.execute(
-        update(pipelines)
-        .where(pipelines.c.pipeline == spec.name, pipelines.c.head == row.txid - 1)
-        .values(head=row.txid)
-    )
-    if moved.rowcount != 1:
-        raise Fenced(f"{spec.name}: the head is not {row.txid - 1}; nothing was committed")
-
-
-def _abort(ledger: Ledger, row: Row, reason: str) -> None:
-    with ledger.begin() as conn:
-        lock_pipeline(conn, row.pipeline)
-        now = read_transaction(conn, row.pipeline, row.txid, lock=True)
-        if now.state == State.PREPARED and now.epoch == row.epoch:
-            move(conn, now, State.ABORTED, who=row.run_id, why=reason, reason=reason)
-    raise Refused(
-        f"{row.pipeline}: transaction {row.txid} is aborted: {reason}; correct the cause, the next run tries it again"
-    )
+    said = {"applied": applied, "seconds": round(time.monotonic() - started, 4)}
+    when = {"committed_at": func.clock_timestamp(), "applied": applied}
+    move(conn, row, State.COMMITTED, who=row.run_id, why=why, detail=said, **when)
 
 
 def discard_finished(ledger: Ledger, pipeline: str) -> int:
-    """Drop the stages of committed and voided transactions and of epochs that are over; returns how many.
+    """Drop every stage whose epoch is over: committed, aborted, superseded, voided; returns how many.
 
     Chosen by state alone. Outside the commit lock; a stage that somebody still holds is left for the next time.
     """
-    over = (transactions.c.state.in_([State.COMMITTED, State.VOIDED])) | (stages.c.epoch < transactions.c.epoch)
-    same = (transactions.c.pipeline == stages.c.pipeline) & (transactions.c.txid == stages.c.txid)
+    is_needed = exists().where(
+        transactions.c.pipeline == stages.c.pipeline,
+        transactions.c.txid == stages.c.txid,
+        transactions.c.epoch == stages.c.epoch,
+        transactions.c.state.in_([State.OPEN, State.PREPARED]),
+    )
     with ledger.begin() as conn:
-        names = conn.execute(
-            select(stages.c.relation).join(transactions, same).where(stages.c.pipeline == pipeline, over)
-        ).scalars()
+        names = conn.execute(select(stages.c.relation).where(stages.c.pipeline == pipeline, ~is_needed)).scalars()
         dropped = 0
         for relation in names.all():
             try:

@@ -53,7 +53,11 @@ class IllegalMove(RatchetError):
 
 
 class TransformError(RatchetError):
-    """The transform returned what the spec does not declare; correct the transform or the spec."""
+    """The transform failed, or returned what the spec does not declare; correct the transform or the spec."""
+
+
+class EngineLost(RatchetError):
+    """Spark, one of its workers or the connection to it went away; nothing was voted, the slice is tried again."""
 
 
 class IncompleteRead(RatchetError):
@@ -68,8 +72,12 @@ class Refused(RatchetError):
     """A check on the staged data said no; the transaction is aborted with this reason."""
 
 
-class AlreadyCommitted(RatchetError):
-    """This run's transaction is committed; clearing it changes nothing."""
+class Halted(RatchetError):
+    """The pipeline is halted at a transaction that failed too often; a person must decide about it."""
+
+
+class NotRevisable(RatchetError):
+    """This transaction cannot be revised; the old result stays."""
 
 
 class StackError(RatchetError):

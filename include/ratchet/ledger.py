@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Connection, Row, create_engine, func, make_url, select, text, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, create_engine, func, make_url, select, update
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from ratchet import history
 from ratchet.errors import Fenced, IllegalMove, LedgerUnreachable, NotMigrated
 from ratchet.schema import CHANNEL, pipelines, transactions
-from ratchet.transaction import State, predecessors
+from ratchet.transaction import State, name_of, predecessors
 
 _UNDEFINED_TABLE = "42P01"
+
+PATIENCE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""libpq's settings by which both ends learn that the other one's machine is gone, within half a minute."""
 
 
 class Ledger:
@@ -28,7 +37,7 @@ class Ledger:
             make_url(url).set(drivername="postgresql+psycopg"),
             pool_size=2,
             pool_pre_ping=True,
-            connect_args={"connect_timeout": 10, "application_name": "ratchet"},
+            connect_args={"application_name": "ratchet", **PATIENCE},
         )
 
     @contextmanager
@@ -71,15 +80,33 @@ def lock_pipeline(conn: Connection, pipeline: str) -> Row | None:
     return conn.execute(select(pipelines).where(pipelines.c.pipeline == pipeline).with_for_update()).one_or_none()
 
 
-def read_transaction(conn: Connection, pipeline: str, txid: int, *, lock: bool = False) -> Row:
-    """The transaction's original row; locked against every other move when `lock`."""
+def read_transaction(conn: Connection, pipeline: str, txid: int, revision: int = 0, *, lock: bool = False) -> Row:
+    """The row of a transaction's revision, 0 being the original; locked against every other move when `lock`."""
     query = select(transactions).where(
-        transactions.c.pipeline == pipeline, transactions.c.txid == txid, transactions.c.revision == 0
+        transactions.c.pipeline == pipeline, transactions.c.txid == txid, transactions.c.revision == revision
     )
     row = conn.execute(query.with_for_update() if lock else query).one_or_none()
     if row is None:
-        raise Fenced(f"{pipeline}: there is no transaction {txid}")
+        raise Fenced(f"{pipeline}: there is no {name_of(txid, revision)}")
     return row
+
+
+def newest_revision(conn: Connection, pipeline: str, txid: int) -> Row:
+    """The row of a transaction's newest revision; the caller holds the pipeline's lock if it decides by it."""
+    newest = select(func.max(transactions.c.revision)).where(
+        transactions.c.pipeline == pipeline, transactions.c.txid == txid
+    )
+    revision = conn.execute(newest).scalar_one()
+    return read_transaction(conn, pipeline, txid, revision or 0)
+
+
+def is_row(row: Row) -> ColumnElement[bool]:
+    """The condition that picks the row of one transaction's revision."""
+    return and_(
+        transactions.c.pipeline == row.pipeline,
+        transactions.c.txid == row.txid,
+        transactions.c.revision == row.revision,
+    )
 
 
 def move(
@@ -92,13 +119,11 @@ def move(
     """
     came_from = State(row.state)
     if came_from not in predecessors(to):
-        raise IllegalMove(f"{row.pipeline}: transaction {row.txid} is {came_from}; it cannot become {to}")
+        raise IllegalMove(f"{row.pipeline}: {name_of(row.txid, row.revision)} is {came_from}; it cannot become {to}")
     moved = conn.execute(
         update(transactions)
         .where(
-            transactions.c.pipeline == row.pipeline,
-            transactions.c.txid == row.txid,
-            transactions.c.revision == row.revision,
+            is_row(row),
             transactions.c.epoch == row.epoch,
             transactions.c.claim == row.claim,
             transactions.c.state == came_from,
@@ -107,9 +132,11 @@ def move(
         .returning(transactions)
     ).one_or_none()
     if moved is None:
-        raise Fenced(f"{row.pipeline}: transaction {row.txid} has moved on since epoch {row.epoch} was {came_from}")
+        raise Fenced(
+            f"{row.pipeline}: {name_of(row.txid, row.revision)} has moved on since epoch {row.epoch} was {came_from}"
+        )
     said = {"from": came_from, "why": why, **(detail or {})}
-    history.record(conn, row.pipeline, row.txid, epoch=moved.epoch, who=who, move=str(to), detail=said)
+    history.record(conn, moved, who=who, move=str(to), detail=said)
     notify(conn, row.pipeline)
     return moved
 
@@ -117,8 +144,3 @@ def move(
 def notify(conn: Connection, pipeline: str) -> None:
     """Tell every waiter, when this database transaction commits, that the pipeline has moved."""
     conn.execute(select(func.pg_notify(CHANNEL, pipeline)))
-
-
-def now(conn: Connection):
-    """The database's clock, the only one that leases and deadlines know."""
-    return conn.execute(text("select clock_timestamp()")).scalar_one()

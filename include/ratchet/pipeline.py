@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -207,13 +208,62 @@ class Upsert(_Sink):
 Sink = Annotated[Append | Accumulate | Upsert, Field(discriminator="kind")]
 
 
+class MaxDeadLetters(_Spec):
+    """A gate: at most this ratio of the records read may be dead letters, 0 to 1."""
+
+    kind: Literal["max_dead_letters"] = "max_dead_letters"
+    positional: ClassVar = ("ratio",)
+    ratio: Annotated[float, Field(ge=0, le=1)]
+
+    @property
+    def name(self) -> str:
+        return f"at most {self.ratio:.4g} of the records are dead letters"
+
+
+class MaxChange(_Spec):
+    """A gate: the rows that a record gives in one sink may change by this factor at most, up or down.
+
+    Compared with the median of the last `over` committed transactions; the first one passes.
+    """
+
+    kind: Literal["max_change"] = "max_change"
+    positional: ClassVar = ("sink", "factor")
+    sink: str
+    factor: Annotated[float, Field(gt=1)]
+    over: Annotated[int, Field(ge=1, le=1000)] = 10
+
+    @property
+    def name(self) -> str:
+        return f"rows of {self.sink} change by {self.factor:.4g} at most"
+
+
+class Condition(_Spec):
+    """A gate: an SQL expression over the staged rows that must be true.
+
+    A sink's staged rows are a table with the sink's name (`schema_table` for `schema.table`), and so are
+    `dead_letters`; every other table is what it is in the database. Nothing can be written.
+    """
+
+    kind: Literal["condition"] = "condition"
+    positional: ClassVar = ("name", "sql")
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    sql: Annotated[str, Field(min_length=1)]
+
+
+Gate = Annotated[MaxDeadLetters | MaxChange | Condition, Field(discriminator="kind")]
+
+
 class Pipeline(_Spec):
     """One topic → one transform → its sinks, in one ordered line of transactions.
 
     `transform` is `module:function`. `max_records` caps a transaction, `slice_records` a slice, both in
     offsets. `max_in_flight` is how many transactions may be unfinished at once. `schedule` is a cron
     expression or preset, or None for runs that people start. `lease_seconds` is how long a run may be silent
-    before another may ask whether it still lives. `kafka`, `spark` and `ledger` are Airflow connection ids.
+    before another may ask whether it still lives. `timeout_seconds` is how long an epoch may stay unprepared
+    before it is aborted. After `max_failures` failed claims of one transaction the line halts. Committed
+    transactions can be revised for `keep_deltas`. `gates` are checked before each commit. `plan` is "stable" for
+    all that is decided in Kafka, or "interval" for what is older than the end of the run's data interval.
+    `kafka`, `spark` and `ledger` are Airflow connection ids.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
@@ -226,6 +276,11 @@ class Pipeline(_Spec):
     slice_records: Annotated[int, Field(ge=1)] = 250_000
     max_in_flight: Annotated[int, Field(ge=1, le=32)] = 4
     lease_seconds: Annotated[int, Field(ge=5)] = 60
+    timeout_seconds: Annotated[int, Field(ge=1)] | None = None
+    max_failures: Annotated[int, Field(ge=1)] = 3
+    keep_deltas: Annotated[timedelta, Field(ge=timedelta(0))] = timedelta(days=30)
+    gates: list[Gate] = []
+    plan: Literal["stable", "interval"] = "stable"
     kafka: str = "ratchet_kafka"
     spark: str = "ratchet_spark"
     ledger: str = "ratchet_ledger"
@@ -251,6 +306,13 @@ class Pipeline(_Spec):
                         f"sinks: Upsert {sink.name!r} has no order column, so its key must be the Kafka key: "
                         "declare key in Topic with the same name, or give order"
                     )
+        for gate in self.gates:
+            if isinstance(gate, MaxChange) and gate.sink not in {sink.name for sink in self.sinks}:
+                raise ValueError(f"gates: MaxChange names {gate.sink!r}, which is no sink of this pipeline")
+        if len({gate.name for gate in self.gates}) < len(self.gates):
+            raise ValueError("gates: two gates have one name")
+        if self.plan == "interval" and self.schedule is None:
+            raise ValueError('plan: "interval" needs a schedule, whose intervals the runs take')
         if self.max_records > self.slice_records * 1000:
             raise ValueError("slice_records: more than 1,000 slices in a transaction; make slices larger")
         return self

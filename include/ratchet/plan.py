@@ -8,7 +8,7 @@ from sqlalchemy import Connection, func, insert, select
 
 from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.kafka import TopicOffsets
-from ratchet.schema import ranges
+from ratchet.schema import losses, ranges
 from ratchet.transaction import OffsetRange
 
 
@@ -134,6 +134,16 @@ def store(conn: Connection, pipeline: str, txid: int, topic_id: str, planned: li
     conn.execute(insert(ranges), rows)
 
 
+def ranges_of(conn: Connection, pipeline: str, txid: int) -> list[OffsetRange]:
+    """The plan of a transaction, by partition."""
+    rows = conn.execute(
+        select(ranges.c.topic, ranges.c.partition, ranges.c.from_offset, ranges.c.until_offset)
+        .where(ranges.c.pipeline == pipeline, ranges.c.txid == txid)
+        .order_by(ranges.c.partition)
+    )
+    return [OffsetRange(*row) for row in rows]
+
+
 def read_ranges(topic: str, stored: list[list[int]]) -> tuple[OffsetRange, ...]:
     """The ranges of a slice from their stored form `[[partition, from_offset, until_offset], ...]`."""
     return tuple(OffsetRange(topic, *numbers) for numbers in stored)
@@ -142,3 +152,25 @@ def read_ranges(topic: str, stored: list[list[int]]) -> tuple[OffsetRange, ...]:
 def write_ranges(of: tuple[OffsetRange, ...]) -> list[list[int]]:
     """The stored form of a slice's ranges."""
     return [[r.partition, r.from_offset, r.until_offset] for r in of]
+
+
+def losses_of(conn: Connection, pipeline: str, txid: int) -> list[tuple[int, int, int]]:
+    """[(partition, from_offset, until_offset)] of the plan that a person has accepted as lost."""
+    rows = conn.execute(
+        select(losses.c.partition, losses.c.from_offset, losses.c.until_offset).where(
+            losses.c.pipeline == pipeline, losses.c.txid == txid
+        )
+    )
+    return [tuple(row) for row in rows]
+
+
+def without(stored: list[list[int]], lost: list[tuple[int, int, int]]) -> list[list[int]]:
+    """A slice's stored ranges without what is lost; Kafka loses from the beginning, so only starts move."""
+    kept = []
+    for partition, start, until in stored:
+        for where, lost_from, lost_until in lost:
+            if where == partition and lost_from <= start < lost_until:
+                start = min(lost_until, until)
+        if start < until:
+            kept.append([partition, start, until])
+    return kept

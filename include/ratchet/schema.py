@@ -44,8 +44,17 @@ pipelines = Table(
     Column("topic_id", Text, nullable=False, comment="Kafka's id of the topic that the ranges belong to"),
     Column("last_txid", BigInteger, nullable=False, server_default="0"),
     Column("head", BigInteger, nullable=False, server_default="0", comment="highest committed or voided txid"),
+    Column(
+        "compacted",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="up to this txid deltas are a base, and nothing can be revised",
+    ),
+    Column("merged", BigInteger, nullable=False, server_default="0", comment="up to this txid the base is merged"),
     _now("created_at"),
     CheckConstraint("head between 0 and last_txid", name="head_within_line"),
+    CheckConstraint("0 <= merged and merged <= compacted and compacted <= head", name="base_behind_head"),
     comment="one row a pipeline; its row lock is the commit lock",
 )
 
@@ -63,15 +72,21 @@ transactions = Table(
     Column("run_id", Text, nullable=False),
     Column("clear_number", Integer, nullable=False),
     Column("lease_until", DateTime(timezone=True), nullable=False),
+    Column("deadline", DateTime(timezone=True), comment="when this epoch is aborted if it is still OPEN"),
     Column("code_hash", Text, nullable=False, comment="code and spec that this epoch's votes must come from"),
     Column("records", BigInteger, comment="records read, once prepared"),
+    Column("verdict", JSONB, comment="what the gates said of this epoch, once prepared: {gate: numbers}"),
+    Column("applied", JSONB, comment="what the commit applied: {sink: {rows, fingerprint}}"),
+    Column("failures", Integer, nullable=False, server_default="0", comment="claims that ended with nothing done"),
+    Column("halted_at", DateTime(timezone=True), comment="since when it is tried no more, until a person decides"),
     Column("txn_time", DateTime(timezone=True), nullable=False, comment="fixed when the txid is allocated"),
     _now("opened_at"),
     _time("prepared_at"),
     _time("committed_at"),
     Column("reason", Text, comment="why it was aborted or voided"),
     ForeignKeyConstraint(["pipeline"], ["ratchet.pipelines.pipeline"], name="transactions_pipeline"),
-    CheckConstraint("txid >= 1 and epoch >= 1 and claim >= 1", name="numbers_from_one"),
+    CheckConstraint("txid >= 1 and epoch >= 1 and claim >= 1 and revision >= 0", name="numbers_from_one"),
+    UniqueConstraint("pipeline", "txid", "epoch", name="epochs_run_on_across_revisions"),
     Index("transactions_unfinished", "pipeline", "state"),
 )
 
@@ -154,7 +169,8 @@ events = Table(
     Column("id", BigInteger, Identity(always=True), primary_key=True),
     Column("pipeline", Text, nullable=False),
     Column("txid", BigInteger, nullable=False),
-    Column("seq", Integer, nullable=False, comment="1, 2, 3 within its transaction"),
+    Column("revision", Integer, nullable=False, server_default="0"),
+    Column("seq", Integer, nullable=False, comment="1, 2, 3 within its transaction's revision"),
     _now("at"),
     Column("who", Text, nullable=False),
     Column("move", Text, nullable=False),
@@ -162,8 +178,25 @@ events = Table(
     Column("detail", JSONB, nullable=False),
     Column("previous_hash", Text, nullable=False),
     Column("hash", Text, nullable=False),
-    UniqueConstraint("pipeline", "txid", "seq", name="history_is_a_line"),
+    UniqueConstraint("pipeline", "txid", "revision", "seq", name="history_is_a_line"),
+    Index("events_of_commits", "pipeline", "id", postgresql_where="move = 'COMMITTED'"),
     comment="append-only history; each row hashes the one before it",
+)
+
+losses = Table(
+    "losses",
+    metadata,
+    Column("pipeline", Text, primary_key=True),
+    Column("txid", BigInteger, primary_key=True),
+    Column("topic_id", Text, primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("from_offset", BigInteger, primary_key=True),
+    Column("until_offset", BigInteger, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    _now("at"),
+    CheckConstraint("from_offset < until_offset", name="losses_are_half_open"),
+    comment="planned offsets that Kafka no longer has, accepted as lost by a person",
 )
 
 dead_letters = Table(

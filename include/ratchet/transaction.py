@@ -12,13 +12,16 @@ class State(StrEnum):
     OPEN = "OPEN"
     """Planned: its slices are being processed. Next: PREPARED by the last vote, or ABORTED."""
     PREPARED = "PREPARED"
-    """Every slice of this epoch has voted. Next: COMMITTED when it is its turn, or ABORTED by a gate."""
+    """Every slice of this epoch has voted. Next: COMMITTED when it is its turn, or ABORTED by a gate or a person."""
     COMMITTED = "COMMITTED"
-    """Its effects are in every sink. Final."""
+    """Its effects are in every sink. Final; a revision may replace them."""
     ABORTED = "ABORTED"
     """This epoch's results count for nothing. Next: OPEN with epoch + 1, same ranges."""
     VOIDED = "VOIDED"
-    """A person decided that it commits nothing. Final; the head moves over it in its turn."""
+    """A person decided that it commits nothing; the head moves over it in its turn.
+
+    Next: COMMITTED, together with a revision of it.
+    """
 
 
 LEGAL_MOVES: frozenset[tuple[State | None, State]] = frozenset(
@@ -32,6 +35,7 @@ LEGAL_MOVES: frozenset[tuple[State | None, State]] = frozenset(
         (State.OPEN, State.VOIDED),
         (State.PREPARED, State.VOIDED),
         (State.ABORTED, State.VOIDED),
+        (State.VOIDED, State.COMMITTED),
     }
 )
 """(from, to); None is a transaction that does not exist yet. The database holds the same table."""
@@ -62,6 +66,11 @@ class OffsetRange:
         return f"{self.topic}-{self.partition}[{self.from_offset},{self.until_offset})"
 
 
+def name_of(txid: int, revision: int = 0) -> str:
+    """How people read it: `transaction 5`, or `revision 2 of transaction 5`."""
+    return f"revision {revision} of transaction {txid}" if revision else f"transaction {txid}"
+
+
 @dataclass(frozen=True)
 class Run:
     """One DAG run at one clear: what Airflow repeats is one Run, what a person clears is a new one."""
@@ -84,6 +93,9 @@ class Claim:
     number: int
     revision: int = 0
 
+    def __str__(self) -> str:
+        return name_of(self.txid, self.revision)
+
 
 @dataclass(frozen=True)
 class SliceToken:
@@ -95,6 +107,9 @@ class SliceToken:
     slice: int
     try_number: int
     revision: int = 0
+
+    def __str__(self) -> str:
+        return f"{name_of(self.txid, self.revision)}, slice {self.slice}"
 
 
 @dataclass(frozen=True)

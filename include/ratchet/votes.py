@@ -14,7 +14,7 @@ from ratchet.pipeline import DEAD_LETTERS, Accumulate, Pipeline
 from ratchet.plan import read_ranges
 from ratchet.schema import pipelines, slices
 from ratchet.sinks import stage
-from ratchet.transaction import Claim, OffsetRange, SliceToken, State, Vote
+from ratchet.transaction import Claim, OffsetRange, SinkVote, SliceToken, State, Vote, name_of
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) ->
     Raises Fenced when another run holds the claim, Refused when the code is not that of the epoch.
     """
     with ledger.begin() as conn:
-        row = read_transaction(conn, claim.pipeline, claim.txid, lock=True)
-        where = f"transaction {claim.txid}, slice {slice_number}"
+        row = read_transaction(conn, claim.pipeline, claim.txid, claim.revision, lock=True)
+        where = f"{claim}, slice {slice_number}"
         if row.epoch != claim.epoch or row.claim != claim.number:
             raise Fenced(f"{claim.pipeline}: {where}: run {row.run_id} holds the transaction now")
         if row.state != State.OPEN:
@@ -54,7 +54,7 @@ def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) ->
 def load_work(ledger: Ledger, spec: Pipeline, token: SliceToken) -> SliceWork:
     """The work of a try that was taken elsewhere; Fenced when a newer try has it, or it has voted."""
     with ledger.begin() as conn:
-        row = read_transaction(conn, token.pipeline, token.txid)
+        row = read_transaction(conn, token.pipeline, token.txid, token.revision)
         current = _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)
         _check_try(row, current, token)
         return _work(conn, spec, row, current)
@@ -70,10 +70,10 @@ def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> 
         # Step 1: what is staged is what the vote says. Other tries write other tags, so no lock is needed.
         fault = _staged_fault(conn, spec, token, vote)
         # Step 2: the transaction's lock, before counting, so that two last voters see each other.
-        row = read_transaction(conn, token.pipeline, token.txid, lock=True)
+        row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
         current = _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)
         if current.voted_at is not None and _is_same(current, token, vote):
-            return f"transaction {token.txid}, slice {token.slice}: this vote was cast already"
+            return f"{token}: this vote was cast already"
         _check_try(row, current, token)
         if vote.code_hash != row.code_hash:
             fault = f"the job's code is {vote.code_hash}, the epoch began with {row.code_hash}"
@@ -81,10 +81,24 @@ def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> 
             move(conn, row, State.ABORTED, who=row.run_id, why=fault, reason=fault)
         else:
             # Step 3: the vote, only for the try that is still the highest.
-            _write_vote(conn, token, vote)
+            _write_vote(conn, row, token, vote)
             # Step 4: the last one prepares the transaction.
-            return promote_if_complete(conn, row) or f"transaction {token.txid}, slice {token.slice}: voted"
-    raise Refused(f"{token.pipeline}: transaction {token.txid}, slice {token.slice}: aborted, {fault}")
+            return promote_if_complete(conn, row) or f"{token}: voted"
+    raise Refused(f"{token.pipeline}: {token}: aborted, {fault}")
+
+
+def vote_no(ledger: Ledger, token: SliceToken, reason: str) -> str:
+    """A slice's word that its results cannot be: the transaction is ABORTED with the reason.
+
+    Raises Fenced, as for any other vote, when the try is not the current one or has voted.
+    """
+    with ledger.begin() as conn:
+        row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
+        current = _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)
+        _check_try(row, current, token)
+        said = {"slice": token.slice, "try": token.try_number}
+        move(conn, row, State.ABORTED, who=row.run_id, why=reason, detail=said, reason=reason)
+    return f"{token}: voted no: {reason}"
 
 
 def promote_if_complete(conn: Connection, row: Row) -> str | None:
@@ -108,11 +122,15 @@ def promote_if_complete(conn: Connection, row: Row) -> str | None:
         prepared_at=func.clock_timestamp(),
         records=int(records),
     )
-    return f"transaction {row.txid}: every slice has voted, {int(records):,} records are prepared"
+    return f"{name_of(row.txid, row.revision)}: every slice has voted, {int(records):,} records are prepared"
 
 
-def read_votes(conn: Connection, pipeline: str, txid: int, epoch: int) -> list[tuple[int, int, dict]]:
-    """(slice, try, {sink: SinkVote}) of every vote of an epoch, in slice order."""
+Voted = tuple[int, int, dict[str, SinkVote]]
+"""(slice, try, {sink: its part of the vote})."""
+
+
+def read_votes(conn: Connection, pipeline: str, txid: int, epoch: int) -> list[Voted]:
+    """Every vote of an epoch, in slice order."""
     rows = conn.execute(
         select(slices.c.slice, slices.c.try_number, slices.c.sinks)
         .where(slices.c.pipeline == pipeline, slices.c.txid == txid, slices.c.epoch == epoch)
@@ -155,7 +173,7 @@ def _next_try(conn: Connection, spec: Pipeline, row: Row, current: Row) -> Slice
     ).one()
     stage.create(conn, spec, row.txid, row.epoch)
     said = {"slice": taken.slice, "try": taken.try_number}
-    history.record(conn, row.pipeline, row.txid, epoch=row.epoch, who=row.run_id, move="try", detail=said)
+    history.record(conn, row, who=row.run_id, move="try", detail=said)
     return _work(conn, spec, row, taken)
 
 
@@ -164,7 +182,7 @@ def _work(conn: Connection, spec: Pipeline, row: Row, current: Row) -> SliceWork
         select(pipelines.c.topic, pipelines.c.topic_id).where(pipelines.c.pipeline == row.pipeline)
     ).one()
     return SliceWork(
-        token=SliceToken(row.pipeline, row.txid, row.epoch, current.slice, current.try_number),
+        token=SliceToken(row.pipeline, row.txid, row.epoch, current.slice, current.try_number, row.revision),
         ranges=read_ranges(topic, current.ranges),
         stages=stage.relations(conn, row.pipeline, row.txid, row.epoch),
         txn_time=row.txn_time,
@@ -173,7 +191,7 @@ def _work(conn: Connection, spec: Pipeline, row: Row, current: Row) -> SliceWork
 
 
 def _check_try(row: Row, current: Row, token: SliceToken) -> None:
-    where = f"{token.pipeline}: transaction {token.txid}, slice {token.slice}, try {token.try_number}"
+    where = f"{token.pipeline}: {token}, try {token.try_number}"
     if row.epoch != token.epoch or row.state != State.OPEN:
         raise Fenced(f"{where} of epoch {token.epoch}: the transaction is {row.state} in epoch {row.epoch}")
     if current.try_number != token.try_number:
@@ -207,7 +225,7 @@ def _staged_fault(conn: Connection, spec: Pipeline, token: SliceToken, vote: Vot
     return None
 
 
-def _write_vote(conn: Connection, token: SliceToken, vote: Vote) -> None:
+def _write_vote(conn: Connection, row: Row, token: SliceToken, vote: Vote) -> None:
     written = conn.execute(
         update(slices)
         .where(
@@ -221,12 +239,10 @@ def _write_vote(conn: Connection, token: SliceToken, vote: Vote) -> None:
         .values(voted_at=func.clock_timestamp(), **_vote_columns(vote))
     )
     if written.rowcount != 1:
-        raise Fenced(f"{token.pipeline}: transaction {token.txid}, slice {token.slice}: a newer try has the slice")
+        raise Fenced(f"{token.pipeline}: {token}: a newer try has the slice")
     said = {"slice": token.slice, "try": token.try_number, "records": vote.records}
     said["sinks"] = {name: {"rows": s.rows, "checksum": str(s.checksum)} for name, s in vote.sinks.items()}
-    history.record(
-        conn, token.pipeline, token.txid, epoch=token.epoch, who=vote.application_id, move="vote", detail=said
-    )
+    history.record(conn, row, who=vote.application_id, move="vote", detail=said)
 
 
 def _vote_columns(vote: Vote) -> dict:

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sqlalchemy import insert
+from sqlalchemy import func, insert, select, text, update
 
+from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
 from ratchet.begin import Begun, begin
 from ratchet.kafka import TopicOffsets
-from ratchet.ledger import Ledger
-from ratchet.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.ledger import Ledger, read_transaction
+from ratchet.pipeline import DEAD_LETTERS
+from ratchet.schema import pipelines, transactions
 from ratchet.sinks import stage
-from ratchet.transaction import Run, SinkVote, SliceToken, Tag, Vote
+from ratchet.sinks.tables import target
+from ratchet.transaction import Run, SinkVote, SliceToken, State, Tag, Vote
 from ratchet.votes import SliceWork, cast_vote, take_try
 
 MEASURES = ("a_sum", "a_min", "a_max")
+
+
+SPEC = Pipeline(
+    name="line",
+    source=Topic("t", key="k string", value=Json("a bigint")),
+    transform="tests.integration.staging:rows_of",
+    sinks=[
+        Append("rows", columns="a bigint"),
+        Accumulate("totals", key="k string", sum="a bigint", min="a bigint", max="a bigint", count="n"),
+        Upsert("latest", key="k string", columns="a bigint"),
+    ],
+    max_records=20,
+    slice_records=10,
+    max_in_flight=4,
+)
 
 
 @dataclass
@@ -89,3 +108,58 @@ def prepare(ledger: Ledger, spec: Pipeline, begun: Begun) -> None:
     """Process every slice of a transaction."""
     for part in begun.slices:
         do_slice(ledger, spec, begun, part.number)
+
+
+def state(ledger: Ledger, txid: int) -> State:
+    with ledger.begin() as conn:
+        return State(read_transaction(conn, SPEC.name, txid).state)
+
+
+def head(ledger: Ledger) -> int:
+    with ledger.begin() as conn:
+        return conn.execute(select(pipelines.c.head)).scalar_one_or_none() or 0
+
+
+def appended(ledger: Ledger) -> list[tuple[int, int, int, int]]:
+    """(partition, offset, n, txid) of every visible row, sorted: a multiset, never a count."""
+    rows = target(SPEC.sinks[0]).c
+    with ledger.begin() as conn:
+        found = conn.execute(select(rows._partition, rows._offset, rows._n, rows._txid))
+        return sorted(tuple(row) for row in found)
+
+
+def planned(*begun) -> list[tuple[int, int, int, int]]:
+    """The rows that these transactions must have appended."""
+    return sorted(
+        (r.partition, offset, 0, b.claim.txid)
+        for b in begun
+        for part in b.slices
+        for r in part.ranges
+        for offset in range(r.from_offset, r.until_offset)
+    )
+
+
+def expire(ledger: Ledger) -> None:
+    """Let every lease run out, by the database's clock."""
+    with ledger.begin() as conn:
+        conn.execute(update(transactions).values(lease_until=func.clock_timestamp() - text("interval '1 second'")))
+
+
+def do(ledger: Ledger, spec: Pipeline, begun: Begun, make: Callable[[int, int], dict[str, list[dict]]]) -> None:
+    """Process every slice, each record (partition, offset) giving what `make` says for each sink."""
+    for part in begun.slices:
+        work = take_try(ledger, spec, begun.claim, part.number)
+        assert isinstance(work, SliceWork), work
+        rows: dict[str, list[dict]] = {sink.name: [] for sink in spec.sinks}
+        for partition, offset in positions(work):
+            for name, made in make(partition, offset).items():
+                place = {"_partition": partition, "_offset": offset, "_n": 0}
+                rows[name] += made if isinstance(spec.sink(name), Accumulate) else [{**place, **row} for row in made]
+        sinks = {name: write(ledger, spec, work, name, of) for name, of in rows.items()}
+        cast_vote(ledger, spec, work.token, vote_of(spec, len(positions(work)), sinks))
+
+
+def contents(ledger: Ledger, spec: Pipeline) -> dict[str, list[tuple]]:
+    """Every row that readers see, by sink, sorted."""
+    with ledger.begin() as conn:
+        return {sink.name: sorted(map(tuple, conn.execute(select(target(sink)))), key=repr) for sink in spec.sinks}

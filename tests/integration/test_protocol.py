@@ -6,81 +6,40 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import func, select, text, update
 from sqlalchemy.exc import IntegrityError
 
-from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert, history
+from ratchet import Append, Pipeline, Upsert, history
 from ratchet.begin import Skipped, begin, wants_another_run
 from ratchet.claims import renew, settle
 from ratchet.commit import Committed, Waits, commit
-from ratchet.errors import AlreadyCommitted, Fenced, LedgerUnreachable, NotMigrated, RecordsLost, Refused, TopicChanged
+from ratchet.errors import Fenced, LedgerUnreachable, NotMigrated, RecordsLost, Refused, TopicChanged
 from ratchet.ledger import Ledger, move, read_transaction
 from ratchet.migrate import migrate
 from ratchet.pipeline import DEAD_LETTERS
 from ratchet.schema import events, legal_moves, metadata, pipelines, ranges, stages, transactions
-from ratchet.sinks.tables import target
 from ratchet.transaction import LEGAL_MOVES, Run, SinkVote, SliceToken, State
 from ratchet.votes import cast_vote, take_try
 
-from .staging import MEASURES, Log, always_active, do_slice, positions, prepare, rows_of, start, vote_of, write
-
-SPEC = Pipeline(
-    name="line",
-    source=Topic("t", key="k string", value=Json("a bigint")),
-    transform="tests.integration.staging:rows_of",
-    sinks=[
-        Append("rows", columns="a bigint"),
-        Accumulate("totals", key="k string", sum="a bigint", min="a bigint", max="a bigint", count="n"),
-        Upsert("latest", key="k string", columns="a bigint"),
-    ],
-    max_records=20,
-    slice_records=10,
-    max_in_flight=4,
+from .staging import (
+    MEASURES,
+    SPEC,
+    always_active,
+    appended,
+    do_slice,
+    expire,
+    head,
+    planned,
+    positions,
+    prepare,
+    rows_of,
+    start,
+    state,
+    vote_of,
+    write,
 )
-
-
-@pytest.fixture
-def ledger(ledger_url):
-    migrate(ledger_url, [SPEC])
-    with Ledger(ledger_url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def log():
-    return Log()
-
-
-def state(ledger: Ledger, txid: int) -> State:
-    with ledger.begin() as conn:
-        return State(read_transaction(conn, SPEC.name, txid).state)
-
-
-def head(ledger: Ledger) -> int:
-    with ledger.begin() as conn:
-        return conn.execute(select(pipelines.c.head)).scalar_one()
-
-
-def appended(ledger: Ledger) -> list[tuple[int, int, int, int]]:
-    """(partition, offset, n, txid) of every visible row, sorted: a multiset, never a count."""
-    rows = target(SPEC.sinks[0]).c
-    with ledger.begin() as conn:
-        found = conn.execute(select(rows._partition, rows._offset, rows._n, rows._txid))
-        return sorted(tuple(row) for row in found)
-
-
-def planned(*begun) -> list[tuple[int, int, int, int]]:
-    """The rows that these transactions must have appended."""
-    return sorted(
-        (r.partition, offset, 0, b.claim.txid)
-        for b in begun
-        for part in b.slices
-        for r in part.ranges
-        for offset in range(r.from_offset, r.until_offset)
-    )
 
 
 def test_the_database_allows_exactly_the_moves_that_the_code_allows(ledger):
@@ -382,7 +341,7 @@ def test_a_late_vote_of_an_old_epoch_changes_nothing(ledger, log):
     with ledger.begin() as conn:
         row = read_transaction(conn, SPEC.name, 1, lock=True)
         move(conn, row, State.ABORTED, who="test", why="a reason", reason="a reason")
-    settle(ledger, Run("dag", "a"), succeeded=False, reason="aborted")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="aborted")
     again = start(ledger, SPEC, log, "b")
     assert (again.how, again.claim.epoch, again.claim.number) == ("adopted", 2, 2)
     assert again.slices == begun.slices
@@ -476,7 +435,7 @@ def test_an_adopted_transaction_keeps_its_votes_and_fences_its_old_run(ledger, l
     first = start(ledger, SPEC, log, "a")
     do_slice(ledger, SPEC, first, 0)
     late = take_try(ledger, SPEC, first.claim, 1)
-    settle(ledger, Run("dag", "a"), succeeded=False, reason="killed")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
     assert "abandoned" in wants_another_run(ledger, SPEC, log.offsets, always_active)
     second = start(ledger, SPEC, log, "b")
     assert (second.how, second.slices) == ("adopted", first.slices)
@@ -497,7 +456,7 @@ def test_an_adopted_transaction_keeps_its_votes_and_fences_its_old_run(ledger, l
 def test_an_open_transaction_with_all_votes_is_promoted_by_the_begin_that_meets_it(ledger, log):
     first = start(ledger, SPEC, log, "a")
     prepare(ledger, SPEC, first)
-    settle(ledger, Run("dag", "a"), succeeded=False, reason="killed while it waited")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed while it waited")
     second = start(ledger, SPEC, log, "b")
     assert (second.how, second.claim.epoch, state(ledger, 1)) == ("adopted", 1, State.PREPARED)
     assert commit(ledger, SPEC, second.claim).txids == (1,)
@@ -505,26 +464,16 @@ def test_an_open_transaction_with_all_votes_is_promoted_by_the_begin_that_meets_
 
 def test_a_failed_run_that_is_cleared_resumes_its_own_transaction(ledger, log):
     start(ledger, SPEC, log, "a")
-    settle(ledger, Run("dag", "a"), succeeded=False, reason="killed")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
     again = start(ledger, SPEC, log, "a", clear_number=1)
     assert (again.how, again.claim.txid, again.claim.number) == ("resumed", 1, 2)
     prepare(ledger, SPEC, again)
     commit(ledger, SPEC, again.claim)
 
 
-def test_clearing_a_committed_run_changes_nothing_and_says_so(ledger, log):
-    begun = start(ledger, SPEC, log, "a")
-    prepare(ledger, SPEC, begun)
-    commit(ledger, SPEC, begun.claim)
-    before = appended(ledger)
-    with pytest.raises(AlreadyCommitted, match="transaction 1 was committed at"):
-        begin(ledger, SPEC, Run("dag", "a", 1), log.offsets, always_active)
-    assert appended(ledger) == before
-
-
 def test_a_run_whose_work_was_adopted_does_not_take_it_back(ledger, log):
     start(ledger, SPEC, log, "a")
-    settle(ledger, Run("dag", "a"), succeeded=False, reason="killed")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
     start(ledger, SPEC, log, "b")
     skipped = begin(ledger, SPEC, Run("dag", "a", 1), log.offsets, always_active)
     assert isinstance(skipped, Skipped) and "adopted by run b" in skipped.message
@@ -538,7 +487,7 @@ def test_changed_code_begins_a_new_epoch_and_votes_of_two_codes_do_not_mix(ledge
     monkeypatch.setattr(Pipeline, "code_hash", property(lambda self: "other code"))
     with pytest.raises(Refused, match="the code is other code"):
         take_try(ledger, SPEC, begun.claim, 1)
-    settle(ledger, Run("dag", "a"), succeeded=False, reason="aborted")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="aborted")
     again = start(ledger, SPEC, log, "b")
     assert again.claim.epoch == 2
     prepare(ledger, SPEC, again)
@@ -548,9 +497,9 @@ def test_changed_code_begins_a_new_epoch_and_votes_of_two_codes_do_not_mix(ledge
 
 def test_settle_repeated_or_late_changes_nothing(ledger, log):
     begun = start(ledger, SPEC, log, "a")
-    settle(ledger, Run("dag", "a"), succeeded=False, reason="killed")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
     start(ledger, SPEC, log, "b")
-    assert "had ended before" in settle(ledger, Run("dag", "a"), succeeded=False, reason="killed")
+    assert "had ended before" in settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
     with ledger.begin() as conn:
         row = read_transaction(conn, SPEC.name, begun.claim.txid)
     assert (row.claim, row.claim_ended, row.run_id) == (2, False, "b")
@@ -607,9 +556,3 @@ def test_a_token_of_a_transaction_that_is_not_there_is_fenced(ledger, log):
     start(ledger, SPEC, log, "a")
     with pytest.raises(Fenced):
         cast_vote(ledger, SPEC, SliceToken("line", 9, 1, 0, 1), vote_of(SPEC, 0, {}))
-
-
-def expire(ledger: Ledger) -> None:
-    """Let every lease run out, by the database's clock."""
-    with ledger.begin() as conn:
-        conn.execute(update(transactions).values(lease_until=func.clock_timestamp() - sa.text("interval '1 second'")))

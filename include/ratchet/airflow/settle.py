@@ -36,7 +36,7 @@ class SettleOperator(BaseOperator):
             with Ledger(connections.ledger_url(spec.ledger)) as ledger:
                 claim = claims.claim_of(ledger, run)
                 with about(claim):
-                    said = claims.settle(ledger, run, succeeded=reason is None, reason=reason)
+                    said = claims.settle(ledger, spec, run, succeeded=reason is None, reason=reason)
                     get_logger().info(said if reason is None else f"{said}; {reason}")
             if reason is not None:
                 raise AirflowFailException(f"the run ended without its commit; {said}; {reason}")

@@ -10,14 +10,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from ratchet.errors import Fenced, IncompleteRead, RatchetError, RecordsLost, TopicChanged, TransformError
-from ratchet.kafka import Kafka, TopicOffsets
+from ratchet.errors import IncompleteRead, RecordsLost, TopicChanged
+from ratchet.kafka import Kafka
 from ratchet.pipeline import DEAD_LETTERS, Pipeline, Upsert
 from ratchet.sinks.staged import staged_columns
 from ratchet.spark.decoder import decode, explain
+from ratchet.spark.failure import explained
 from ratchet.spark.reader import read
 from ratchet.spark.result import check_names, to_stage
-from ratchet.spark.stager import stage
+from ratchet.spark.stager import Stage, stage
 from ratchet.transaction import OffsetRange, SinkVote, Vote
 from ratchet.votes import SliceWork
 
@@ -37,14 +38,15 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
     6. Check the positions reached, with an independent reader where the last offsets hold no record.
     7. Check the topic again: what was read is what was planned only if it did not change meanwhile.
 
-    Raises TransformError, IncompleteRead, RecordsLost, TopicChanged, Fenced; then nothing is voted.
+    Raises TransformError, EngineLost, IncompleteRead, RecordsLost, TopicChanged, Fenced, LedgerUnreachable, and
+    Refused with the transform's own reason; then nothing is voted.
     """
     clock = _Clock()
     with Kafka(kafka) as client, ExitStack() as kept:
         # Step 1
         with clock.step("start"):
-            _check_topic(spec, work, client.offsets(spec.source.name))
-        with _explained(spec, work):
+            _check_topic(spec, work, client)
+        with explained(_where(spec, work), spec.transform, lambda: _check_topic(spec, work, client)):
             # Step 2
             with clock.step("decode"):
                 needs_key = any(isinstance(s, Upsert) and s.order is None for s in spec.sinks)
@@ -62,23 +64,21 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
             votes = {DEAD_LETTERS: NOTHING}
             for sink in spec.sinks if any(map(len, work.ranges)) else ():
                 with clock.step(f"stage {sink.name}"):
-                    votes[sink.name] = stage(
-                        staged[sink.name], work.stages[sink.name], staged_columns(sink), work.token, ledger_url
-                    )
+                    into = Stage(sink.name, work.stages[sink.name], ledger_url)
+                    votes[sink.name] = stage(staged[sink.name], into, staged_columns(sink), work.token)
             votes = {sink.name: NOTHING for sink in spec.sinks} | votes
             seen = _seen(observed, observation, work)
             # Step 5
             dead = _dead_letters(spec, observed, result, errors=seen["errors"] or 0)
             if dead is not None and any(map(len, work.ranges)):
                 with clock.step(f"stage {DEAD_LETTERS}"):
-                    votes[DEAD_LETTERS] = stage(
-                        dead, work.stages[DEAD_LETTERS], staged_columns(None), work.token, ledger_url
-                    )
+                    into = Stage(DEAD_LETTERS, work.stages[DEAD_LETTERS], ledger_url)
+                    votes[DEAD_LETTERS] = stage(dead, into, staged_columns(None), work.token)
         # Step 6
         with clock.step("check"):
             reached = _reached(spec, work, seen, client)
             # Step 7
-            _check_topic(spec, work, client.offsets(spec.source.name))
+            _check_topic(spec, work, client)
     return Vote(
         records=sum(seen[f"records_{p}"] or 0 for p in reached),
         sinks=votes,
@@ -114,8 +114,13 @@ class _Clock:
         self.seconds[name] = round(time.monotonic() - started, 3)
 
 
-def _check_topic(spec: Pipeline, work: SliceWork, offsets: TopicOffsets) -> None:
-    where = f"{spec.name}: transaction {work.token.txid}, slice {work.token.slice}"
+def _where(spec: Pipeline, work: SliceWork) -> str:
+    return f"{spec.name}: transaction {work.token.txid}, slice {work.token.slice}"
+
+
+def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
+    """Raises TopicChanged, RecordsLost, or what the client says of a topic that it does not find."""
+    where, offsets = _where(spec, work), client.offsets(spec.source.name)
     if offsets.topic_id != work.topic_id:
         raise TopicChanged(
             f"{where}: topic {offsets.topic} has id {offsets.topic_id}, the plan is of {work.topic_id}: it was deleted "
@@ -176,29 +181,10 @@ def _reached(spec: Pipeline, work: SliceWork, seen: dict[str, int], client: Kafk
             left = client.committed_records_between(rest)
             if left:
                 raise IncompleteRead(
-                    f"{spec.name}: transaction {work.token.txid}, slice {work.token.slice}: Spark stopped before "
-                    f"{rest}, which holds {left:,} committed records; nothing was voted, the slice is tried again"
+                    f"{_where(spec, work)}: Spark stopped before {rest}, which holds {left:,} committed records; nothing was voted, the slice is tried again"
                 )
         until[r.partition] = r.until_offset
     return until
-
-
-@contextmanager
-def _explained(spec: Pipeline, work: SliceWork) -> Iterator[None]:
-    """Whatever the transform or Spark raises, with the place where it happened."""
-    where = f"{spec.name}: transaction {work.token.txid}, slice {work.token.slice}"
-    try:
-        yield
-    except RatchetError:
-        raise
-    except PySparkException as error:
-        # A Connect server sends its stack along; the reason stands before it.
-        said = str(error).partition("JVM stacktrace:")[0].strip()
-        if "ratchet.errors.Fenced" in said:
-            raise Fenced(f"{where}: a newer try has the slice; nothing was staged") from error
-        raise TransformError(f"{where}: the job failed: {said}") from error
-    except Exception as error:
-        raise TransformError(f"{where}: {spec.transform} raised {type(error).__name__}: {error}") from error
 
 
 def _application_id(spark: SparkSession) -> str:

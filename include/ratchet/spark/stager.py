@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from ratchet.columns import Column
-from ratchet.errors import Fenced
+from ratchet.errors import Fenced, LedgerUnreachable, TransformError
 from ratchet.schema import STAGE_SCHEMA
 from ratchet.spark.checksum import MODULUS, spark_hash
 from ratchet.transaction import SinkVote, SliceToken, Tag
@@ -22,12 +23,25 @@ from ratchet.transaction import SinkVote, SliceToken, Tag
 _REPORT = "partition int, attempt bigint, rows bigint, checksum string"
 
 
-def stage(frame: DataFrame, relation: str, columns: Sequence[Column], token: SliceToken, ledger_url: str) -> SinkVote:
+@dataclass(frozen=True)
+class Stage:
+    """Where the rows of a sink are staged: the table `relation`, in the database at `ledger_url`."""
+
+    sink: str
+    relation: str
+    ledger_url: str
+
+    def __repr__(self) -> str:
+        # The URL holds a password, and Spark may print a plan.
+        return f"Stage({self.sink}, {self.relation})"
+
+
+def stage(frame: DataFrame, into: Stage, columns: Sequence[Column], token: SliceToken) -> SinkVote:
     """Stage the frame's rows under this try's tags; the vote names only the attempts that Spark accepted.
 
     A task that Spark runs twice stages its rows twice, under two attempts; the driver hears of one.
     """
-    copying = Copying(relation, token, ledger_url)
+    copying = Copying(into, token)
     reports = frame.withColumn("_hash", spark_hash(columns)).mapInArrow(copying, _REPORT).collect()
     counted = [r for r in reports if r.rows]
     return SinkVote(
@@ -41,23 +55,21 @@ def stage(frame: DataFrame, relation: str, columns: Sequence[Column], token: Sli
 class Copying:
     """What each Spark task does with its batches; carried to the workers by value."""
 
-    relation: str
+    into: Stage
     token: SliceToken
-    ledger_url: str
-
-    def __repr__(self) -> str:
-        # The URL holds a password, and Spark may print a plan.
-        return f"Copying({self.relation}, {self.token})"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Copy the batches in one database transaction, and report one row; no rows, no transaction."""
+        """Copy the batches in one database transaction, and report one row; no rows, no transaction.
+
+        Raises Fenced, TransformError for a row that the stage does not take, LedgerUnreachable.
+        """
         task = TaskContext.get()
         partition, attempt = task.partitionId(), task.taskAttemptId()
         first = next((b for b in batches if b.num_rows), None)
         if first is None:
             return
         rows, checksum = 0, 0
-        with psycopg.connect(self.ledger_url, connect_timeout=10, application_name="ratchet stage") as conn:
+        with self._told(), self._connect() as conn:
             with conn.cursor() as cursor, cursor.copy(self._copy()) as copy:
                 encoder = None
                 for batch in _chain(first, batches):
@@ -75,7 +87,37 @@ class Copying:
         yield pa.record_batch([pa.array(v, k) for v, k in zip(report.values(), kinds, strict=True)], list(report))
 
     def _copy(self) -> sql.Composed:
-        return sql.SQL("copy {} from stdin (format binary)").format(sql.Identifier(STAGE_SCHEMA, self.relation))
+        return sql.SQL("copy {} from stdin (format binary)").format(sql.Identifier(STAGE_SCHEMA, self.into.relation))
+
+    def _connect(self) -> psycopg.Connection:
+        return psycopg.connect(self.into.ledger_url, connect_timeout=10, application_name="ratchet stage")
+
+    @property
+    def _where(self) -> str:
+        token = self.token
+        return f"{token.pipeline}: transaction {token.txid}, slice {token.slice}, try {token.try_number}"
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """PostgreSQL's errors by what is to be done about them; nothing of the task stays in any case."""
+        try:
+            yield
+        except psycopg.errors.NotNullViolation as error:
+            raise TransformError(
+                f"{self._where}: sink {self.into.sink!r}: column {error.diag.column_name} is declared not null and is "
+                "null; give those records up in the transform, or declare the column without not null"
+            ) from error
+        except (psycopg.IntegrityError, psycopg.DataError) as error:
+            raise TransformError(
+                f"{self._where}: sink {self.into.sink!r}: PostgreSQL cannot hold a value: {error}"
+            ) from error
+        except psycopg.errors.UndefinedTable as error:
+            raise Fenced(f"{self._where}: the stage is gone, so its epoch is over; nothing was staged") from error
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            raise LedgerUnreachable(
+                f"{self._where}: the ledger did not answer while sink {self.into.sink!r} was staged: "
+                f"{str(error).strip()}; nothing was voted, the slice is tried again"
+            ) from error
 
     def _tag(self, batch: pa.RecordBatch, partition: int, attempt: int) -> pa.RecordBatch:
         """The batch with the four tags in front and without the hash."""
@@ -94,31 +136,42 @@ class Copying:
         """The last statements, locks in the order transaction, slice: no row may enter a stage of an epoch that is
         over, or of a slice that has voted or has a newer try.
         """
-        token = self.token
-        open_ = conn.execute(
+        token, over = self.token, None
+        transaction = conn.execute(
             """
-            select 1 from ratchet.transactions
-            where pipeline = %s and txid = %s and revision = %s and epoch = %s and state = 'OPEN'
+            select epoch, state from ratchet.transactions
+            where pipeline = %s and txid = %s and revision = %s
             for share
             """,
-            (token.pipeline, token.txid, token.revision, token.epoch),
+            (token.pipeline, token.txid, token.revision),
         ).fetchone()
-        current = (
-            open_
-            and conn.execute(
-                """
-            select 1 from ratchet.slices
-            where pipeline = %s and txid = %s and epoch = %s and slice = %s and try_number = %s and voted_at is null
+        if transaction is None:
+            over = "there is no such transaction"
+        elif transaction[0] != token.epoch:
+            over = f"epoch {transaction[0]} has begun, this is epoch {token.epoch}"
+        elif transaction[1] != "OPEN":
+            over = f"the transaction is {transaction[1]}"
+        else:
+            over = self._slice_is_over(conn)
+        if over:
+            raise Fenced(f"{self._where}: {over}; nothing was staged")
+
+    def _slice_is_over(self, conn: psycopg.Connection) -> str | None:
+        """Why this try is not the current one of a slice that has yet to vote, or None."""
+        token = self.token
+        found = conn.execute(
+            """
+            select try_number, voted_at is not null from ratchet.slices
+            where pipeline = %s and txid = %s and epoch = %s and slice = %s
             for share
             """,
-                (token.pipeline, token.txid, token.epoch, token.slice, token.try_number),
-            ).fetchone()
-        )
-        if current is None:
-            raise Fenced(
-                f"{token.pipeline}: transaction {token.txid}, slice {token.slice}, try {token.try_number}: a newer try "
-                "has the slice, it has voted, or its epoch is over; nothing was staged"
-            )
+            (token.pipeline, token.txid, token.epoch, token.slice),
+        ).fetchone()
+        if found is None:
+            return "there is no such slice"
+        if found[1]:
+            return f"the slice has voted in try {found[0]}"
+        return None if found[0] == token.try_number else f"try {found[0]} has the slice"
 
 
 def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

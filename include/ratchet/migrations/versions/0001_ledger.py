@@ -18,6 +18,7 @@ LEGAL_MOVES = [
     ("OPEN", "VOIDED"),
     ("PREPARED", "VOIDED"),
     ("ABORTED", "VOIDED"),
+    ("VOIDED", "COMMITTED"),
 ]
 
 

@@ -17,6 +17,7 @@ CREATE TABLE ratchet.events (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
     pipeline TEXT NOT NULL,
     txid BIGINT NOT NULL,
+    revision INTEGER DEFAULT '0' NOT NULL,
     seq INTEGER NOT NULL,
     at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     who TEXT NOT NULL,
@@ -26,10 +27,11 @@ CREATE TABLE ratchet.events (
     previous_hash TEXT NOT NULL,
     hash TEXT NOT NULL,
     PRIMARY KEY (id),
-    CONSTRAINT history_is_a_line UNIQUE (pipeline, txid, seq)
+    CONSTRAINT history_is_a_line UNIQUE (pipeline, txid, revision, seq)
 );
+CREATE INDEX events_of_commits ON ratchet.events (pipeline, id) WHERE move = 'COMMITTED';
 COMMENT ON TABLE ratchet.events IS 'append-only history; each row hashes the one before it';
-COMMENT ON COLUMN ratchet.events.seq IS '1, 2, 3 within its transaction';
+COMMENT ON COLUMN ratchet.events.seq IS '1, 2, 3 within its transaction''s revision';
 
 CREATE TABLE ratchet.legal_moves (
     from_state TEXT NOT NULL,
@@ -39,19 +41,39 @@ CREATE TABLE ratchet.legal_moves (
 COMMENT ON TABLE ratchet.legal_moves IS 'held equal to ratchet.transaction.LEGAL_MOVES; a trigger refuses every other move';
 COMMENT ON COLUMN ratchet.legal_moves.from_state IS ''''' where there was none';
 
+CREATE TABLE ratchet.losses (
+    pipeline TEXT NOT NULL,
+    txid BIGINT NOT NULL,
+    topic_id TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    from_offset BIGINT NOT NULL,
+    until_offset BIGINT NOT NULL,
+    who TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (pipeline, txid, topic_id, partition, from_offset),
+    CONSTRAINT losses_are_half_open CHECK (from_offset < until_offset)
+);
+COMMENT ON TABLE ratchet.losses IS 'planned offsets that Kafka no longer has, accepted as lost by a person';
+
 CREATE TABLE ratchet.pipelines (
     pipeline TEXT NOT NULL,
     topic TEXT NOT NULL,
     topic_id TEXT NOT NULL,
     last_txid BIGINT DEFAULT '0' NOT NULL,
     head BIGINT DEFAULT '0' NOT NULL,
+    compacted BIGINT DEFAULT '0' NOT NULL,
+    merged BIGINT DEFAULT '0' NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     PRIMARY KEY (pipeline),
-    CONSTRAINT head_within_line CHECK (head between 0 and last_txid)
+    CONSTRAINT head_within_line CHECK (head between 0 and last_txid),
+    CONSTRAINT base_behind_head CHECK (0 <= merged and merged <= compacted and compacted <= head)
 );
 COMMENT ON TABLE ratchet.pipelines IS 'one row a pipeline; its row lock is the commit lock';
 COMMENT ON COLUMN ratchet.pipelines.topic_id IS 'Kafka''s id of the topic that the ranges belong to';
 COMMENT ON COLUMN ratchet.pipelines.head IS 'highest committed or voided txid';
+COMMENT ON COLUMN ratchet.pipelines.compacted IS 'up to this txid deltas are a base, and nothing can be revised';
+COMMENT ON COLUMN ratchet.pipelines.merged IS 'up to this txid the base is merged';
 
 CREATE TABLE ratchet.ranges (
     pipeline TEXT NOT NULL,
@@ -138,8 +160,13 @@ CREATE TABLE ratchet.transactions (
     run_id TEXT NOT NULL,
     clear_number INTEGER NOT NULL,
     lease_until TIMESTAMP WITH TIME ZONE NOT NULL,
+    deadline TIMESTAMP WITH TIME ZONE,
     code_hash TEXT NOT NULL,
     records BIGINT,
+    verdict JSONB,
+    applied JSONB,
+    failures INTEGER DEFAULT '0' NOT NULL,
+    halted_at TIMESTAMP WITH TIME ZONE,
     txn_time TIMESTAMP WITH TIME ZONE NOT NULL,
     opened_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     prepared_at TIMESTAMP WITH TIME ZONE,
@@ -147,13 +174,19 @@ CREATE TABLE ratchet.transactions (
     reason TEXT,
     PRIMARY KEY (pipeline, txid, revision),
     CONSTRAINT transactions_pipeline FOREIGN KEY(pipeline) REFERENCES ratchet.pipelines (pipeline),
-    CONSTRAINT numbers_from_one CHECK (txid >= 1 and epoch >= 1 and claim >= 1)
+    CONSTRAINT numbers_from_one CHECK (txid >= 1 and epoch >= 1 and claim >= 1 and revision >= 0),
+    CONSTRAINT epochs_run_on_across_revisions UNIQUE (pipeline, txid, epoch)
 );
 CREATE INDEX transactions_unfinished ON ratchet.transactions (pipeline, state);
 COMMENT ON COLUMN ratchet.transactions.claim IS 'number of the latest claim';
 COMMENT ON COLUMN ratchet.transactions.dag_id IS 'the run that holds the latest claim';
 COMMENT ON COLUMN ratchet.transactions.code_hash IS 'code and spec that this epoch''s votes must come from';
 COMMENT ON COLUMN ratchet.transactions.records IS 'records read, once prepared';
+COMMENT ON COLUMN ratchet.transactions.deadline IS 'when this epoch is aborted if it is still OPEN';
+COMMENT ON COLUMN ratchet.transactions.verdict IS 'what the gates said of this epoch, once prepared: {gate: numbers}';
+COMMENT ON COLUMN ratchet.transactions.applied IS 'what the commit applied: {sink: {rows, fingerprint}}';
+COMMENT ON COLUMN ratchet.transactions.failures IS 'claims that ended with nothing done';
+COMMENT ON COLUMN ratchet.transactions.halted_at IS 'since when it is tried no more, until a person decides';
 COMMENT ON COLUMN ratchet.transactions.txn_time IS 'fixed when the txid is allocated';
 COMMENT ON COLUMN ratchet.transactions.reason IS 'why it was aborted or voided';
 

@@ -1,0 +1,139 @@
+"""Why a job failed: the transform, the engine, the topic, or a word of ratchet's own that a worker said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    IllegalArgumentException,
+    PySparkException,
+    PythonException,
+    SparkNoSuchElementException,
+    SparkRuntimeException,
+    UnsupportedOperationException,
+)
+
+from ratchet import errors
+from ratchet.errors import BrokerUnreachable, EngineLost, RatchetError, TransformError
+
+_OF_THE_QUERY = (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    IllegalArgumentException,
+    SparkNoSuchElementException,
+    SparkRuntimeException,
+    UnsupportedOperationException,
+)
+_OF_THE_ENGINE = frozenset(
+    {
+        "INVALID_CURSOR",
+        "INVALID_HANDLE",
+        "INTERNAL_ERROR_BROADCAST",
+        "INTERNAL_ERROR_EXECUTOR",
+        "INTERNAL_ERROR_MEMORY",
+        "INTERNAL_ERROR_NETWORK",
+        "INTERNAL_ERROR_SHUFFLE",
+        "INTERNAL_ERROR_STORAGE",
+        "KAFKA_DATA_LOSS",
+        "NO_ACTIVE_OR_DEFAULT_SESSION",
+        "NO_ACTIVE_SESSION",
+        "OPERATION_CANCELED",
+        "RESPONSE_ALREADY_RECEIVED",
+        "SPARK_JOB_CANCELLED",
+        "UNABLE_TO_ACQUIRE_MEMORY",
+    }
+)
+"""Spark's conditions that say something about the server or its workers, and nothing about the query."""
+_RAISED = re.compile(r"(?:  File [^\n]*\n(?:    [^\n]*\n)*)+(?P<kind>[\w.]+)(?:: (?P<said>.*))?\Z", re.DOTALL)
+_WORKER_SUFFIX = re.compile(r"\s*SQLSTATE: 38000\s*\Z")
+_OWN = f"{errors.__name__}."
+
+
+@contextmanager
+def explained(where: str, transform: str, check_topic: Callable[[], None]) -> Iterator[None]:
+    """Turn whatever the transform or Spark raises into the error that says what to do.
+
+    `where` names pipeline, transaction and slice. An error of ratchet's own comes out as it is, also when it was
+    raised on a worker. Spark may be the first to notice that records are gone, so the topic is looked at again:
+    `check_topic` raises what it finds. EngineLost is what another try can mend, TransformError what it cannot.
+    """
+    try:
+        yield
+    except RatchetError:
+        raise
+    except Exception as error:
+        own = _own_words(error)
+        if own is not None:
+            raise own from error
+        if is_sparks(error):
+            _look_again(check_topic)
+            if is_of_the_engine(error):
+                raise EngineLost(
+                    f"{where}: Spark, one of its workers or the connection to it went away: {said(error)}; nothing was "
+                    "voted, the slice is tried again"
+                ) from error
+            raise TransformError(f"{where}: the job failed: {said(error)}") from error
+        raise TransformError(f"{where}: {transform} raised {type(error).__name__}: {error}") from error
+
+
+def is_sparks(error: Exception) -> bool:
+    """Whether Spark, or the way to it, raised this, rather than Python code on the driver."""
+    from grpc import RpcError
+
+    closed = isinstance(error, ValueError) and "Channel closed" in str(error)
+    return closed or isinstance(error, PySparkException | Py4JError | RpcError | ConnectionError)
+
+
+def is_of_the_engine(error: Exception) -> bool:
+    """Whether an error of Spark's says that a server, a worker or the connection is gone.
+
+    Spark gives every error for which the query is to blame a condition, and those that it got from Python their
+    traceback; lost executors, crashed workers, exhausted memory and broken connections have neither.
+    """
+    if isinstance(error, PythonException):
+        return _last_raised(error)[0] == "MemoryError"
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    if condition is None:
+        return not isinstance(error, _OF_THE_QUERY)
+    return condition.partition(".")[0] in _OF_THE_ENGINE
+
+
+def said(error: Exception) -> str:
+    """The error's text without the stacks that a server or the JVM sends along."""
+    text = str(error).partition("JVM stacktrace:")[0]
+    return "\n".join(line for line in text.splitlines() if not line.lstrip(" ").startswith("\tat ")).strip()
+
+
+def _own_words(error: Exception) -> RatchetError | None:
+    """The error of ratchet's own that was raised on a worker; it arrives as text."""
+    if not isinstance(error, PythonException):
+        return None
+    kind, message = _last_raised(error)
+    if not kind.startswith(_OWN):
+        return None
+    found = getattr(errors, kind.removeprefix(_OWN), None)
+    return found(message or None) if isinstance(found, type) and issubclass(found, RatchetError) else None
+
+
+def _last_raised(error: PythonException) -> tuple[str, str]:
+    """(class, message) of what ended the worker's Python, ("", "") where the text does not say."""
+    text = _WORKER_SUFFIX.sub("", said(error))
+    found = _RAISED.search(text.rpartition("Traceback (most recent call last):\n")[2])
+    return (found["kind"], found["said"] or "") if found else ("", "")
+
+
+def _look_again(check_topic: Callable[[], None]) -> None:
+    try:
+        check_topic()
+    except BrokerUnreachable:
+        # What Spark said is closer to the cause.
+        return

@@ -1,0 +1,397 @@
+"""Revisions against a real PostgreSQL, held against a fold in plain Python."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select, text
+
+from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert, history
+from ratchet.begin import Skipped, begin
+from ratchet.claims import settle
+from ratchet.commit import Committed, commit
+from ratchet.compact import compact
+from ratchet.errors import Fenced, NotRevisable, Refused
+from ratchet.ledger import Ledger, read_transaction
+from ratchet.migrate import migrate
+from ratchet.schema import stages
+from ratchet.sinks import refold
+from ratchet.transaction import Run, State
+
+from .staging import (
+    MEASURES,
+    SPEC,
+    Log,
+    always_active,
+    appended,
+    contents,
+    do,
+    do_slice,
+    head,
+    planned,
+    prepare,
+    start,
+)
+
+RICH = Pipeline(
+    name="rich",
+    source=Topic("t", key="k string", value=Json("a bigint")),
+    transform="tests.integration.staging:rows_of",
+    sinks=[
+        Append("rich_rows", columns="a bigint"),
+        Accumulate("rich_totals", key="k string", sum="a bigint", min="a bigint", max="a bigint", count="n"),
+        Upsert("rich_latest", key="k string", columns="a bigint"),
+        Upsert("rich_newest", key="k string", columns="at bigint, a bigint", order="at"),
+    ],
+    max_records=12,
+    slice_records=5,
+    max_in_flight=32,
+    keep_deltas=timedelta(0),
+)
+KEYS = ("x", "y", "z", None)
+
+
+def transform(version: int):
+    """What one version of the code makes of a record: some give nothing, and keys come and go."""
+
+    def make(partition: int, offset: int) -> dict[str, list[dict]]:
+        dice = random.Random(f"{version} {partition} {offset}")
+        a = dice.choice([None, *range(-5, 6)])
+        made: dict[str, list[dict]] = {}
+        if dice.random() < 0.8:
+            made["rich_rows"] = [{"a": a}]
+        if dice.random() < 0.6:
+            made["rich_totals"] = [{"k": dice.choice(KEYS), **dict.fromkeys(MEASURES, a), "n": 1}]
+        if dice.random() < 0.6:
+            key = None if partition == 0 and dice.random() < 0.3 else f"{partition}-{dice.choice(KEYS)}"
+            gone = dice.random() < 0.3
+            made["rich_latest"] = [{"k": key, "a": None if gone else a, "_deleted": gone}]
+        if dice.random() < 0.6:
+            at = dice.choice([None, 1, 2, 3])
+            made["rich_newest"] = [{"k": dice.choice(KEYS), "at": at, "a": a, "_deleted": False}]
+        return made
+
+    return make
+
+
+class Fold:
+    """The sinks as they must be, folded from nothing by plain Python."""
+
+    def __init__(self) -> None:
+        self._deltas: dict[int, dict[str, list[dict]]] = {}
+
+    def put(self, begun, version: int) -> None:
+        """A transaction's delta, in place of an older one."""
+        delta = defaultdict(list)
+        for r in sorted(r for part in begun.slices for r in part.ranges):
+            for offset in range(r.from_offset, r.until_offset):
+                for sink, rows in transform(version)(r.partition, offset).items():
+                    delta[sink] += [{**row, "p": r.partition, "o": offset} for row in rows]
+        self._deltas[begun.claim.txid] = delta
+
+    def contents(self) -> dict[str, list[tuple]]:
+        of = {
+            sink.name: [(t, row) for t in sorted(self._deltas) for row in self._deltas[t][sink.name]]
+            for sink in RICH.sinks
+        }
+        totals, latest, newest = {}, {}, {}
+        for txid, row in of["rich_totals"]:
+            totals.setdefault(row["k"], []).append((txid, row))
+        for txid, row in of["rich_latest"]:
+            latest[row["k"]] = (txid, row)
+        for txid, row in of["rich_newest"]:
+            old = newest.get(row["k"])
+            rank = (row["at"] is not None, row["at"] or 0, txid, row["o"], row["p"])
+            if old is None or rank > old[0]:
+                newest[row["k"]] = (rank, txid, row)
+        found = {
+            "rich_rows": [(r["a"], "t", r["p"], r["o"], 0, txid) for txid, r in of["rich_rows"]],
+            "rich_totals": [
+                (key, *_sums([r["a_sum"] for _, r in rows]), len(rows), max(t for t, _ in rows))
+                for key, rows in totals.items()
+            ],
+            "rich_latest": [
+                (key, r["a"], r["p"], r["o"], txid) for key, (txid, r) in latest.items() if not r["_deleted"]
+            ],
+            "rich_newest": [(key, r["at"], r["a"], r["p"], r["o"], txid) for key, (_, txid, r) in newest.items()],
+        }
+        return {name: sorted(rows, key=repr) for name, rows in found.items()}
+
+
+def _sums(values: list) -> tuple:
+    there = [v for v in values if v is not None]
+    return (sum(there), min(there), max(there)) if there else (None, None, None)
+
+
+@pytest.fixture
+def rich(ledger_url):
+    migrate(ledger_url, [RICH])
+    with Ledger(ledger_url) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_revised_in_whatever_order_the_sinks_are_the_fold_of_the_newest_deltas(rich, seed):
+    """I3, I7: upsert, minima, deletions, nulls and later transactions over the same keys; with compactions between."""
+    dice, log, fold = random.Random(seed), Log(stable={0: 0, 1: 0}), Fold()
+    clears: dict[int, int] = {}
+    compacted = 0
+    for step in range(30):
+        done = head(rich)
+        what = dice.choice(["live", "live", "revise", "revise", "revise", "compact"]) if done else "live"
+        if what == "live":
+            log.stable = {p: until + dice.randrange(1, 8) for p, until in log.stable.items()}
+            begun = start(rich, RICH, log, f"r{done + 1}")
+        elif what == "revise" and done > compacted:
+            txid = dice.randrange(compacted + 1, done + 1)
+            clears[txid] = clears.get(txid, 0) + 1
+            begun = start(rich, RICH, log, f"r{txid}", clears[txid])
+            assert (begun.how, begun.claim.txid, begun.claim.revision) == ("revised", txid, clears[txid])
+        else:
+            keep = RICH.model_copy(update={"keep_deltas": timedelta(0) if dice.random() < 0.3 else timedelta(days=1)})
+            if compact(rich, keep):
+                compacted = done
+            assert contents(rich, RICH) == fold.contents()
+            continue
+        do(rich, RICH, begun, transform(step))
+        fold.put(begun, step)
+        assert isinstance(commit(rich, RICH, begun.claim), Committed)
+        settle(rich, RICH, Run("dag", f"r{begun.claim.txid}", clears.get(begun.claim.txid, 0)), succeeded=True)
+        assert contents(rich, RICH) == fold.contents(), f"after step {step}"
+    with rich.begin() as conn:
+        assert history.verify(conn, RICH.name) == []
+        assert [refold.unlike(conn, sink) for sink in RICH.sinks[1:]] == [0, 0, 0]
+        assert conn.execute(select(stages)).all() == []
+
+
+def committed(ledger: Ledger, log: Log, run: str):
+    begun = start(ledger, SPEC, log, run)
+    prepare(ledger, SPEC, begun)
+    commit(ledger, SPEC, begun.claim)
+    settle(ledger, SPEC, Run("dag", run), succeeded=True)
+    return begun
+
+
+def test_a_doubled_clear_or_begin_makes_one_revision(ledger, log):
+    committed(ledger, log, "a")
+    together = threading.Barrier(6)
+
+    def one(_):
+        together.wait()
+        return begin(ledger, SPEC, Run("dag", "a", 1), log.offsets, always_active)
+
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(one, range(6)))
+    assert {(b.claim.txid, b.claim.revision, b.claim.epoch, b.claim.number) for b in found} == {(1, 1, 2, 1)}
+
+
+def test_the_old_result_stays_until_the_revision_commits_and_nothing_of_it_after(ledger, log):
+    first = committed(ledger, log, "a")
+    before = contents(ledger, SPEC)
+    again = start(ledger, SPEC, log, "a", 1)
+    assert again.slices == first.slices
+    do(ledger, SPEC, again, lambda p, o: {"rows": [{"a": -o}]})
+    assert contents(ledger, SPEC) == before
+    assert commit(ledger, SPEC, again.claim).txids == (1,)
+    after = contents(ledger, SPEC)
+    assert after["rows"] == sorted([(-o, "t", p, o, 0, 1) for p, o, _, _ in planned(first)], key=repr)
+    assert (after["totals"], after["latest"]) == ([], [])
+    assert commit(ledger, SPEC, again.claim).txids == ()
+    assert contents(ledger, SPEC) == after
+
+
+def test_a_revision_neither_waits_for_a_turn_nor_holds_up_live_transactions(ledger, log):
+    committed(ledger, log, "a")
+    slow = start(ledger, SPEC, log, "b")
+    again = start(ledger, SPEC, log, "a", 1)
+    live = start(ledger, SPEC, log, "c")
+    prepare(ledger, SPEC, slow)
+    assert commit(ledger, SPEC, slow.claim).txids == (2,)
+    prepare(ledger, SPEC, live)
+    assert commit(ledger, SPEC, live.claim).txids == (3,)
+    prepare(ledger, SPEC, again)
+    assert commit(ledger, SPEC, again.claim).txids == (1,)
+    assert head(ledger) == 3
+
+
+def test_a_revision_that_fails_leaves_the_old_result_and_never_halts_the_line(ledger, log):
+    committed(ledger, log, "a")
+    before = contents(ledger, SPEC)
+    again = start(ledger, SPEC, log, "a", 1)
+    prepare(ledger, SPEC, again)
+    with ledger.begin() as conn:
+        conn.execute(text("delete from ratchet_stage.line_1_2_0 where _offset = 3"))
+    with pytest.raises(Refused, match="revision 1 of transaction 1 is aborted: .*the old result stays"):
+        commit(ledger, SPEC, again.claim)
+    assert contents(ledger, SPEC) == before
+    # It is tried again by the runs that follow, as often as the spec allows, and then given up.
+    for number, run in enumerate(("a", "b", "c")):
+        settle(ledger, SPEC, Run("dag", run, 1 if run == "a" else 0), succeeded=False, reason="it failed")
+        following = start(ledger, SPEC, log, "bcd"[number])
+        assert following.how == ("adopted" if number < 2 else "allocated")
+    assert (following.claim.txid, contents(ledger, SPEC)) == (2, before)
+    # A clear of the run begins another.
+    assert start(ledger, SPEC, log, "a", 2).claim.revision == 2
+
+
+def test_a_newer_revision_supersedes_one_that_another_run_has_adopted(ledger, log):
+    committed(ledger, log, "a")
+    first = start(ledger, SPEC, log, "a", 1)
+    settle(ledger, SPEC, Run("dag", "a", 1), succeeded=False, reason="killed")
+    adopted = start(ledger, SPEC, log, "b")
+    assert (adopted.how, adopted.claim.txid, adopted.claim.revision) == ("adopted", 1, 1)
+    second = start(ledger, SPEC, log, "a", 2)
+    assert (second.how, second.claim.revision, second.claim.epoch) == ("revised", 2, first.claim.epoch + 1)
+    with pytest.raises(Refused, match="superseded by revision 2"):
+        commit(ledger, SPEC, adopted.claim)
+    prepare(ledger, SPEC, second)
+    assert commit(ledger, SPEC, second.claim).txids == (1,)
+
+
+def test_an_older_revision_never_replaces_a_newer_one(ledger, log):
+    committed(ledger, log, "a")
+    first = start(ledger, SPEC, log, "a", 1)
+    prepare(ledger, SPEC, first)
+    with ledger.begin() as conn:
+        # As if a newer one had been begun and committed while this one slept.
+        conn.execute(
+            text("""
+            insert into ratchet.transactions (pipeline, txid, revision, epoch, state, claim, dag_id, run_id,
+                clear_number, lease_until, code_hash, txn_time)
+            select pipeline, txid, 2, 9, 'OPEN', 1, dag_id, run_id, 2, lease_until, code_hash, txn_time
+            from ratchet.transactions where revision = 1""")
+        )
+        conn.execute(text("update ratchet.transactions set state = 'PREPARED' where revision = 2"))
+        conn.execute(text("update ratchet.transactions set state = 'COMMITTED' where revision = 2"))
+    before = contents(ledger, SPEC)
+    with pytest.raises(NotRevisable, match="revision 2 is applied already"):
+        commit(ledger, SPEC, first.claim)
+    assert contents(ledger, SPEC) == before
+
+
+def test_beyond_keep_deltas_a_revision_is_refused_with_the_reason(ledger, log):
+    committed(ledger, log, "a")
+    committed(ledger, log, "b")
+    late = start(ledger, SPEC, log, "b", 1)
+    prepare(ledger, SPEC, late)
+    before = contents(ledger, SPEC)
+    assert "1 to 2 are merged" in compact(ledger, SPEC.model_copy(update={"keep_deltas": timedelta(0)}))
+    with pytest.raises(NotRevisable, match="older than the spec's keep_deltas"):
+        start(ledger, SPEC, log, "a", 1)
+    with pytest.raises(NotRevisable, match="older than the spec's keep_deltas"):
+        commit(ledger, SPEC, late.claim)
+    assert contents(ledger, SPEC) == before
+
+
+def test_only_some_tasks_of_a_committed_run_are_not_a_revision(ledger, log):
+    committed(ledger, log, "a")
+    before = contents(ledger, SPEC)
+    again = start(ledger, SPEC, log, "a", 1)
+    do_slice(ledger, SPEC, again, 1)
+    with pytest.raises(NotRevisable, match="clear the whole run"):
+        commit(ledger, SPEC, again.claim)
+    settle(ledger, SPEC, Run("dag", "a", 1), succeeded=False, reason="failed: commit")
+    assert start(ledger, SPEC, log, "b").how == "allocated"
+    assert contents(ledger, SPEC) == before
+
+
+def test_a_cleared_run_whose_transaction_another_has_committed_says_which(ledger, log):
+    start(ledger, SPEC, log, "a")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
+    other = start(ledger, SPEC, log, "b")
+    prepare(ledger, SPEC, other)
+    commit(ledger, SPEC, other.claim)
+    skipped = begin(ledger, SPEC, Run("dag", "a", 1), log.offsets, always_active)
+    assert isinstance(skipped, Skipped) and "committed by run b; clear that one" in skipped.message
+
+
+def test_a_late_vote_of_the_original_changes_nothing_in_its_revision(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, begun)
+    token = do_late(ledger, begun)
+    commit(ledger, SPEC, begun.claim)
+    again = start(ledger, SPEC, log, "a", 1)
+    with pytest.raises(Fenced):
+        token()
+    prepare(ledger, SPEC, again)
+    commit(ledger, SPEC, again.claim)
+    assert appended(ledger) == planned(begun)
+
+
+def do_late(ledger: Ledger, begun):
+    """A vote of the original's epoch, to be cast when its time has passed."""
+    from ratchet.transaction import SliceToken
+    from ratchet.votes import cast_vote
+
+    from .staging import vote_of
+
+    token = SliceToken("line", begun.claim.txid, begun.claim.epoch, 0, 2)
+    return lambda: cast_vote(ledger, SPEC, token, vote_of(SPEC, 10, {}))
+
+
+def test_a_reader_sees_the_old_result_or_the_new_and_never_a_mix(ledger, log):
+    """I4 with revisions going on: each version gives all its rows one value."""
+    for run in ("a", "b"):
+        begun = start(ledger, SPEC, log, run)
+        do(ledger, SPEC, begun, lambda p, o: _all_alike(0, p))
+        commit(ledger, SPEC, begun.claim)
+    stop, torn = threading.Event(), []
+
+    def read() -> int:
+        seen = 0
+        engine = ledger.engine.execution_options(isolation_level="REPEATABLE READ")
+        while not stop.is_set() or not seen:
+            with engine.begin() as conn:
+                rows = conn.execute(text("select _txid, min(a), max(a) from rows group by _txid")).all()
+                least, greatest = conn.execute(text("select min(a_min), max(a_max) from totals")).one()
+            if any(a != b for _, a, b in rows) or (least, greatest) != (
+                min(r[1] for r in rows),
+                max(r[2] for r in rows),
+            ):
+                torn.append((rows, least, greatest))
+            seen += 1
+        return seen
+
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(read)
+        for version in range(1, 13):
+            run = "ab"[version % 2]
+            begun = start(ledger, SPEC, log, run, version)
+            do(ledger, SPEC, begun, lambda p, o, v=version: _all_alike(v, p))
+            commit(ledger, SPEC, begun.claim)
+        stop.set()
+        assert reader.result() > 0
+    assert torn == []
+
+
+def _all_alike(version: int, partition: int) -> dict[str, list[dict]]:
+    return {
+        "rows": [{"a": version}],
+        "totals": [{"k": str(partition), **dict.fromkeys(MEASURES, version), "n": 1}],
+        "latest": [{"k": str(partition), "a": version, "_deleted": False}],
+    }
+
+
+def test_a_revision_of_a_voided_transaction_makes_it_committed(ledger, log):
+    from ratchet.ledger import lock_pipeline
+    from ratchet.moves import void
+    from ratchet.revise import revise
+
+    start(ledger, SPEC, log, "a")
+    void(ledger, SPEC, 1, "broken records", "somebody")
+    assert head(ledger) == 1 and appended(ledger) == []
+    with ledger.begin() as conn:
+        claim = revise(conn, SPEC, lock_pipeline(conn, SPEC.name), 1, Run("dag", "replay"))
+    begun = start(ledger, SPEC, log, "replay")
+    assert begun.claim == claim
+    prepare(ledger, SPEC, begun)
+    assert commit(ledger, SPEC, claim).txids == (1,)
+    assert appended(ledger) == planned(begun)
+    with ledger.begin() as conn:
+        assert read_transaction(conn, SPEC.name, 1).state == State.COMMITTED
+        assert history.verify(conn, SPEC.name) == []
