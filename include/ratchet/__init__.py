@@ -1,6 +1,27 @@
 """Exactly-once batch transactions over Kafka ranges, Spark jobs and PostgreSQL, run by Airflow."""
 
 from ratchet.errors import Refused
-from ratchet.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert
+from ratchet.pipeline import (
+    Accumulate,
+    Append,
+    Condition,
+    Json,
+    MaxChange,
+    MaxDeadLetters,
+    Pipeline,
+    Topic,
+    Upsert,
+)
 
-__all__ = ["Accumulate", "Append", "Json", "Pipeline", "Refused", "Topic", "Upsert"]
+__all__ = [
+    "Accumulate",
+    "Append",
+    "Condition",
+    "Json",
+    "MaxChange",
+    "MaxDeadLetters",
+    "Pipeline",
+    "Refused",
+    "Topic",
+    "Upsert",
+]

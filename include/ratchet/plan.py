@@ -49,7 +49,8 @@ def check_readable(pipeline: str, previous: dict[int, int], offsets: TopicOffset
             missing = OffsetRange(offsets.topic, partition, until, offsets.beginning[partition])
             raise RecordsLost(
                 f"{where}: retention has deleted {missing}, {len(missing):,} offsets that no transaction has taken; "
-                "nothing was planned; lengthen the topic's retention.ms, and decide about the missing records"
+                "nothing was planned; lengthen the topic's retention.ms, and go on without the missing records by "
+                f"`ratchet accept-loss {pipeline} --reason …`"
             )
         if offsets.stable[partition] < until:
             raise RecordsLost(

@@ -1,0 +1,364 @@
+"""Halting, deadlines and the moves of a person, against a real PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import func, select, text, update
+
+from ratchet import history
+from ratchet.begin import Skipped, begin, wants_another_run
+from ratchet.claims import renew, settle
+from ratchet.commit import Committed, Waits, commit
+from ratchet.errors import Fenced, Halted, IllegalMove, RecordsLost, Refused
+from ratchet.ledger import Ledger, read_transaction
+from ratchet.moves import abort, accept_loss, retry, void
+from ratchet.schema import losses, slices, stages, transactions
+from ratchet.transaction import Run, State
+from ratchet.votes import SliceWork, cast_vote, take_try, vote_no
+
+from .staging import (
+    SPEC,
+    Log,
+    always_active,
+    appended,
+    do_slice,
+    expire,
+    head,
+    planned,
+    positions,
+    prepare,
+    rows_of,
+    start,
+    state,
+    vote_of,
+    write,
+)
+
+
+def fail(ledger: Ledger, log: Log, run: str, clear_number: int = 0):
+    """A run that begins, gets nowhere, and is settled."""
+    begun = start(ledger, SPEC, log, run, clear_number)
+    settle(ledger, SPEC, Run("dag", run, clear_number), succeeded=False, reason=f"failed in {run}")
+    return begun
+
+
+def halted(ledger: Ledger, log: Log):
+    """The line halted at transaction 1, with 2 prepared behind it."""
+    first, second = start(ledger, SPEC, log, "a"), start(ledger, SPEC, log, "behind")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="failed in a")
+    for run in "bc":
+        fail(ledger, log, run)
+    prepare(ledger, SPEC, second)
+    return first, second
+
+
+def set_deadline_behind(ledger: Ledger) -> None:
+    with ledger.begin() as conn:
+        passed = func.clock_timestamp() - text("interval '1 second'")
+        conn.execute(update(transactions).where(transactions.c.state == "OPEN").values(deadline=passed))
+
+
+def test_after_max_failures_the_line_halts_and_every_run_says_why_and_what_to_do(ledger, log):
+    _, second = halted(ledger, log)
+    said = "line is halted at transaction 1 since .* UTC, after 3 failures: failed in c; .*ratchet retry line 1.*void"
+    for run in "de":
+        with pytest.raises(Halted, match=said):
+            begin(ledger, SPEC, Run("dag", run), log.offsets, always_active)
+    waits = commit(ledger, SPEC, second.claim)
+    assert isinstance(waits, Waits) and "waits for 1: line is halted at transaction 1" in waits.message
+    assert wants_another_run(ledger, SPEC, log.offsets, always_active) is None
+    assert (appended(ledger), head(ledger)) == ([], 0)
+
+
+def test_a_failure_is_counted_once_by_whoever_finds_it(ledger, log):
+    start(ledger, SPEC, log, "a")
+    assert "is left OPEN" in settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
+    assert "had ended before" in settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
+    # The next one is lost without a word: whoever adopts counts.
+    start(ledger, SPEC, log, "b")
+    expire(ledger)
+    assert start(ledger, SPEC, log, "c", is_active=lambda *_: False).how == "adopted"
+    with ledger.begin() as conn:
+        assert read_transaction(conn, "line", 1).failures == 2
+    expire(ledger)
+    with pytest.raises(Halted, match="after 3 failures: run c was lost"):
+        begin(ledger, SPEC, Run("dag", "d"), log.offsets, lambda *_: False)
+
+
+def test_being_fenced_or_skipped_or_prepared_is_no_failure(ledger, log):
+    first = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, first)
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed while it waited")
+    start(ledger, SPEC, log, "b")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="late")
+    with ledger.begin() as conn:
+        assert read_transaction(conn, "line", 1).failures == 0
+
+
+def test_clearing_the_halted_run_resumes_it_and_what_waited_goes_on(ledger, log):
+    first, second = halted(ledger, log)
+    again = start(ledger, SPEC, log, "c", 1)
+    assert (again.how, again.claim.txid) == ("resumed", 1)
+    prepare(ledger, SPEC, again)
+    assert commit(ledger, SPEC, again.claim).txids == (1, 2)
+    assert appended(ledger) == planned(first, second)
+
+
+def test_retry_lifts_the_halt_and_the_next_run_of_any_kind_goes_on(ledger, log):
+    first, second = halted(ledger, log)
+    assert "may be tried again" in retry(ledger, SPEC, None, "somebody")[0]
+    assert "abandoned" in wants_another_run(ledger, SPEC, log.offsets, always_active)
+    again = start(ledger, SPEC, log, "d")
+    assert (again.how, again.claim.txid) == ("adopted", 1)
+    with pytest.raises(IllegalMove, match="run d works on it"):
+        retry(ledger, SPEC, 1, "somebody")
+    prepare(ledger, SPEC, again)
+    assert commit(ledger, SPEC, again.claim).txids == (1, 2)
+    with pytest.raises(IllegalMove, match="not halted"):
+        retry(ledger, SPEC, None, "somebody")
+    with pytest.raises(IllegalMove, match="COMMITTED, which is final"):
+        retry(ledger, SPEC, 1, "somebody")
+    assert appended(ledger) == planned(first, second)
+
+
+def test_what_is_abandoned_before_a_halt_is_adopted_and_what_is_behind_it_waits(ledger, log):
+    starts = [start(ledger, SPEC, log, run) for run in ("one", "two", "three")]
+    for run in ("two", "b", "c"):
+        if run != "two":
+            assert start(ledger, SPEC, log, run).claim.txid == 2
+        settle(ledger, SPEC, Run("dag", run), succeeded=False, reason="no")
+    settle(ledger, SPEC, Run("dag", "three"), succeeded=False, reason="no")
+    with pytest.raises(Halted, match="halted at transaction 2"):
+        begin(ledger, SPEC, Run("dag", "d"), log.offsets, always_active)
+    settle(ledger, SPEC, Run("dag", "one"), succeeded=False, reason="no")
+    assert "transaction 1 is OPEN and abandoned" in wants_another_run(ledger, SPEC, log.offsets, always_active)
+    assert start(ledger, SPEC, log, "e").claim.txid == starts[0].claim.txid
+
+
+def test_void_in_its_turn_commits_what_is_prepared_behind_and_passes_over_other_voids(ledger, log):
+    log.stable = {0: 200, 1: 200}
+    first, second, third, fourth = (start(ledger, SPEC, log, r) for r in "abcd")
+    for begun in (second, fourth):
+        prepare(ledger, SPEC, begun)
+    assert "the head is 0" in void(ledger, SPEC, 3, "broken", "somebody")[1]
+    said = void(ledger, SPEC, 1, "broken too", "somebody")
+    assert "transaction 1 is VOIDED and commits nothing of t-0[0,10), t-1[0,10)" in said[0]
+    assert said[1] == "the head is 4; committed behind it: 2, 4"
+    assert appended(ledger) == planned(second, fourth)
+    assert commit(ledger, SPEC, third.claim).message == "transaction 3: is voided, nothing to commit: broken"
+    assert "nothing to do, the transaction is VOIDED" in take_try(ledger, SPEC, first.claim, 0)
+    with pytest.raises(IllegalMove, match="transaction 2 is COMMITTED"):
+        void(ledger, SPEC, 2, "no", "somebody")
+    with ledger.begin() as conn:
+        assert conn.execute(select(stages)).all() == []
+        assert history.verify(conn, SPEC.name) == []
+
+
+def test_void_lifts_the_halt_in_the_same_database_transaction(ledger, log):
+    _, second = halted(ledger, log)
+    assert void(ledger, SPEC, 1, "given up", "somebody")[1] == "the head is 2; committed behind it: 2"
+    assert appended(ledger) == planned(second)
+    assert start(ledger, SPEC, log, "d").how == "allocated"
+
+
+def test_a_dry_run_says_what_would_be_and_changes_nothing(ledger, log):
+    first = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, first)
+    assert "dry run" in void(ledger, SPEC, 1, "maybe", "somebody", dry_run=True)[-1]
+    assert state(ledger, 1) == State.PREPARED
+    assert commit(ledger, SPEC, first.claim).txids == (1,)
+
+
+def test_a_void_and_a_commit_that_race_have_one_winner(ledger, log):
+    log.stable = {0: 400, 1: 400}
+    for n in range(8):
+        begun = start(ledger, SPEC, log, f"r{n}")
+        prepare(ledger, SPEC, begun)
+        together = threading.Barrier(2)
+
+        def one(move, together=together):
+            together.wait()
+            try:
+                return move()
+            except IllegalMove as error:
+                return str(error)
+
+        with ThreadPoolExecutor(2) as pool:
+            moves = [
+                lambda b=begun: commit(ledger, SPEC, b.claim),
+                lambda b=begun: void(ledger, SPEC, b.claim.txid, "no", "me"),
+            ]
+            done, voided = pool.map(one, moves)
+        won = state(ledger, begun.claim.txid)
+        assert isinstance(done, Committed)
+        assert (won == State.COMMITTED) == bool(done.txids) == ("it cannot become VOIDED" in voided)
+        assert [row for row in appended(ledger) if row[3] == begun.claim.txid] == (planned(begun) if done.txids else [])
+    assert head(ledger) == 8
+
+
+def test_an_aborted_epoch_counts_for_nothing_and_is_begun_anew(ledger, log):
+    first = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, first)
+    assert "tries it again in a new epoch" in abort(ledger, SPEC, 1, "wrong data", "somebody")[0]
+    with pytest.raises(Refused, match="aborted: wrong data"):
+        commit(ledger, SPEC, first.claim)
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="refused")
+    again = start(ledger, SPEC, log, "b")
+    assert again.claim.epoch == 2
+    prepare(ledger, SPEC, again)
+    commit(ledger, SPEC, again.claim)
+    assert appended(ledger) == planned(again)
+
+
+def test_a_vote_of_no_aborts_with_its_reason_and_only_the_current_try_may_cast_it(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    old = take_try(ledger, SPEC, begun.claim, 0)
+    new = take_try(ledger, SPEC, begun.claim, 0)
+    with pytest.raises(Fenced):
+        vote_no(ledger, old.token, "too old")
+    vote_no(ledger, new.token, "prices are missing")
+    with pytest.raises(Refused, match="aborted: prices are missing"):
+        commit(ledger, SPEC, begun.claim)
+    with pytest.raises(Fenced):
+        vote_no(ledger, new.token, "prices are missing")
+
+
+# Deadlines
+
+TIMED = SPEC.model_copy(update={"timeout_seconds": 3600})
+
+
+def test_an_epoch_that_is_open_after_its_deadline_is_aborted_and_a_prepared_one_never(ledger, log):
+    first, second = start(ledger, TIMED, log, "a"), start(ledger, TIMED, log, "b")
+    prepare(ledger, TIMED, second)
+    set_deadline_behind(ledger)
+    with ledger.begin() as conn:
+        conn.execute(text("update ratchet.transactions set deadline = clock_timestamp() - interval '1 second'"))
+    with pytest.raises(Refused, match="epoch 1 was not prepared by its deadline"):
+        renew(ledger, first.claim, 60)
+    assert (state(ledger, 1), state(ledger, 2)) == (State.ABORTED, State.PREPARED)
+    with pytest.raises(Refused, match="deadline"):
+        commit(ledger, TIMED, first.claim)
+    settle(ledger, TIMED, Run("dag", "a"), succeeded=False, reason="refused")
+    again = start(ledger, TIMED, log, "c")
+    assert (again.claim.txid, again.claim.epoch) == (1, 2)
+    prepare(ledger, TIMED, again)
+    assert commit(ledger, TIMED, again.claim).txids == (1, 2)
+
+
+def test_a_begin_aborts_what_is_overdue_though_nobody_renews_it(ledger, log):
+    start(ledger, TIMED, log, "a")
+    set_deadline_behind(ledger)
+    assert start(ledger, TIMED, log, "b").how == "allocated"
+    assert state(ledger, 1) == State.ABORTED
+
+
+def test_the_deadline_and_the_last_vote_that_race_have_one_winner(ledger, log):
+    log.stable = {0: 400, 1: 400}
+    winners = set()
+    for n in range(12):
+        begun = start(ledger, TIMED, log, f"r{n}")
+        do_slice(ledger, TIMED, begun, 0)
+        work = take_try(ledger, TIMED, begun.claim, 1)
+        sinks = {name: write(ledger, TIMED, work, name, rows) for name, rows in rows_of(TIMED, work).items()}
+        vote = vote_of(TIMED, len(positions(work)), sinks)
+        set_deadline_behind(ledger)
+        together = threading.Barrier(2)
+
+        def last(work=work, vote=vote, together=together):
+            together.wait()
+            try:
+                return cast_vote(ledger, TIMED, work.token, vote)
+            except Fenced:
+                return None
+
+        def deadline(begun=begun, together=together):
+            together.wait()
+            try:
+                return renew(ledger, begun.claim, 60)
+            except Refused:
+                return "aborted"
+
+        with ThreadPoolExecutor(2) as pool:
+            voted, aborted = pool.submit(last), pool.submit(deadline)
+            voted, aborted = voted.result(), aborted.result()
+        won = state(ledger, begun.claim.txid)
+        assert (won == State.PREPARED) == bool(voted) == (aborted is None), (won, voted, aborted)
+        winners.add(won)
+        if won == State.ABORTED:
+            void(ledger, TIMED, begun.claim.txid, "lost the race", "test")
+        else:
+            commit(ledger, TIMED, begun.claim)
+    assert head(ledger) == 12 and winners <= {State.PREPARED, State.ABORTED}
+
+
+# Losses
+
+
+def test_lost_records_that_no_plan_has_taken_become_a_voided_transaction(ledger, log):
+    first = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, first)
+    log.beginning = {0: 15, 1: 10}
+    with pytest.raises(RecordsLost, match="ratchet accept-loss line"):
+        begin(ledger, SPEC, Run("dag", "b"), log.offsets, always_active)
+    said = accept_loss(ledger, SPEC, log.offsets(), "nobody needs them", "somebody", dry_run=True)
+    assert said[0] == "transaction 2 is VOIDED: t-0[10,15), 5 offsets, are accepted as lost" and "dry run" in said[-1]
+    accept_loss(ledger, SPEC, log.offsets(), "nobody needs them", "somebody")
+    second = start(ledger, SPEC, log, "b")
+    assert second.claim.txid == 3
+    assert min(r.from_offset for part in second.slices for r in part.ranges if r.partition == 0) == 15
+    prepare(ledger, SPEC, second)
+    assert commit(ledger, SPEC, first.claim).txids == (1, 3)
+    assert appended(ledger) == planned(first, second)
+    with ledger.begin() as conn:
+        assert [(r.txid, r.partition, r.from_offset, r.until_offset) for r in conn.execute(select(losses))] == [
+            (2, 0, 10, 15)
+        ]
+    with pytest.raises(IllegalMove, match="Kafka has every offset"):
+        accept_loss(ledger, SPEC, log.offsets(), "again", "somebody")
+
+
+def test_lost_records_of_a_plan_are_taken_out_of_what_has_not_voted(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    assert [str(r) for part in begun.slices for r in part.ranges] == ["t-0[0,10)", "t-1[0,10)"]
+    do_slice(ledger, SPEC, begun, 0)
+    late = take_try(ledger, SPEC, begun.claim, 1)
+    log.beginning = {0: 10, 1: 4}
+    said = accept_loss(ledger, SPEC, log.offsets(), "deleted too soon", "somebody")
+    assert said[0] == "line: transaction 1, slice 1: t-1[0,4), 4 offsets, are accepted as lost"
+    sinks = {name: write(ledger, SPEC, late, name, rows) for name, rows in rows_of(SPEC, late).items()}
+    with pytest.raises(Fenced):
+        cast_vote(ledger, SPEC, late.token, vote_of(SPEC, 10, sinks))
+    work = take_try(ledger, SPEC, begun.claim, 1)
+    assert isinstance(work, SliceWork) and [str(r) for r in work.ranges] == ["t-1[4,10)"]
+    do_slice(ledger, SPEC, begun, 1)
+    commit(ledger, SPEC, begun.claim)
+    # What had voted before it was deleted is there.
+    assert appended(ledger) == [row for row in planned(begun) if row[0] == 0 or row[1] >= 4]
+
+
+def test_a_slice_of_which_nothing_is_left_keeps_its_place(ledger, log):
+    fail(ledger, log, "a")
+    abort(ledger, SPEC, 1, "its records are gone", "somebody")
+    log.beginning = {0: 10, 1: 0}
+    accept_loss(ledger, SPEC, log.offsets(), "deleted", "somebody")
+    again = start(ledger, SPEC, log, "b")
+    assert [(part.number, len(part)) for part in again.slices] == [(0, 0), (1, 10)]
+    with ledger.begin() as conn:
+        assert conn.execute(select(slices.c.ranges).where(slices.c.epoch == 2, slices.c.slice == 0)).scalar_one() == []
+
+
+def test_a_prepared_transaction_is_finished_without_kafka(ledger, log):
+    first = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, first)
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
+
+    def gone():
+        raise AssertionError("Kafka was asked")
+
+    again = begin(ledger, SPEC, Run("dag", "b"), gone, always_active)
+    assert not isinstance(again, Skipped) and again.how == "adopted"
+    assert commit(ledger, SPEC, again.claim).txids == (1,)
