@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, timedelta
 
-from sqlalchemy import Connection, Row, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, exists, func, insert, select, update
 
 from ratchet import history, plan
 from ratchet.errors import Fenced, Refused
@@ -49,18 +49,22 @@ def bound_before(conn: Connection, run: Run) -> Row | None:
     ).one_or_none()
 
 
+def is_newest() -> ColumnElement[bool]:
+    """The condition that no newer revision of the transaction has been begun."""
+    newer = transactions.alias("newer")
+    return ~exists().where(
+        newer.c.pipeline == transactions.c.pipeline,
+        newer.c.txid == transactions.c.txid,
+        newer.c.revision > transactions.c.revision,
+    )
+
+
 def unclaimed(conn: Connection, pipeline: str) -> list[Row]:
     """What is unfinished and not given up, whose claim has ended or whose lease has run out.
 
     The newest revision of each transaction counts. Live transactions first, the lowest first, then revisions. Each row
     has `claim_ended`: where it is false, only Airflow can tell whether the run still lives.
     """
-    newer = transactions.alias("newer")
-    is_newest = ~exists().where(
-        newer.c.pipeline == transactions.c.pipeline,
-        newer.c.txid == transactions.c.txid,
-        newer.c.revision > transactions.c.revision,
-    )
     return list(
         conn.execute(
             select(transactions)
@@ -69,7 +73,7 @@ def unclaimed(conn: Connection, pipeline: str) -> list[Row]:
                 transactions.c.state.in_(UNFINISHED),
                 transactions.c.halted_at.is_(None),
                 transactions.c.claim_ended | (transactions.c.lease_until < func.clock_timestamp()),
-                is_newest,
+                is_newest(),
             )
             .order_by(transactions.c.revision > 0, transactions.c.txid)
         )

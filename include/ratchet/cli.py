@@ -1,42 +1,87 @@
-"""The `ratchet` command."""
+"""The `ratchet` command.
+
+The ledger is named by RATCHET_LEDGER_URL, Kafka by RATCHET_KAFKA. Exit status: 0 done; 1 refused or failed, and the
+line on stderr says why; 2 wrong usage; 3 `verify` found a fault.
+"""
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
-import shutil
-import signal
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from ratchet.errors import RatchetError, SettingsError
+from ratchet.stack.cli import stack_app
+from ratchet.transaction import name_of
+
+if TYPE_CHECKING:
+    from ratchet.ledger import Ledger
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Exactly-once transactions over Kafka and Spark.")
-stack_app = typer.Typer(no_args_is_help=True, help="The embedded servers of this checkout.")
 app.add_typer(stack_app, name="stack")
 
-LEDGER = typer.Option(envvar="RATCHET_LEDGER_URL", help="The ledger's database as a libpq URL.", show_default=False)
+JSON = typer.Option("--json", help="Print one JSON document instead of lines for people.")
+REASON = typer.Option("--reason", help="Why; it is kept in the history.", show_default=False)
+DRY_RUN = typer.Option("--dry-run", help="Say what would be done, and change nothing.")
+NAME = typer.Argument(help="The pipeline.", show_default=False)
+TXID = typer.Argument(help="The transaction.", min=1, show_default=False)
+
+FAULTS = 3
+"""The exit status of `verify` when something is not as it should be."""
 
 
-def _demo_home() -> Path:
-    from ratchet.stack import CHECKOUT
+def _ledger_url() -> str:
+    """From the environment alone: an argument could be read by everybody on the machine."""
+    url = os.environ.get("RATCHET_LEDGER_URL")
+    if not url:
+        raise SettingsError("no ledger is named; set RATCHET_LEDGER_URL=postgresql://USER@HOST/DATABASE")
+    return url
 
-    return CHECKOUT / ".state" / "demo"
+
+@contextmanager
+def _ledger() -> Iterator[Ledger]:
+    from ratchet.ledger import Ledger
+
+    with Ledger(_ledger_url()) as opened:
+        yield opened
+
+
+def _who() -> str:
+    return f"{getpass.getuser()} by command"
+
+
+def _say(lines: list[str], as_json: bool) -> None:
+    if as_json:
+        _print_json({"said": lines})
+    else:
+        typer.echo("\n".join(lines))
+
+
+def _print_json(document: object) -> None:
+    typer.echo(json.dumps(document, indent=2, default=str, ensure_ascii=False))
+
+
+def _reason(said: str) -> str:
+    if not said.strip():
+        raise SettingsError("the reason is empty; say why, it is kept in the history")
+    return said.strip()
 
 
 @app.command()
-def migrate(ledger_url: Annotated[str, LEDGER] = "") -> None:
+def migrate() -> None:
     """Create or upgrade the ledger, and create the tables of every pipeline's sinks."""
     from ratchet.migrate import migrate as run
     from ratchet.specs import load_pipelines
 
-    if not ledger_url:
-        raise SettingsError("no ledger is named; set RATCHET_LEDGER_URL=postgresql://USER@HOST/DATABASE")
-    for line in run(ledger_url, load_pipelines().values()):
+    for line in run(_ledger_url(), load_pipelines().values()):
         typer.echo(line)
 
 
@@ -50,57 +95,151 @@ def validate() -> None:
         typer.echo(f"{spec.name}: {spec.source.name} → {spec.transform} → {', '.join(s.name for s in spec.sinks)}")
 
 
-@stack_app.command("up")
-def stack_up() -> None:
-    """Start the servers and stay until Ctrl-C or `ratchet stack down`."""
-    from ratchet.stack import Stack
+@app.command()
+def status(
+    name: Annotated[str | None, NAME] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Say where a line stands, or every line, and why each unfinished transaction waits."""
+    from ratchet.specs import load_pipeline, load_pipelines
+    from ratchet.status import status as look
 
-    # `ratchet stack down` sends SIGTERM: end as with Ctrl-C, also while the servers are starting.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    console = Console()
-    console.print("starting PostgreSQL, Kafka, Spark Connect and Airflow …")
+    names = [load_pipeline(name).name] if name else list(load_pipelines())
+    with _ledger() as ledger:
+        found = [look(ledger, each) for each in names]
+    if as_json:
+        _print_json([asdict(each) for each in found])
+        return
+    for line in found:
+        typer.echo(
+            f"{line.pipeline}: the head is {line.head} of {line.last_txid}, last commit {_moment(line.committed_at)}"
+        )
+        if line.halt:
+            typer.echo(f"  HALTED: {line.halt}")
+        for t in line.unfinished:
+            typer.echo(f"  {name_of(t.txid, t.revision)}: {t.state}, {t.voted} of {t.slices} slices voted; {t.why}")
+
+
+@app.command()
+def history(
+    name: Annotated[str, NAME],
+    txid: Annotated[int | None, TXID] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Print every move of a pipeline, or of one transaction, in order: when, what, who, why."""
+    from ratchet.history import read
+    from ratchet.specs import load_pipeline
+
+    with _ledger() as ledger, ledger.snapshot() as conn:
+        events = read(conn, load_pipeline(name).name, txid)
+    if as_json:
+        _print_json([dict(event._mapping) for event in events])
+        return
+    for e in events:
+        why = e.detail.get("why") or ", ".join(f"{key} {value}" for key, value in e.detail.items() if key != "from")
+        typer.echo(f"{_moment(e.at)}  {name_of(e.txid, e.revision)}, epoch {e.epoch}: {e.move} by {e.who}: {why}")
+
+
+@app.command()
+def retry(
+    name: Annotated[str, NAME],
+    txid: Annotated[int | None, TXID] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Lift a halt after its cause is corrected; the next run of any kind goes on."""
+    from ratchet import moves
+    from ratchet.specs import load_pipeline
+
+    with _ledger() as ledger:
+        _say(moves.retry(ledger, load_pipeline(name), txid, _who()), as_json)
+
+
+@app.command()
+def abort(
+    name: Annotated[str, NAME],
+    txid: Annotated[int, TXID],
+    reason: Annotated[str, REASON],
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Let what a transaction has staged count for nothing; the next run tries it again in a new epoch."""
+    from ratchet import moves
+    from ratchet.specs import load_pipeline
+
+    with _ledger() as ledger:
+        _say(moves.abort(ledger, load_pipeline(name), txid, _reason(reason), _who()), as_json)
+
+
+@app.command()
+def void(
+    name: Annotated[str, NAME],
+    txid: Annotated[int, TXID],
+    reason: Annotated[str, REASON],
+    dry_run: Annotated[bool, DRY_RUN] = False,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Decide that a transaction commits nothing, so that the line goes on without its records."""
+    from ratchet import moves
+    from ratchet.specs import load_pipeline
+
+    with _ledger() as ledger:
+        _say(moves.void(ledger, load_pipeline(name), txid, _reason(reason), _who(), dry_run=dry_run), as_json)
+
+
+@app.command(name="accept-loss")
+def accept_loss(
+    name: Annotated[str, NAME],
+    reason: Annotated[str, REASON],
+    dry_run: Annotated[bool, DRY_RUN] = False,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Go on without records that Kafka has deleted before they were processed."""
+    from ratchet import moves
+    from ratchet.kafka import Kafka
+    from ratchet.specs import load_pipeline
+
+    spec = load_pipeline(name)
+    with _ledger() as ledger, Kafka(_kafka_properties()) as brokers:
+        offsets = brokers.offsets(spec.source.name)
+        _say(moves.accept_loss(ledger, spec, offsets, _reason(reason), _who(), dry_run=dry_run), as_json)
+
+
+@app.command()
+def verify(
+    name: Annotated[str, NAME],
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Hold the sinks against the ledger: history, ranges, txids, rows, checksums; exit status 3 if a fault is found."""
+    from ratchet.specs import load_pipeline
+    from ratchet.verify import verify as look
+
+    spec = load_pipeline(name)
+    with _ledger() as ledger, Console(stderr=True).status(f"{spec.name}: verifying") as progress:
+        checks = look(ledger, spec, progress.update)
+    if as_json:
+        _print_json([asdict(check) for check in checks])
+    for check in checks if not as_json else ():
+        typer.echo(f"{'ok   ' if not check.faults else 'FAULT'} {check.what}: {check.checked:,} checked")
+        for fault in check.faults:
+            typer.echo(f"      {fault}")
+    if any(check.faults for check in checks):
+        raise typer.Exit(FAULTS)
+
+
+def _kafka_properties() -> dict[str, str]:
     try:
-        with Stack(_demo_home()) as stack:
-            console.print(f"Airflow: {stack.airflow_url} (no password)", soft_wrap=True, highlight=False)
-            console.print(f"export RATCHET_LEDGER_URL={stack.ledger_url}", soft_wrap=True, highlight=False)
-            console.print(f"export RATCHET_KAFKA='{json.dumps(stack.kafka)}'", soft_wrap=True, highlight=False)
-            console.print(f"export RATCHET_SPARK={stack.spark}", soft_wrap=True, highlight=False)
-            console.print(f"export RATCHET_AIRFLOW_URL={stack.airflow_url}", soft_wrap=True, highlight=False)
-            signal.pause()
-    except KeyboardInterrupt:
-        console.print("ended")
+        properties = json.loads(os.environ.get("RATCHET_KAFKA", ""))
+    except ValueError:
+        properties = None
+    if not isinstance(properties, dict):
+        raise SettingsError(
+            "RATCHET_KAFKA names no Kafka; set it to a JSON object of client properties, "
+            'for example {"bootstrap.servers": "HOST:9092"}'
+        )
+    return properties
 
 
-@stack_app.command("down")
-def stack_down() -> None:
-    """End the servers that `make demo` or `ratchet stack up` has started."""
-    from ratchet.stack import down
-
-    typer.echo(down(_demo_home()))
-
-
-@stack_app.command("status")
-def stack_status() -> None:
-    """Say whether the servers run, and what became of them; exit status 1 if they do not run."""
-    from ratchet.stack import running
-
-    process = running(_demo_home())
-    typer.echo(f"the servers run (process {process.pid})" if process else "nothing runs")
-    said = _demo_home() / "supervisor.log"
-    if said.exists():
-        typer.echo("\n".join(said.read_text().splitlines()[-10:]))
-    if process is None:
-        raise typer.Exit(1)
-
-
-@stack_app.command("clean")
-def stack_clean() -> None:
-    """End the servers and forget all that they have stored."""
-    from ratchet.stack import down
-
-    typer.echo(down(_demo_home()))
-    shutil.rmtree(_demo_home(), ignore_errors=True)
-    typer.echo("forgotten")
+def _moment(at: datetime | None) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if at else "never"
 
 
 def main(run: Callable[[], None] = app) -> None:

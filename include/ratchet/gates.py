@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from sqlalchemy import Connection, Row, literal_column, select, text, update
+from sqlalchemy import Connection, Row, literal_column, select, update
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ratchet import history
@@ -24,8 +24,7 @@ def judge(ledger: Ledger, spec: Pipeline, row: Row) -> None:
     """
     if row.state != State.PREPARED or is_passed(spec, row):
         return
-    with ledger.begin() as conn:
-        conn.execute(text("set transaction read only"))
+    with ledger.snapshot() as conn:
         votes = read_votes(conn, spec.name, row.txid, row.epoch)
         said = {gate.name: _ask(conn, spec, gate, row, votes) for gate in spec.gates}
     noes = [f"gate {name!r}: {numbers['why']}" for name, numbers in said.items() if not numbers["yes"]]

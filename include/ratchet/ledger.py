@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, create_engine, func, make_url, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, create_engine, func, make_url, select, update
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from ratchet import history
@@ -47,8 +47,20 @@ class Ledger:
         Raises LedgerUnreachable when the connection cannot be made or is lost; whether a commit that was under
         way took effect is then unknown, and the state in the ledger tells.
         """
+        with self._begin(self.engine) as conn:
+            yield conn
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """One database transaction that only reads, and sees one moment throughout."""
+        options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        with self._begin(self.engine.execution_options(**options)) as conn:
+            yield conn
+
+    @contextmanager
+    def _begin(self, engine: Engine) -> Iterator[Connection]:
         try:
-            with self.engine.begin() as conn:
+            with engine.begin() as conn:
                 yield conn
         except OperationalError as error:
             if error.connection_invalidated or error.statement is None:

@@ -122,7 +122,7 @@ def _unfinished(conn: Connection, spec: Pipeline, txid: int) -> Row:
 
 def _say(conn: Connection, spec: Pipeline, advanced: Advanced) -> list[str]:
     head = conn.execute(select(pipelines.c.head).where(pipelines.c.pipeline == spec.name)).scalar_one()
-    done = f"; committed behind it: {', '.join(map(str, advanced.committed))}" if advanced.committed else ""
+    done = f"; committed on the way: {', '.join(map(str, advanced.committed))}" if advanced.committed else ""
     after = f"; {advanced.failed} fails and is left to its own commit: {advanced.why}" if advanced.failed else ""
     return [f"the head is {head}{done}{after}"]
 

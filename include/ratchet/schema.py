@@ -17,7 +17,7 @@ from sqlalchemy import (
     UniqueConstraint,
     func,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import JSON, JSONB
 
 SCHEMA = "ratchet"
 STAGE_SCHEMA = "ratchet_stage"
@@ -211,7 +211,7 @@ dead_letters = Table(
     Column("error", Text, nullable=False),
     Column("key", LargeBinary),
     Column("value", LargeBinary),
-    Column("headers", JSONB, comment="[{key, value as base64}]"),
+    Column("headers", JSON, comment="[{key, value as base64}]; JSON keeps the text that was voted for"),
 )
 
 legal_moves = Table(

@@ -146,7 +146,7 @@ def test_void_in_its_turn_commits_what_is_prepared_behind_and_passes_over_other_
     assert "the head is 0" in void(ledger, SPEC, 3, "broken", "somebody")[1]
     said = void(ledger, SPEC, 1, "broken too", "somebody")
     assert "transaction 1 is VOIDED and commits nothing of t-0[0,10), t-1[0,10)" in said[0]
-    assert said[1] == "the head is 4; committed behind it: 2, 4"
+    assert said[1] == "the head is 4; committed on the way: 2, 4"
     assert appended(ledger) == planned(second, fourth)
     assert commit(ledger, SPEC, third.claim).message == "transaction 3: is voided, nothing to commit: broken"
     assert "nothing to do, the transaction is VOIDED" in take_try(ledger, SPEC, first.claim, 0)
@@ -159,7 +159,7 @@ def test_void_in_its_turn_commits_what_is_prepared_behind_and_passes_over_other_
 
 def test_void_lifts_the_halt_in_the_same_database_transaction(ledger, log):
     _, second = halted(ledger, log)
-    assert void(ledger, SPEC, 1, "given up", "somebody")[1] == "the head is 2; committed behind it: 2"
+    assert void(ledger, SPEC, 1, "given up", "somebody")[1] == "the head is 2; committed on the way: 2"
     assert appended(ledger) == planned(second)
     assert start(ledger, SPEC, log, "d").how == "allocated"
 
@@ -311,7 +311,7 @@ def test_lost_records_that_no_plan_has_taken_become_a_voided_transaction(ledger,
     assert second.claim.txid == 3
     assert min(r.from_offset for part in second.slices for r in part.ranges if r.partition == 0) == 15
     prepare(ledger, SPEC, second)
-    assert commit(ledger, SPEC, first.claim).txids == (1, 3)
+    assert commit(ledger, SPEC, second.claim).txids == (3,)
     assert appended(ledger) == planned(first, second)
     with ledger.begin() as conn:
         assert [(r.txid, r.partition, r.from_offset, r.until_offset) for r in conn.execute(select(losses))] == [

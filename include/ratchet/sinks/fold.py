@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Table, and_, case, cast, delete, func, insert, literal, or_, select
-from sqlalchemy.dialects.postgresql import JSONB, distinct_on
+from sqlalchemy.dialects.postgresql import JSON, distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet.errors import Refused, StageMismatch
@@ -73,7 +73,7 @@ def _dead_letters(conn: Connection, of: Delta, staged: Table, votes: Tagged) -> 
         c.error,
         c.key,
         c.value,
-        cast(c.headers, JSONB),
+        cast(c.headers, JSON),
     )
     names = ["pipeline", "topic", "topic_id", "partition", "offset", "txid", "error", "key", "value", "headers"]
     return _insert(conn, dead_letters, names, rows)

@@ -8,10 +8,10 @@ CREATE TABLE ratchet.dead_letters (
     error TEXT NOT NULL,
     key BYTEA,
     value BYTEA,
-    headers JSONB,
+    headers JSON,
     PRIMARY KEY (pipeline, topic_id, partition, "offset")
 );
-COMMENT ON COLUMN ratchet.dead_letters.headers IS '[{key, value as base64}]';
+COMMENT ON COLUMN ratchet.dead_letters.headers IS '[{key, value as base64}]; JSON keeps the text that was voted for';
 
 CREATE TABLE ratchet.events (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
