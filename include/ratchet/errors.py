@@ -13,7 +13,7 @@ class SpecError(RatchetError):
 
 
 class SettingsError(RatchetError):
-    """A setting or a connection is missing; set it as the message says."""
+    """A setting or a connection is missing or wrong; set it as the message says."""
 
 
 class LedgerUnreachable(RatchetError):
@@ -22,6 +22,10 @@ class LedgerUnreachable(RatchetError):
 
 class BrokerUnreachable(RatchetError):
     """No Kafka broker answers; check that it runs and that bootstrap.servers is right."""
+
+
+class GroupHasMembers(RatchetError):
+    """The consumer group has live members, and its offsets are theirs; stop them, or name a group that nobody uses."""
 
 
 class UnknownTopic(RatchetError):

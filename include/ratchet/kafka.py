@@ -1,19 +1,25 @@
-"""What Kafka says about a topic: its id, its first and last stable offsets, and an independent count."""
+"""What Kafka says about a topic, an independent count of its records, and offsets for monitoring tools to see."""
 
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from time import monotonic
+from typing import TypeVar
 
 import kafka.errors as client_errors
-from kafka import IsolationLevel, KafkaAdminClient, KafkaConsumer, OffsetSpec, TopicPartition
+from kafka import IsolationLevel, KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, OffsetSpec, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ratchet.errors import (
     BrokerUnreachable,
     CompactedTopic,
+    GroupHasMembers,
     IncompleteRead,
     SettingsError,
     TopicChanged,
@@ -23,6 +29,8 @@ from ratchet.transaction import OffsetRange
 
 TIMEOUT_MS = 10_000
 """How long to look for a broker, and how long to wait for one answer."""
+TAKEOVER_SECONDS = 20
+"""How long to ask again while a partition has no leader: Kafka misses a silent broker after 9 seconds."""
 
 _SAME = {
     "security.protocol": "security_protocol",
@@ -36,6 +44,15 @@ _SAME = {
 }
 _IMPLIED = {"ssl.truststore.type", "ssl.keystore.type", "ssl.protocol", "ssl.enabled.protocols"}
 _JAAS_LOGINS = ("PlainLoginModule", "ScramLoginModule")
+_OF_MEMBERS = (
+    client_errors.UnknownMemberIdError,
+    client_errors.IllegalGenerationError,
+    client_errors.RebalanceInProgressError,
+)
+"""What a group with members says to somebody else who wants to set its offsets."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+T = TypeVar("T")
 
 
 def client_settings(properties: dict[str, str]) -> dict[str, object]:
@@ -99,8 +116,9 @@ class TopicOffsets:
 class Kafka:
     """A connection to the brokers, opened when it is first used; use it as a context manager.
 
-    `properties` are Java-style client properties. Every method raises BrokerUnreachable, after about
-    10 seconds, when no broker answers.
+    `properties` are Java-style client properties. Every method raises SettingsError when a broker's certificate is not
+    trusted or a broker refuses the login, and BrokerUnreachable when no broker answers for about 10 seconds, or a
+    partition has no leader for 20.
     """
 
     def __init__(self, properties: dict[str, str]):
@@ -127,54 +145,83 @@ class Kafka:
     @property
     def admin(self) -> KafkaAdminClient:
         """kafka-python's admin client, for what this class does not say."""
-        if self._admin is None:
-            with self._reaching():
-                self._admin = KafkaAdminClient(
-                    **self._settings, request_timeout_ms=TIMEOUT_MS, bootstrap_timeout_ms=TIMEOUT_MS
-                )
-        return self._admin
+        return self._admin or self._reaching(self._open)
 
     def topic_id(self, topic: str) -> tuple[str, list[int]]:
         """(id, partitions) of a topic; UnknownTopic if there is none."""
-        admin = self.admin
-        with self._reaching():
-            try:
-                (found,) = admin.describe_topics([topic])
-            except client_errors.UnknownTopicOrPartitionError:
-                found = None
-        missing = client_errors.UnknownTopicOrPartitionError
-        error = client_errors.for_code(found["error_code"]) if found else missing
-        if error in (missing, client_errors.InvalidTopicError):
-            raise UnknownTopic(f"there is no topic {topic!r} at {self.servers}; create it or correct the spec's topic")
-        if error is not client_errors.NoError:
-            raise BrokerUnreachable(f"{self.servers} does not describe topic {topic!r}: {error.__name__}")
-        return str(found["topic_id"]), sorted(p["partition_index"] for p in found["partitions"])
+        return self._reaching(lambda: self._topic_id(topic))
 
     def offsets(self, topic: str) -> TopicOffsets:
         """Id, first and last stable offsets of every partition, in one look.
 
         Raises UnknownTopic, CompactedTopic, TopicChanged (it was made again during the look).
         """
-        topic_id, partitions = self.topic_id(topic)
-        self._refuse_compacted(topic)
-        tps = [TopicPartition(topic, p) for p in partitions]
-        with self._reaching():
-            beginning, stable = (
-                self.admin.list_partition_offsets(
-                    dict.fromkeys(tps, which),
-                    isolation_level=IsolationLevel.READ_COMMITTED,
-                    timeout_ms=TIMEOUT_MS,
-                )
-                for which in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
-            )
-        if self.topic_id(topic)[0] != topic_id:
-            raise TopicChanged(f"topic {topic!r} at {self.servers} was deleted and made again just now; try again")
-        return TopicOffsets(
-            topic,
-            topic_id,
-            {tp.partition: beginning[tp].offset for tp in tps},
-            {tp.partition: stable[tp].offset for tp in tps},
-        )
+
+        def look() -> TopicOffsets:
+            topic_id, partitions = self._topic_id(topic)
+            self._refuse_compacted(topic)
+            beginning = self._list_offsets(topic, partitions, OffsetSpec.EARLIEST)
+            stable = self._list_offsets(topic, partitions, OffsetSpec.LATEST)
+            if self._topic_id(topic)[0] != topic_id:
+                raise TopicChanged(f"topic {topic!r} at {self.servers} was deleted and made again just now; try again")
+            return TopicOffsets(topic, topic_id, beginning, stable)
+
+        return self._reaching(look)
+
+    def offsets_at(self, topic: str, at: datetime) -> dict[int, int]:
+        """{partition: the first offset whose record has a timestamp of `at` or later}, at most the last stable offset.
+
+        Where there is no such record below it, that is the last stable offset. Timestamps may go back within a
+        partition, so records beyond the offset may be older than `at`; none below it is `at` or later. Raises
+        UnknownTopic.
+        """
+        if at.tzinfo is None:
+            raise ValueError(f"{at} has no time zone")
+        # Kafka counts whole milliseconds, and means other things by negative ones.
+        since = max(0, -((_EPOCH - at) // timedelta(milliseconds=1)))
+
+        def look() -> dict[int, int]:
+            _, partitions = self._topic_id(topic)
+            # The last stable offsets first: what comes between the two looks must not be passed over.
+            stable = self._list_offsets(topic, partitions, OffsetSpec.LATEST)
+            found = self._list_offsets(topic, partitions, since)
+            return {p: stable[p] if found[p] < 0 else min(found[p], stable[p]) for p in partitions}
+
+        return self._reaching(look)
+
+    def mirror(self, group: str, topic: str, offsets: dict[int, int]) -> None:
+        """Set the committed offsets of a consumer group to exactly `offsets`, {partition: next offset}, back or forth.
+
+        The group is for monitoring tools to look at and must have no members: GroupHasMembers if it has, UnknownTopic
+        for a partition that is not there; then nothing is set. Kafka forgets the offsets of such a group when they were
+        not set for `offsets.retention.minutes`, a week by default.
+        """
+        wanted = {TopicPartition(topic, p): OffsetAndMetadata(offset) for p, offset in offsets.items()}
+
+        def set_() -> None:
+            known = self._topic_id(topic)[1]
+            absent = sorted(set(offsets) - set(known))
+            if absent:
+                raise UnknownTopic(f"topic {topic!r} at {self.servers} has no partitions {absent}; no offset was set")
+            for error in set(self._open().alter_group_offsets(group, wanted).values()):
+                if issubclass(error, _OF_MEMBERS):
+                    raise GroupHasMembers(
+                        f"consumer group {group!r} at {self.servers} has live members, and its offsets are theirs; "
+                        f"no offset of {topic} was set; stop its consumers, or mirror to a group that nobody uses"
+                    )
+                if error is not client_errors.NoError:
+                    raise error(f"consumer group {group!r}, topic {topic!r}")
+
+        self._reaching(set_)
+
+    def mirrored(self, group: str, topic: str) -> dict[int, int]:
+        """{partition: committed offset} of a consumer group in a topic; empty if it has none, or is not there."""
+
+        def look() -> dict[int, int]:
+            found = self._open().list_group_offsets({group: None})[group]
+            return {tp.partition: said.offset for tp, said in sorted(found.items()) if tp.topic == topic}
+
+        return self._reaching(look)
 
     def committed_records_between(self, r: OffsetRange) -> int:
         """How many committed records a range holds, read by this client and not by Spark.
@@ -182,40 +229,62 @@ class Kafka:
         It goes by position, so a range that ends in markers or aborted records ends too. Raises
         IncompleteRead when the position does not move for 10 seconds.
         """
+        return self._reaching(lambda: self._count(r))
+
+    def _count(self, r: OffsetRange) -> int:
         tp = TopicPartition(r.topic, r.partition)
-        with self._reaching():
-            reader = KafkaConsumer(
-                **self._settings,
-                isolation_level="read_committed",
-                enable_auto_commit=False,
-                auto_offset_reset="none",
-                allow_auto_create_topics=False,
-                max_poll_records=20_000,
-                request_timeout_ms=TIMEOUT_MS,
-                bootstrap_timeout_ms=TIMEOUT_MS,
-            )
-            try:
-                reader.assign([tp])
-                reader.seek(tp, r.from_offset)
-                count, position = 0, r.from_offset
-                deadline = monotonic() + TIMEOUT_MS / 1000
-                while position < r.until_offset:
-                    # Short polls: over markers the position moves, but poll() waits for a record.
-                    polled = reader.poll(timeout_ms=100)
-                    count += sum(record.offset < r.until_offset for record in polled.get(tp, ()))
-                    before, position = position, reader.position(tp, timeout_ms=TIMEOUT_MS)
-                    if position > before:
-                        deadline = monotonic() + TIMEOUT_MS / 1000
-                    elif monotonic() > deadline:
-                        raise IncompleteRead(f"{r}: an independent reader stays at offset {position}")
-                return count
-            finally:
-                reader.close()
+        reader = KafkaConsumer(
+            **self._settings,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            allow_auto_create_topics=False,
+            max_poll_records=20_000,
+            request_timeout_ms=TIMEOUT_MS,
+            bootstrap_timeout_ms=TIMEOUT_MS,
+        )
+        try:
+            reader.assign([tp])
+            reader.seek(tp, r.from_offset)
+            count, position = 0, r.from_offset
+            deadline = monotonic() + TIMEOUT_MS / 1000
+            while position < r.until_offset:
+                # Short polls: over markers the position moves, but poll() waits for a record.
+                polled = reader.poll(timeout_ms=100)
+                count += sum(record.offset < r.until_offset for record in polled.get(tp, ()))
+                before, position = position, reader.position(tp, timeout_ms=TIMEOUT_MS)
+                if position > before:
+                    deadline = monotonic() + TIMEOUT_MS / 1000
+                elif monotonic() > deadline:
+                    raise IncompleteRead(f"{r}: an independent reader stays at offset {position}")
+            return count
+        finally:
+            reader.close()
+
+    def _topic_id(self, topic: str) -> tuple[str, list[int]]:
+        missing = client_errors.UnknownTopicOrPartitionError
+        try:
+            (found,) = self._open().describe_topics([topic])
+        except missing:
+            found = None
+        error = client_errors.for_code(found["error_code"]) if found else missing
+        if error in (missing, client_errors.InvalidTopicError):
+            raise UnknownTopic(f"there is no topic {topic!r} at {self.servers}; create it or correct the spec's topic")
+        if error is not client_errors.NoError:
+            raise error(f"topic {topic!r}")
+        return str(found["topic_id"]), sorted(p["partition_index"] for p in found["partitions"])
+
+    def _list_offsets(self, topic: str, partitions: list[int], which: OffsetSpec | int) -> dict[int, int]:
+        """{partition: offset} as read_committed readers see it; -1 where there is none."""
+        wanted = {TopicPartition(topic, p): which for p in partitions}
+        found = self._open().list_partition_offsets(
+            wanted, isolation_level=IsolationLevel.READ_COMMITTED, timeout_ms=TIMEOUT_MS
+        )
+        return {tp.partition: found[tp].offset for tp in wanted}
 
     def _refuse_compacted(self, topic: str) -> None:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"cleanup.policy": None})
-        with self._reaching():
-            said = self.admin.describe_configs([resource], config_filter="all")
+        said = self._open().describe_configs([resource], config_filter="all")
         policy = said["topic"][topic].get("cleanup.policy", {}).get("value") or ""
         if "compact" in policy:
             raise CompactedTopic(
@@ -223,13 +292,73 @@ class Kafka:
                 "so its holes cannot be told from losses; read a topic with cleanup.policy=delete"
             )
 
-    @contextmanager
-    def _reaching(self):
-        """Turn the client's ways of not reaching a broker into BrokerUnreachable."""
+    def _open(self) -> KafkaAdminClient:
+        if self._admin is None:
+            self._try_login()
+            self._admin = KafkaAdminClient(
+                **self._settings, request_timeout_ms=TIMEOUT_MS, bootstrap_timeout_ms=TIMEOUT_MS
+            )
+        return self._admin
+
+    def _try_login(self) -> None:
+        """Raise SettingsError when a broker is not trusted or refuses the login.
+
+        The clients would try the same again and again, which locks accounts, and then say that nobody answers.
+        """
+        if self._settings.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
+            return
+        net = NetworkSelector()
+        manager = KafkaConnectionManager(net, **self._settings)
+
+        async def connect() -> str | None:
+            refused = None
+            for broker in manager.cluster.bootstrap_brokers():
+                connection = manager.get_connection(broker.node_id, timeout_ms=TIMEOUT_MS)
+                try:
+                    await connection
+                    return None
+                except OSError as error:
+                    return f"a PEM file cannot be used: {error}"
+                except client_errors.KafkaError as error:
+                    if "Handshake failed" in str(error):
+                        return str(error).rpartition("KafkaConnectionError: ")[2]
+                    if connection.broker_version is not None:
+                        # The broker's own words are lost: the client drops what arrives together with the end.
+                        refused = "the broker ended the connection during the login"
+            return refused
+
         try:
-            yield
+            refused = net.run(connect)
+        finally:
+            manager.close()
+            net.close()
+        if refused:
+            mechanism, user = self._settings.get("sasl_mechanism"), self._settings.get("sasl_plain_username")
+            raise SettingsError(
+                f"no connection to Kafka at {self.servers}: {refused}; correct security.protocol, "
+                f"ssl.truststore.location ({self._settings.get('ssl_cafile', 'not set')}), or sasl.mechanism "
+                f"({mechanism or 'not set'}) and sasl.jaas.config (user {user or 'not set'})"
+            )
+
+    def _reaching(self, ask: Callable[[], T]) -> T:
+        """What `ask` returns; it is asked again, over a new connection, while another broker takes over."""
+        again = Retrying(
+            retry=retry_if_exception(_may_pass),
+            stop=stop_after_delay(TAKEOVER_SECONDS),
+            wait=wait_fixed(0.2),
+            before_sleep=lambda _: self.close(),
+            reraise=True,
+        )
+        try:
+            return again(ask)
         except (client_errors.KafkaError, OSError) as error:
             raise BrokerUnreachable(
                 f"no answer from Kafka at {self.servers} ({type(error).__name__}: {error}); "
                 "check that it runs and that bootstrap.servers and the security properties are right"
             ) from error
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether another broker may answer soon; one that let us wait has had its time."""
+    waited = client_errors.KafkaTimeoutError, client_errors.RequestTimedOutError
+    return isinstance(error, client_errors.KafkaError) and error.retriable and not isinstance(error, waited)

@@ -19,10 +19,10 @@ from ratchet.errors import StackError
 from ratchet.stack import prerequisites
 from ratchet.stack.airflow import Airflow
 from ratchet.stack.connect import SparkConnect
-from ratchet.stack.kafka import KafkaBroker
+from ratchet.stack.kafka import KafkaBroker, Security, cluster_id
 from ratchet.stack.ports import HOST, Ports
 from ratchet.stack.postgres import Postgres
-from ratchet.stack.server import end
+from ratchet.stack.server import Server, end
 from ratchet.stack.supervisor import Supervisor
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -35,6 +35,7 @@ class Stack:
     `env` is added to the environment of Airflow's processes and of Spark's workers. `say` is given a line for
     every restart; by default it goes to standard error. `before_airflow` is called when all but Airflow is up: what
     the first scheduled run needs, tables and topics, is made there. Everything is also in `home`/supervisor.log.
+    `brokers` is how many Kafka brokers there are; of three, any one may fail. With `security` clients must log in.
     """
 
     def __init__(
@@ -45,10 +46,13 @@ class Stack:
         env: dict[str, str] | None = None,
         say: Callable[[str], None] | None = None,
         before_airflow: Callable[[Stack], None] | None = None,
+        brokers: int = 1,
+        security: Security | None = None,
     ):
         self.home, self.servers = Path(home).resolve(), frozenset(servers)
         self._env, self._to_user = dict(env or {}), say or (lambda line: print(line, file=sys.stderr))
         self._before_airflow = before_airflow
+        self._brokers, self._security = brokers, security
         self._pid_file = self.home / "supervisor.pid"
         self._lock: TextIO | None = None
         self.supervisor = Supervisor(self.home / "processes.json", self._say)
@@ -82,10 +86,7 @@ class Stack:
             self._postgres.initialize()
             first.append(self._postgres.server(logs / "postgres.log"))
         if "kafka" in self.servers:
-            jars = prerequisites.jars(CHECKOUT, "broker")
-            self._kafka = KafkaBroker(self.home, ports.get("kafka"), ports.get("kafka_controller"), java, jars)
-            self._kafka.initialize()
-            first.append(self._kafka.server(logs / "kafka.log"))
+            first += self._kafka_servers(ports, java, logs)
         if "connect" in self.servers:
             jars = prerequisites.jars(CHECKOUT, "spark")
             self._connect = SparkConnect(self.home, ports.get("connect"), java, jars, env)
@@ -101,6 +102,16 @@ class Stack:
             self._airflow = Airflow(self.home, CHECKOUT, ports.get("airflow"), env)
             self._airflow.initialize(self._postgres)
             self.supervisor.start(self._airflow.servers(logs))
+
+    def _kafka_servers(self, ports: Ports, java: Path, logs: Path) -> list[Server]:
+        jars, cluster = prerequisites.jars(CHECKOUT, "broker"), cluster_id(self.home)
+        suffixes = ["" if n == 1 else f"_{n}" for n in range(1, self._brokers + 1)]
+        at = [(ports.get(f"kafka{s}"), ports.get(f"kafka_controller{s}")) for s in suffixes]
+        brokers = [KafkaBroker(self.home, n, at, java, jars, self._security) for n in range(1, self._brokers + 1)]
+        for broker in brokers:
+            broker.initialize(cluster)
+        self._kafka = brokers[0]
+        return [broker.server(logs / f"{broker.name}.log") for broker in brokers]
 
     def down(self) -> None:
         """End every process that this stack has started; a second Ctrl-C does not cut it short."""

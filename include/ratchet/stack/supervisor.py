@@ -20,7 +20,7 @@ STEADY = 60
 """After so many seconds a server counts as well again, and its next pause is the first one."""
 LOOK_EVERY = 0.5
 MEASURE_EVERY = 2
-SERVES_OTHERS = ("postgres", "kafka", "connect", "api-server")
+SERVES_OTHERS = ("postgres", "kafka", "kafka-2", "kafka-3", "connect", "api-server")
 """Servers that others call until they end themselves: these end last, the first of them at the very end."""
 
 
