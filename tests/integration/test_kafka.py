@@ -1,14 +1,18 @@
 """What Kafka says of a topic, asked of a real broker."""
 
+import subprocess
 import time
+from datetime import UTC, datetime, timedelta, timezone
 from uuid import uuid4
 
 import pytest
-from kafka import KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from ratchet.errors import BrokerUnreachable, CompactedTopic, IncompleteRead, UnknownTopic
+from ratchet.errors import BrokerUnreachable, CompactedTopic, GroupHasMembers, IncompleteRead, UnknownTopic
 from ratchet.kafka import Kafka
+from ratchet.stack import CHECKOUT, prerequisites
 from ratchet.transaction import OffsetRange
+from tests.until import until
 
 
 @pytest.fixture
@@ -112,6 +116,149 @@ def test_a_range_that_is_not_there_is_no_count(kafka_properties, client, make_to
     send(kafka_properties, topic, [b"only"])
     with pytest.raises(IncompleteRead, match="offset 1"):
         client.committed_records_between(OffsetRange(topic, 0, 0, 2))
+
+
+# Offsets at a time
+
+T0 = datetime(2024, 5, 1, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def send_at(properties: dict[str, str], topic: str, *seconds: float, partition: int = 0) -> None:
+    """A record for each of these seconds after T0, with that as its timestamp, in this order."""
+    producer = KafkaProducer(bootstrap_servers=properties["bootstrap.servers"], acks="all", linger_ms=0)
+    for moment in seconds:
+        # One batch each, so that Kafka's index of times has what there is to know.
+        producer.send(topic, b"x", partition=partition, timestamp_ms=int(at(moment).timestamp() * 1000)).get(10)
+    producer.close()
+
+
+def test_offsets_at_a_time(kafka_properties, client, make_topic):
+    topic = make_topic(3)
+    send_at(kafka_properties, topic, 0, 1, 2, 3)
+    send_at(kafka_properties, topic, 2.5, partition=1)
+
+    def found(moment: datetime) -> list[int]:
+        offsets = client.offsets_at(topic, moment)
+        assert sorted(offsets) == [0, 1, 2]
+        return [offsets[p] for p in range(3)]
+
+    assert found(at(-1)) == [0, 0, 0]
+    assert found(at(0)) == [0, 0, 0]
+    assert found(at(1)) == [1, 0, 0]
+    assert found(at(1).astimezone(timezone(timedelta(hours=5)))) == [1, 0, 0]
+    # Kafka counts milliseconds: a record of 1.000 s is before 1.0001 s.
+    assert found(at(1) + timedelta(microseconds=100)) == [2, 0, 0]
+    assert found(at(2.6)) == [3, 1, 0]
+    assert found(at(3.001)) == [4, 1, 0]
+    assert found(datetime(1950, 1, 1, tzinfo=UTC)) == [0, 0, 0]
+    assert found(datetime.now(UTC) + timedelta(days=1)) == [4, 1, 0]
+    with pytest.raises(ValueError, match="time zone"):
+        client.offsets_at(topic, datetime(2024, 5, 1))
+    with pytest.raises(UnknownTopic, match="absent"):
+        client.offsets_at("absent", T0)
+
+
+def test_where_times_go_back_nothing_below_the_offset_is_as_late(kafka_properties, client, make_topic):
+    topic = make_topic()
+    moments = [5, 1, 7, 3, 9, 2]
+    send_at(kafka_properties, topic, *moments)
+    for moment in range(11):
+        offset = client.offsets_at(topic, at(moment))[0]
+        assert all(m < moment for m in moments[:offset])
+        assert offset == len(moments) or moments[offset] >= moment
+
+
+def test_offsets_at_a_time_start_where_retention_has_left_off(kafka_properties, client, make_topic):
+    topic = make_topic()
+    send_at(kafka_properties, topic, 0, 1, 2, 3)
+    client.admin.delete_records({TopicPartition(topic, 0): 2})
+    assert client.offsets_at(topic, at(0)) == {0: 2}
+    client.admin.delete_records({TopicPartition(topic, 0): 4})
+    assert client.offsets_at(topic, at(0)) == {0: 4}
+
+
+def test_offsets_at_a_time_stop_before_an_undecided_transaction(kafka_properties, client, make_topic):
+    topic = make_topic()
+    send_at(kafka_properties, topic, 0, 1)
+    # Now, years after T0: at offsets 2 and 3, then the plain record at 4, which nobody may read yet.
+    open_ = Transaction(kafka_properties, topic, [b"x", b"y"])
+    send(kafka_properties, topic, [b"behind"])
+    assert client.offsets_at(topic, at(1)) == {0: 1}
+    assert client.offsets_at(topic, at(2)) == {0: 2}
+    late = (datetime.now(UTC) + timedelta(minutes=30)).replace(microsecond=0)
+    send_at(kafka_properties, topic, (late - T0).total_seconds())  # 5
+    assert client.offsets_at(topic, late) == {0: 2}
+    open_.end(commit=True)  # marker 6
+    wait_until_stable(client, topic, 7)
+    assert client.offsets_at(topic, late) == {0: 5}
+    assert client.offsets_at(topic, late + timedelta(seconds=1)) == {0: 7}
+
+
+def test_offsets_at_a_time_after_an_aborted_transaction(kafka_properties, client, make_topic):
+    topic = make_topic()
+    send_at(kafka_properties, topic, 0)
+    Transaction(kafka_properties, topic, [b"x", b"y"]).end(commit=False)  # 1, 2, marker 3
+    wait_until_stable(client, topic, 4)
+    assert client.offsets_at(topic, at(1)) == {0: 1}
+    assert client.committed_records_between(OffsetRange(topic, 0, 1, 4)) == 0
+
+
+# Offsets for monitoring tools
+
+
+def described(properties: dict[str, str], group: str) -> dict[tuple[str, int], tuple[int, int]]:
+    """{(topic, partition): (committed offset, lag)} as Kafka's own command-line tool sees the group."""
+    jars = str(prerequisites.jars(CHECKOUT, "broker")[0].parent / "*")
+    command = [str(prerequisites.java()), "-cp", jars, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"]
+    command += ["--bootstrap-server", properties["bootstrap.servers"], "--describe", "--offsets", "--group", group]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in said.splitlines() if line.startswith(f"{group} ")]
+    return {(row[1], int(row[2])): (int(row[3]), int(row[5])) for row in rows if row[3] != "-"}
+
+
+def test_a_group_shows_exactly_the_offsets_that_are_mirrored(kafka_properties, client, make_topic):
+    topic, other, group = make_topic(3), make_topic(), f"ratchet-{uuid4().hex}"
+    send(kafka_properties, topic, [b"a"] * 5)
+    send(kafka_properties, topic, [b"b"] * 3, partition=1)
+    assert client.mirrored(group, topic) == {}
+    client.mirror(group, topic, {0: 4, 1: 3})
+    client.mirror(group, other, {0: 0})
+    assert client.mirrored(group, topic) == {0: 4, 1: 3}
+    assert described(kafka_properties, group) == {(topic, 0): (4, 1), (topic, 1): (3, 0), (other, 0): (0, 0)}
+    # Exactly what is given, back as well; what is not given stays.
+    client.mirror(group, topic, {0: 2})
+    client.mirror(group, topic, {})
+    assert client.mirrored(group, topic) == {0: 2, 1: 3}
+    assert client.mirrored(group, other) == {0: 0}
+
+
+def test_offsets_of_a_group_with_live_members_are_left_alone(kafka_properties, client, make_topic):
+    topic, group = make_topic(), f"ratchet-{uuid4().hex}"
+    send(kafka_properties, topic, [b"a"] * 5)
+    client.mirror(group, topic, {0: 1})
+    member = KafkaConsumer(topic, group_id=group, bootstrap_servers=kafka_properties["bootstrap.servers"])
+    try:
+        until(lambda: member.poll(timeout_ms=100) or member.assignment())
+        with pytest.raises(GroupHasMembers, match=f"{group}.*live members.*stop its consumers"):
+            client.mirror(group, topic, {0: 3})
+        assert client.mirrored(group, topic) == {0: 1}
+    finally:
+        member.close(autocommit=False)
+    client.mirror(group, topic, {0: 3})
+    assert client.mirrored(group, topic) == {0: 3}
+
+
+def test_offsets_of_a_partition_that_is_not_there_are_not_mirrored(kafka_properties, client, make_topic):
+    topic, group = make_topic(), f"ratchet-{uuid4().hex}"
+    with pytest.raises(UnknownTopic, match=r"no partitions \[1, 7\]; no offset was set"):
+        client.mirror(group, topic, {0: 0, 1: 0, 7: 2})
+    with pytest.raises(UnknownTopic, match="absent"):
+        client.mirror(group, "absent", {0: 0})
+    assert client.mirrored(group, topic) == {}
 
 
 def test_an_unknown_topic_is_named_with_its_broker_and_not_created(kafka_properties, client):
