@@ -1,4 +1,7 @@
-"""The application that spark-submit runs: one try at one slice, `process_slice.py PIPELINE TXID EPOCH SLICE TRY`.
+"""The application that spark-submit runs: one try at one slice.
+
+`process_slice.py PIPELINE TXID REVISION EPOCH SLICE TRY`
+
 
 The ledger's URL and Kafka's properties come from the environment (RATCHET_LEDGER_URL, RATCHET_KAFKA) or from the
 JSON file that RATCHET_SECRETS_FILE names; never from an argument, which everybody on the machine can read.
@@ -21,10 +24,13 @@ from ratchet.votes import load_work
 
 def main(arguments: list[str]) -> None:
     """Process the slice that the arguments name."""
-    if len(arguments) != 5:
-        raise SettingsError(f"process_slice takes PIPELINE TXID EPOCH SLICE TRY, not {len(arguments)} arguments")
+    if len(arguments) != 6:
+        raise SettingsError(
+            f"process_slice takes PIPELINE TXID REVISION EPOCH SLICE TRY, not {len(arguments)} arguments"
+        )
     name, *numbers = arguments
-    token = SliceToken(name, *map(int, numbers))
+    txid, revision, epoch, number, try_number = map(int, numbers)
+    token = SliceToken(name, txid, epoch, number, try_number, revision)
     ledger_url, kafka = secrets()
     spec = load_pipeline(name)
     with Ledger(ledger_url) as ledger:

@@ -26,13 +26,15 @@ from ratchet.plan import (
     previous_until,
     read_ranges,
     store,
+    taken_by,
     write_ranges,
 )
 from ratchet.revise import revise
 from ratchet.schema import pipelines, slices, transactions
 from ratchet.transaction import Claim, Run, State, name_of
 
-KafkaOffsets = Callable[[], TopicOffsets]
+KafkaOffsets = Callable[[datetime | None], TopicOffsets]
+"""Asks Kafka for a topic's offsets; given a time, also for those `wanted` that hold nothing of that time or later."""
 How = Literal["resumed", "revised", "adopted", "allocated"]
 
 
@@ -53,6 +55,14 @@ class Skipped:
     message: str
 
 
+@dataclass(frozen=True)
+class _Wants:
+    """What a run may take: so many offsets at most, and only what is older than its data interval's end."""
+
+    max_records: int
+    interval_end: datetime | None
+
+
 def begin(
     ledger: Ledger,
     spec: Pipeline,
@@ -60,15 +70,19 @@ def begin(
     kafka_offsets: KafkaOffsets,
     is_active: IsActive,
     max_records: int | None = None,
+    interval_end: datetime | None = None,
 ) -> Begun | Skipped:
     """Find this run's transaction, in this order: resume or revise, adopt, allocate, skip.
 
-    `max_records` lowers the spec's cap for this run. No work is begun when it raises: Halted at a transaction that
-    failed too often, NotRevisable, RecordsLost, TopicChanged, Fenced when its work went elsewhere.
+    `max_records` lowers the spec's cap for this run. `interval_end` is the end of the run's data interval, to which
+    a pipeline with plan="interval" plans; without one such a run plans nothing. No work is begun when it raises:
+    Halted at a transaction that failed too often, NotRevisable, RecordsLost, TopicChanged, Fenced when its work went
+    elsewhere.
     """
     cap = spec.max_records if max_records is None else max_records
     if not 1 <= cap <= spec.max_records:
         raise SpecError(f"{spec.name}: max_records is {cap}; this pipeline takes 1 to {spec.max_records:,}")
+    wants = _Wants(cap, interval_end if spec.plan == "interval" else None)
     offsets: TopicOffsets | None = None
     while True:
         # Step 1: ask Airflow, and in the second round Kafka, without a lock: never while holding one.
@@ -77,13 +91,13 @@ def begin(
         asked = {(c.dag_id, c.run_id): is_active(c.dag_id, c.run_id) for c in candidates if not c.claim_ended}
         # Step 2: decide, under the pipeline's lock.
         with ledger.begin() as conn:
-            found = _decide(conn, spec, run, asked, offsets, cap)
+            found = _decide(conn, spec, run, asked, offsets, wants)
         if isinstance(found, Halted):
             raise found
         if found is not None:
             return found
         # Step 3: only who allocates needs Kafka; what is prepared is finished without it.
-        offsets = kafka_offsets()
+        offsets = kafka_offsets(wants.interval_end)
         with ledger.begin() as conn:
             _register(conn, spec, offsets)
 
@@ -94,7 +108,7 @@ def _decide(
     run: Run,
     asked: dict[tuple[str, str], bool],
     offsets: TopicOffsets | None,
-    cap: int,
+    wants: _Wants,
 ) -> Begun | Skipped | Halted | None:
     """Resume, adopt, stop at a halt, skip, or allocate; None where Kafka must be asked before.
 
@@ -116,21 +130,33 @@ def _decide(
             f"{spec.name}: {line.last_txid - line.head} transactions are unfinished, {line.head + 1} to "
             f"{line.last_txid}; max_in_flight is {spec.max_in_flight}; their runs will take the rest"
         )
-    return _allocate(conn, spec, run, line, offsets, cap) if offsets else None
+    if spec.plan == "interval" and wants.interval_end is None:
+        return Skipped(f"{spec.name}: nothing is abandoned, and a run without a data interval plans nothing")
+    return _allocate(conn, spec, run, line, offsets, wants) if offsets else None
 
 
 def wants_another_run(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, is_active: IsActive) -> str | None:
     """Why one more run should be started now, in a line; None if it should not."""
+    return abandoned_work(ledger, spec, is_active) or waiting_records(ledger, spec, kafka_offsets)
+
+
+def abandoned_work(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> str | None:
+    """What lies abandoned and may be adopted, in a line."""
+    with ledger.begin() as conn:
+        candidates, halt = claims.unclaimed(conn, spec.name), claims.halt(conn, spec.name)
+    lost = claims.abandoned(candidates, is_active, halt)
+    return f"{name_of(lost[0].txid, lost[0].revision)} is {lost[0].state} and abandoned" if lost else None
+
+
+def waiting_records(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets) -> str | None:
+    """How many records wait, in a line, where a run could take them now: by interval, only a run with one can."""
     with ledger.begin() as conn:
         line = conn.execute(select(pipelines).where(pipelines.c.pipeline == spec.name)).one_or_none()
-        candidates, halt = claims.unclaimed(conn, spec.name), claims.halt(conn, spec.name)
+        halt = claims.halt(conn, spec.name)
         previous = previous_until(conn, spec.name, line.topic_id) if line else {}
-    lost = claims.abandoned(candidates, is_active, halt)
-    if lost:
-        return f"{name_of(lost[0].txid, lost[0].revision)} is {lost[0].state} and abandoned"
-    if line is None or halt or line.last_txid - line.head >= spec.max_in_flight:
+    if line is None or halt or spec.plan == "interval" or line.last_txid - line.head >= spec.max_in_flight:
         return None
-    waiting = backlog(previous, kafka_offsets())
+    waiting = backlog(previous, kafka_offsets(None))
     return f"{waiting:,} records wait" if waiting else None
 
 
@@ -212,15 +238,15 @@ def _adopt(conn: Connection, spec: Pipeline, run: Run, is_active: IsActive) -> B
 
 
 def _allocate(
-    conn: Connection, spec: Pipeline, run: Run, line: Row, offsets: TopicOffsets, cap: int
+    conn: Connection, spec: Pipeline, run: Run, line: Row, offsets: TopicOffsets, wants: _Wants
 ) -> Begun | Skipped:
     """The next txid and its plan, in this one database transaction; the caller holds the pipeline's lock."""
     anchor(conn, spec.name, offsets)
     previous = previous_until(conn, spec.name, offsets.topic_id)
     check_readable(spec.name, previous, offsets)
-    planned = plan(previous, offsets, cap)
+    planned = plan(previous, offsets, wants.max_records, offsets.wanted)
     if not planned:
-        return Skipped(f"{spec.name}: no records wait in topic {offsets.topic} below its last stable offset")
+        return Skipped(f"{spec.name}: {_why_nothing(conn, spec, offsets, wants)}")
     txid = conn.execute(
         update(pipelines)
         .where(pipelines.c.pipeline == spec.name, pipelines.c.last_txid == line.last_txid)
@@ -259,6 +285,15 @@ def _allocate(
     said = {"from": None, "ranges": [str(r) for r in planned], "why": "allocated"}
     history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
     return _begun(conn, spec, claim, "allocated", "allocated")
+
+
+def _why_nothing(conn: Connection, spec: Pipeline, offsets: TopicOffsets, wants: _Wants) -> str:
+    """Why there is nothing to plan."""
+    if wants.interval_end is None or offsets.wanted is None:
+        return f"no records wait in topic {offsets.topic} below its last stable offset"
+    by = taken_by(conn, spec.name, offsets.wanted)
+    before = f"no records from before {_utc(wants.interval_end)} wait in topic {offsets.topic}"
+    return f"{before}: transaction {by} took the last of them" if by else before
 
 
 def _begun(conn: Connection, spec: Pipeline, claim: Claim, how: How, why: str) -> Begun:

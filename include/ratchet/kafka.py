@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TypeVar
@@ -103,7 +103,8 @@ class TopicOffsets:
     """What a topic holds now, per partition.
 
     `beginning` is the first offset that is still there; `stable` is the last stable offset: every record
-    below it belongs to a Kafka transaction that is decided. `topic_id` tells a topic from a later one with
+    below it belongs to a Kafka transaction that is decided. `wanted` ends each partition earlier, where a time was
+    given: no record below it is of that time or later. `topic_id` tells a topic from a later one with
     the same name.
     """
 
@@ -111,6 +112,7 @@ class TopicOffsets:
     topic_id: str
     beginning: dict[int, int]
     stable: dict[int, int]
+    wanted: dict[int, int] | None = None
 
 
 class Kafka:
@@ -151,8 +153,8 @@ class Kafka:
         """(id, partitions) of a topic; UnknownTopic if there is none."""
         return self._reaching(lambda: self._topic_id(topic))
 
-    def offsets(self, topic: str) -> TopicOffsets:
-        """Id, first and last stable offsets of every partition, in one look.
+    def offsets(self, topic: str, before: datetime | None = None) -> TopicOffsets:
+        """Id, first and last stable offsets of every partition, in one look; given a time, also those wanted by then.
 
         Raises UnknownTopic, CompactedTopic, TopicChanged (it was made again during the look).
         """
@@ -166,7 +168,8 @@ class Kafka:
                 raise TopicChanged(f"topic {topic!r} at {self.servers} was deleted and made again just now; try again")
             return TopicOffsets(topic, topic_id, beginning, stable)
 
-        return self._reaching(look)
+        found = self._reaching(look)
+        return found if before is None else replace(found, wanted=self.offsets_at(topic, before))
 
     def offsets_at(self, topic: str, at: datetime) -> dict[int, int]:
         """{partition: the first offset whose record has a timestamp of `at` or later}, at most the last stable offset.

@@ -288,6 +288,8 @@ class Pipeline(_Spec):
 
     @model_validator(mode="after")
     def _sinks_fit(self) -> Pipeline:
+        if self.name == "maintenance":
+            raise ValueError("name: maintenance is the name of a DAG that ratchet has already")
         tables = [sink.table for sink in self.sinks]
         for sink in self.sinks:
             if tables.count(sink.table) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, and_, false, func, insert, or_, select
 
 from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.kafka import TopicOffsets
@@ -59,14 +59,17 @@ def check_readable(pipeline: str, previous: dict[int, int], offsets: TopicOffset
             )
 
 
-def plan(previous: dict[int, int], offsets: TopicOffsets, max_records: int) -> list[OffsetRange]:
+def plan(
+    previous: dict[int, int], offsets: TopicOffsets, max_records: int, wanted: dict[int, int] | None = None
+) -> list[OffsetRange]:
     """The next ranges, one a partition with a backlog, together at most `max_records` offsets.
 
-    Every partition gets a share in proportion to its backlog, so that all advance through time together.
-    A partition that was never planned starts at its beginning.
+    `wanted` limits partitions to offsets below the last stable ones. Every partition gets a share in proportion to
+    its backlog, so that all advance through time together. One that was never planned starts at its beginning.
     """
     start = {p: previous.get(p, offsets.beginning[p]) for p in sorted(offsets.stable)}
-    backlog = {p: max(0, offsets.stable[p] - at) for p, at in start.items()}
+    until = {p: min(stable, (wanted or {}).get(p, stable)) for p, stable in offsets.stable.items()}
+    backlog = {p: max(0, until[p] - at) for p, at in start.items()}
     total = sum(backlog.values())
     if total <= max_records:
         share = backlog
@@ -133,6 +136,22 @@ def store(conn: Connection, pipeline: str, txid: int, topic_id: str, planned: li
         for r in planned
     ]
     conn.execute(insert(ranges), rows)
+
+
+def reached(conn: Connection, pipeline: str, head: int) -> dict[int, int]:
+    """{partition: until where its records are committed or voided}, for the head `head`."""
+    rows = conn.execute(
+        select(ranges.c.partition, func.max(ranges.c.until_offset))
+        .where(ranges.c.pipeline == pipeline, ranges.c.txid <= head)
+        .group_by(ranges.c.partition)
+    )
+    return {partition: until for partition, until in rows}
+
+
+def taken_by(conn: Connection, pipeline: str, wanted: dict[int, int]) -> int | None:
+    """The last transaction that took records below the offsets `wanted`; None if there is none."""
+    below = or_(false(), *(and_(ranges.c.partition == p, ranges.c.from_offset < at) for p, at in wanted.items()))
+    return conn.execute(select(func.max(ranges.c.txid)).where(ranges.c.pipeline == pipeline, below)).scalar_one()
 
 
 def ranges_of(conn: Connection, pipeline: str, txid: int) -> list[OffsetRange]:

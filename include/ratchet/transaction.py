@@ -108,6 +108,11 @@ class SliceToken:
     try_number: int
     revision: int = 0
 
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """(txid, revision, epoch, slice, try), as they are handed to a submitted driver."""
+        return self.txid, self.revision, self.epoch, self.slice, self.try_number
+
     def __str__(self) -> str:
         return f"{name_of(self.txid, self.revision)}, slice {self.slice}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from sqlalchemy import func, insert, select, text, update
 
@@ -45,8 +46,11 @@ class Log:
     beginning: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
     stable: dict[int, int] = field(default_factory=lambda: {0: 50, 1: 50})
 
-    def offsets(self) -> TopicOffsets:
-        return TopicOffsets(self.topic, self.topic_id, dict(self.beginning), dict(self.stable))
+    wanted: dict[datetime, dict[int, int]] = field(default_factory=dict)
+
+    def offsets(self, before: datetime | None = None) -> TopicOffsets:
+        wanted = self.wanted[before] if before else None
+        return TopicOffsets(self.topic, self.topic_id, dict(self.beginning), dict(self.stable), wanted)
 
 
 def always_active(dag_id: str, run_id: str) -> bool:

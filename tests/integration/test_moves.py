@@ -356,7 +356,7 @@ def test_a_prepared_transaction_is_finished_without_kafka(ledger, log):
     prepare(ledger, SPEC, first)
     settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
 
-    def gone():
+    def gone(_):
         raise AssertionError("Kafka was asked")
 
     again = begin(ledger, SPEC, Run("dag", "b"), gone, always_active)

@@ -45,7 +45,7 @@ class AnotherRunOperator(TriggerDagRunOperator):
             with Ledger(connections.ledger_url(spec.ledger)) as ledger, Kafka(kafka) as brokers:
                 claim = claims.claim_of(ledger, run)
                 wanted = wants_another_run(
-                    ledger, spec, lambda: brokers.offsets(spec.source.name), activity(context["ti"])
+                    ledger, spec, lambda before: brokers.offsets(spec.source.name, before), activity(context["ti"])
                 )
             with about(claim):
                 if wanted is None:

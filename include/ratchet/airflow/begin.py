@@ -42,9 +42,10 @@ class BeginOperator(BaseOperator):
                     ledger,
                     spec,
                     run,
-                    lambda: brokers.offsets(spec.source.name),
+                    lambda before: brokers.offsets(spec.source.name, before),
                     activity(context["ti"]),
                     params.get("max_records"),
+                    context["dag_run"].data_interval_end,
                 )
             if isinstance(begun, Skipped):
                 log.info(begun.message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
 from ratchet.airflow.another import AnotherRunOperator
 from ratchet.airflow.begin import BeginOperator
@@ -22,7 +22,7 @@ def make_dag(spec: Pipeline) -> DAG:
     with DAG(
         spec.name,
         description=spec.description or f"Transactions from topic {spec.source.name}",
-        schedule=spec.schedule,
+        schedule=_schedule(spec),
         start_date=START,
         catchup=False,
         # Order and admission are the ledger's; two more, so that a run which skips never blocks one that works.
@@ -44,6 +44,13 @@ def make_dag(spec: Pipeline) -> DAG:
         begin >> next_
         [more, next_] >> settle.as_teardown(setups=begin, on_failure_fail_dagrun=True)
     return dag
+
+
+def _schedule(spec: Pipeline) -> str | CronDataIntervalTimetable | None:
+    """By interval only a timetable with intervals will do; the default one's have no length."""
+    if spec.plan == "interval":
+        return CronDataIntervalTimetable(spec.schedule, timezone="UTC")
+    return spec.schedule
 
 
 def _params(spec: Pipeline) -> dict[str, Param]:

@@ -56,7 +56,7 @@ class ProcessOperator(BaseOperator):
                         return
                     with about(work.token):
                         log.info(
-                            f"transaction {claim.txid}, slice {self.item['name']}: try {work.token.try_number}, "
+                            f"{claim}, slice {self.item['name']}: try {work.token.try_number}, "
                             f"{sum(map(len, work.ranges)):,} offsets, on {target.connection}"
                         )
                         self._job = prepare(target, spec, work, ledger, kafka, context)

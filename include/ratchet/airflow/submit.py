@@ -56,7 +56,7 @@ class SubmitJob:
                 SparkSubmitOperator.execute.__wrapped__(self._operator, self._context)
             except Exception as error:
                 raise self._reason() or error from error
-        return f"transaction {token.txid}, slice {token.slice}: the submitted driver has voted"
+        return f"{token}: the submitted driver has voted"
 
     def stop(self) -> None:
         if self._operator is not None:
@@ -73,8 +73,8 @@ class SubmitJob:
             task_id="submit",
             conn_id=self._target.connection,
             application=str(_application()),
-            application_args=[token.pipeline, *map(str, (token.txid, token.epoch, token.slice, token.try_number))],
-            name=f"{token.pipeline} {token.txid}.{token.epoch}.{token.slice}.{token.try_number}",
+            application_args=[token.pipeline, *map(str, token.numbers)],
+            name=f"{token.pipeline} {'.'.join(map(str, token.numbers))}",
             jars=extra.get("jars") or os.environ.get(SPARK_JARS),
             py_files=extra.get("py-files"),
             conf=dict(extra.get("conf") or {}),
@@ -87,8 +87,8 @@ class SubmitJob:
         """Why the ledger says that this try is over; the driver's own words come back this way."""
         token = self._token
         with self._ledger.begin() as conn:
-            row = read_transaction(conn, token.pipeline, token.txid)
-        where = f"{token.pipeline}: transaction {token.txid}"
+            row = read_transaction(conn, token.pipeline, token.txid, token.revision)
+        where = f"{token.pipeline}: {token}"
         if row.epoch != token.epoch:
             return Fenced(f"{where}: epoch {row.epoch} has begun; this try of epoch {token.epoch} counts for nothing")
         if row.state == State.ABORTED:

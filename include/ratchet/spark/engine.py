@@ -8,10 +8,11 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from pyspark.sql import SparkSession
 
+from ratchet.errors import Refused
 from ratchet.ledger import Ledger
 from ratchet.pipeline import Pipeline
 from ratchet.spark.slice import run_slice
-from ratchet.votes import SliceWork, cast_vote
+from ratchet.votes import SliceWork, cast_vote, vote_no
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -79,8 +80,15 @@ def driver_session(name: str) -> SparkSession:
 
 
 def process_slice(spark: SparkSession, ledger: Ledger, spec: Pipeline, work: SliceWork, kafka: dict[str, str]) -> str:
-    """Process a slice and cast its vote; returns the line that says what became of it."""
-    vote = run_slice(spark, spec, work, ledger.url, kafka)
+    """Process a slice and cast its vote; returns the line that says what became of it.
+
+    A transform that refuses is a vote of no: Refused, with the transaction aborted.
+    """
+    try:
+        vote = run_slice(spark, spec, work, ledger.url, kafka)
+    except Refused as refused:
+        vote_no(ledger, work.token, str(refused))
+        raise
     said = cast_vote(ledger, spec, work.token, vote)
     counts = ", ".join(f"{name} {sink.rows:,}" for name, sink in vote.sinks.items())
     return f"{said}; {vote.records:,} records read in {sum(vote.seconds.values()):.2f} s; rows: {counts}"

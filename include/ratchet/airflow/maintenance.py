@@ -1,0 +1,103 @@
+"""The maintenance DAG: every minute, one task a pipeline keeps its line going and clean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import DAG
+
+from ratchet.airflow import connections
+from ratchet.airflow.another import run_id_for
+from ratchet.airflow.factory import START
+from ratchet.airflow.run import activity, run_of, working_on
+from ratchet.logs import get_logger
+from ratchet.pipeline import Pipeline
+from ratchet.specs import load_pipeline
+
+if TYPE_CHECKING:
+    from ratchet.ledger import Ledger
+
+DESCRIPTION = """
+Every minute, for each pipeline:
+
+- epochs that are past their deadline are aborted, and claims of lost runs are ended;
+- stages of finished transactions are discarded, and deltas older than `keep_deltas` are compacted;
+- the consumer group `ratchet-NAME` is set to where the ledger stands, for monitoring tools;
+- a run is started if work lies abandoned, or if records wait and no run is active.
+
+Nothing is lost while it is paused: runs do the same for themselves, only later.
+"""
+
+
+def maintenance_dag(specs: Iterable[Pipeline]) -> DAG:
+    """One task for each pipeline. Nothing is read or connected to here."""
+    with DAG(
+        "maintenance",
+        description="Keeps every pipeline's line going and clean",
+        schedule="* * * * *",
+        start_date=START,
+        catchup=False,
+        max_active_runs=1,
+        tags=["ratchet"],
+        doc_md=DESCRIPTION,
+        # The next minute is the next try.
+        default_args={"owner": "ratchet", "execution_timeout": timedelta(minutes=10)},
+    ) as dag:
+        for spec in specs:
+            UpkeepOperator(task_id=spec.name, pipeline=spec.name)
+    return dag
+
+
+class UpkeepOperator(TriggerDagRunOperator):
+    """Do a pipeline's upkeep, and trigger a run of it if one is due; the task's log says each thing that was done."""
+
+    def __init__(self, *, pipeline: str, **kwargs: Any):
+        super().__init__(
+            trigger_dag_id=pipeline, logical_date=None, skip_when_already_exists=True, deferrable=False, **kwargs
+        )
+        self.pipeline = pipeline
+
+    def execute(self, context: Any) -> None:
+        from ratchet.begin import abandoned_work
+        from ratchet.ledger import Ledger
+        from ratchet.status import status
+        from ratchet.upkeep import upkeep
+
+        log, ti, run = get_logger(), context["ti"], run_of(context)
+        with working_on(self.pipeline):
+            spec = load_pipeline(self.pipeline)
+            is_active = activity(ti)
+            with Ledger(connections.ledger_url(spec.ledger)) as ledger:
+                for line in upkeep(ledger, spec, is_active):
+                    log.info(line)
+                standing = status(ledger, spec.name)
+                if standing.halt:
+                    log.warning(standing.halt)
+                wanted = abandoned_work(ledger, spec, is_active)
+                # One that is queued will do it; also where the DAG is paused, and more would only pile up.
+                wanted = wanted or self._records(ledger, spec, ti)
+                if ti.get_dr_count(dag_id=spec.name, states=["queued"]):
+                    wanted = None
+            if wanted is None:
+                log.info("no run is due")
+                return
+            self.trigger_run_id = run_id_for("maintenance", standing.head + 1, run)
+            log.info(f"starts run {self.trigger_run_id}: {wanted}")
+        super().execute(context)
+
+    def _records(self, ledger: Ledger, spec: Pipeline, ti: Any) -> str | None:
+        """Mirror the offsets, and say how many records wait if no run is active that would take them."""
+        from ratchet.begin import waiting_records
+        from ratchet.kafka import Kafka
+        from ratchet.upkeep import mirror
+
+        with Kafka(connections.kafka_properties(spec.kafka)) as brokers:
+            mirrored = mirror(ledger, spec, brokers)
+            if mirrored:
+                get_logger().info(mirrored)
+            if ti.get_dr_count(dag_id=spec.name, states=["running"]):
+                return None
+            return waiting_records(ledger, spec, lambda before: brokers.offsets(spec.source.name, before))
