@@ -31,6 +31,7 @@ from ratchet.plan import (
 )
 from ratchet.revise import revise
 from ratchet.schema import pipelines, slices, transactions
+from ratchet.sinks import tables
 from ratchet.transaction import Claim, Run, State, name_of
 
 KafkaOffsets = Callable[[datetime | None], TopicOffsets]
@@ -76,8 +77,8 @@ def begin(
 
     `max_records` lowers the spec's cap for this run. `interval_end` is the end of the run's data interval, to which
     a pipeline with plan="interval" plans; without one such a run plans nothing. No work is begun when it raises:
-    Halted at a transaction that failed too often, NotRevisable, RecordsLost, TopicChanged, Fenced when its work went
-    elsewhere.
+    Halted at a transaction that failed too often, NotRevisable, NotMigrated, RecordsLost, TopicChanged, Fenced when
+    its work went elsewhere.
     """
     cap = spec.max_records if max_records is None else max_records
     if not 1 <= cap <= spec.max_records:
@@ -87,6 +88,7 @@ def begin(
     while True:
         # Step 1: ask Airflow, and in the second round Kafka, without a lock: never while holding one.
         with ledger.begin() as conn:
+            tables.probe(conn, spec.sinks)
             candidates = claims.unclaimed(conn, spec.name)
         asked = {(c.dag_id, c.run_id): is_active(c.dag_id, c.run_id) for c in candidates if not c.claim_ended}
         # Step 2: decide, under the pipeline's lock.

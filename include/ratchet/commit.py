@@ -93,7 +93,7 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
             waiting = waits_for(conn, spec.name, line.head, row.txid)
             if waiting:
                 return Waits(f"{claim}: prepared; {waiting}")
-            # Step 5 and 6
+            # Step 5
             advanced = advance(conn, spec, line, by=row)
             done, refused = _say(advanced, row)
     # Step 7 was the end of the block.
@@ -120,6 +120,7 @@ def advance(conn: Connection, spec: Pipeline, line: Row, by: Row | None) -> Adva
             except _Failed as failure:
                 why = str(failure.__cause__)
                 if by is not None and row.txid == by.txid:
+                    # Step 6
                     move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why)
                 return Advanced(tuple(done), row.txid, why)
             done.append(row.txid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -556,3 +557,79 @@ def test_a_token_of_a_transaction_that_is_not_there_is_fenced(ledger, log):
     start(ledger, SPEC, log, "a")
     with pytest.raises(Fenced):
         cast_vote(ledger, SPEC, SliceToken("line", 9, 1, 0, 1), vote_of(SPEC, 0, {}))
+
+
+def test_a_target_that_no_longer_fits_is_named_before_anything_is_begun(ledger, log):
+    with ledger.begin() as conn:
+        conn.execute(text("alter table rows rename column a to b"))
+    with pytest.raises(NotMigrated, match="sink 'rows': column rows.a does not exist; nothing was begun"):
+        start(ledger, SPEC, log, "a")
+    with ledger.begin() as conn:
+        assert conn.execute(select(transactions)).all() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "back", "why"),
+    [
+        ("alter table rows rename column a to b", "alter table rows rename column b to a", "column .a. of relation"),
+        ("alter table rows add check (a < 5)", "alter table rows drop constraint rows_a_check", "violates check"),
+        ("alter table totals rename to elsewhere", "alter table elsewhere rename to totals", "does not exist"),
+    ],
+)
+def test_a_target_that_changes_before_the_commit_aborts_with_the_reason_and_loses_nothing(
+    ledger, log, change, back, why
+):
+    begun = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, begun)
+    with ledger.begin() as conn:
+        conn.execute(text(change))
+    with pytest.raises(Refused, match=why):
+        commit(ledger, SPEC, begun.claim)
+    assert state(ledger, 1) is State.ABORTED
+    with ledger.begin() as conn:
+        conn.execute(text(back))
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="refused")
+    again = start(ledger, SPEC, log, "b")
+    prepare(ledger, SPEC, again)
+    commit(ledger, SPEC, again.claim)
+    assert appended(ledger) == planned(again)
+
+
+NOON, ONE, TWO = (datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in (12, 13, 14))
+DATED = SPEC.model_copy(update={"plan": "interval", "schedule": "@hourly", "max_records": 100})
+
+
+@pytest.fixture
+def dated(log):
+    log.wanted = {NOON: {0: 5, 1: 7}, ONE: {0: 9, 1: 7}, TWO: {0: 30, 1: 20}}
+    return log
+
+
+def taken(begun) -> list[str]:
+    return [str(r) for part in begun.slices for r in part.ranges]
+
+
+def test_by_interval_a_run_plans_from_the_last_plan_to_the_end_of_its_interval(ledger, dated):
+    assert taken(start(ledger, DATED, dated, "noon", interval_end=NOON)) == ["t-0[0,5)", "t-1[0,1)", "t-1[1,7)"]
+    assert taken(start(ledger, DATED, dated, "one", interval_end=ONE)) == ["t-0[5,9)"]
+    assert wants_another_run(ledger, DATED, dated.offsets, always_active) is None
+
+
+def test_a_later_interval_takes_the_records_of_those_before_which_then_skip_and_say_so(ledger, dated):
+    start(ledger, DATED, dated, "two", interval_end=TWO)
+    skipped = begin(ledger, DATED, Run("dag", "noon"), dated.offsets, always_active, interval_end=NOON)
+    assert isinstance(skipped, Skipped)
+    assert "no records from before 2026-01-01 12:00:00 UTC wait in topic t: transaction 1 took" in skipped.message
+
+
+def test_by_interval_a_run_without_one_finishes_what_is_abandoned_and_plans_nothing(ledger, dated):
+    skipped = begin(ledger, DATED, Run("dag", "by hand"), dated.offsets, always_active)
+    assert isinstance(skipped, Skipped) and "without a data interval plans nothing" in skipped.message
+    start(ledger, DATED, dated, "noon", interval_end=NOON)
+    settle(ledger, DATED, Run("dag", "noon"), succeeded=False, reason="killed")
+    assert start(ledger, DATED, dated, "by hand").how == "adopted"
+
+
+def test_what_an_interval_wants_is_never_beyond_the_last_stable_offset(ledger, dated):
+    dated.stable = {0: 3, 1: 0}
+    assert taken(start(ledger, DATED, dated, "two", interval_end=TWO)) == ["t-0[0,3)"]

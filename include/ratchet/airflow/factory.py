@@ -100,14 +100,29 @@ def describe(spec: Pipeline) -> str:
         "### Limits",
         f"- at most {spec.max_records:,} records a transaction, {spec.slice_records:,} a slice",
         f"- at most {spec.max_in_flight} transactions at once; `next` and `more` start runs while records wait",
+        *(
+            [f"- an epoch that is not prepared after {spec.timeout_seconds} s is aborted"]
+            if spec.timeout_seconds
+            else []
+        ),
+        *(f"- gate: {gate.name}" for gate in spec.gates),
         f"- connections: `{spec.kafka}` (Kafka), `{spec.spark}` (Spark), `{spec.ledger}` (ledger and tables)",
         "",
         "### When something failed",
         "Clear the failed run, the whole of it: begin resumes its transaction. Or do nothing: the next run of any "
-        "kind finishes what was left, in order. Clearing the run of a committed transaction changes nothing and "
-        "fails with a line that says so.",
+        f"kind finishes what was left, in order. After {spec.max_failures} failures of one transaction the line halts "
+        "there; begin then says why and what to do.",
+        "",
+        "### Replay",
+        "Clear the run of a committed transaction, the whole of it, or backfill its dates: the same offsets are "
+        "processed with today's code, and the result takes the place of the old one, all at once. It can be done for "
+        f"{_days(spec.keep_deltas)} after the commit.",
     ]
     return "\n".join(lines)
+
+
+def _days(kept: timedelta) -> str:
+    return f"{kept.days} days" if kept >= timedelta(days=2) else str(kept)
 
 
 def _sink(sink: Append | Accumulate | Upsert) -> str:
