@@ -111,9 +111,8 @@ def status(
         _print_json([asdict(each) for each in found])
         return
     for line in found:
-        typer.echo(
-            f"{line.pipeline}: the head is {line.head} of {line.last_txid}, last commit {_moment(line.committed_at)}"
-        )
+        at = _moment(line.committed_at)
+        typer.echo(f"{line.pipeline}: the head is {line.head} of {line.last_txid}, the last commit was {at}")
         if line.halt:
             typer.echo(f"  HALTED: {line.halt}")
         for t in line.unfinished:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, create_engine, func, make_url, select, update
-from sqlalchemy.exc import OperationalError, ProgrammingError
+from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
 
 from ratchet import history
-from ratchet.errors import Fenced, IllegalMove, LedgerUnreachable, NotMigrated
+from ratchet.errors import Fenced, IllegalMove, LedgerUnreachable, NotMigrated, SettingsError
 from ratchet.schema import CHANNEL, pipelines, transactions
 from ratchet.transaction import State, name_of, predecessors
 
@@ -33,8 +33,13 @@ class Ledger:
 
     def __init__(self, url: str):
         self.url = url
+        try:
+            parsed = make_url(url).set(drivername="postgresql+psycopg")
+        except (ArgumentError, ValueError):
+            # Not shown: it may hold a password.
+            raise SettingsError("the ledger's URL cannot be read; write postgresql://USER@HOST/DATABASE") from None
         self.engine = create_engine(
-            make_url(url).set(drivername="postgresql+psycopg"),
+            parsed,
             pool_size=2,
             pool_pre_ping=True,
             connect_args={"application_name": "ratchet", **PATIENCE},
@@ -66,7 +71,7 @@ class Ledger:
             if error.connection_invalidated or error.statement is None:
                 where = self.engine.url.set(query={}).render_as_string(hide_password=True)
                 raise LedgerUnreachable(
-                    f"the ledger at {where} does not answer: {str(error.orig).strip()}; "
+                    f"the ledger at {where} does not answer: {' '.join(str(error.orig).split())}; "
                     "check that PostgreSQL runs and that the ledger's connection is right, then try again"
                 ) from error
             raise

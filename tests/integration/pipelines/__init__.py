@@ -1,0 +1,1 @@
+"""The spec of the protocol's tests, for the command, chosen by RATCHET_PIPELINES."""
