@@ -4,8 +4,8 @@ What is right is decided once, in column `_error`, whatever the transform uses o
 
 - The value is one JSON object in UTF-8. Text after it, a second object, an array, a bare null are errors.
 - A missing field and a null are null; an error where the column is declared `not null`.
-- Numbers must fit: 1.5 or 3000000000 is no int. A decimal has no more digits than its scale, as far as 38 digits
-  can tell; it may be given as a string.
+- Numbers must fit: 1.5 or 3000000000 is no int. A decimal has no more digits than its scale, zeros at the end aside;
+  it may be given as a string.
 - A string column takes a JSON string; of any other JSON value the text that Spark gives it (5.10 becomes "5.1").
 - Timestamps are ISO 8601 text, UTC where they name no zone, cut to microseconds. Dates are `yyyy-mm-dd`. Both lie in
   the years 1 to 9999, which Spark, PostgreSQL and Python can all hold.
@@ -30,14 +30,16 @@ _STRICT = {
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
-_TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:?[0-9]{2})?$"
-_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
-_INTEGER = r"^[+-]?[0-9]+$"
-_NUMBER = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?$"
+# Java's $ also stands before a line end; \z does not.
+_TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:?[0-9]{2})?\z"
+_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
+_INTEGER = r"^[+-]?[0-9]+\z"
+_NUMBER = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?\z"
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_HALF_A_PAIR = rf"(?<!\\)(\\\\)*({_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"
+_HALF_A_PAIR = rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}"
 _HUGE = r'"?[+-]?[0-9.]+[eE][+-]?[0-9]{4,}'
 _COMMA = r'"[^"]*,'
+_NO_NUMBER = r'"[^"]*[^-+.0-9eE"]'
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _NUL = "\x00"
 _NO_OBJECT = "the value is not one JSON object with the declared types"
@@ -121,19 +123,58 @@ class _Parsed:
 def _text_fault(topic: Topic) -> Expression:
     """Why the value should not even be parsed, or null."""
     text = F.col("_value").cast("string")
-    half = _has_escapes() & text.rlike(_HALF_A_PAIR)
+    # With escaped backslashes out of the way every backslash that is left begins an escape.
+    half = _has_escapes() & F.replace(text, F.lit("\\\\"), F.lit("/")).rlike(_HALF_A_PAIR)
     fault = (
         F.when(text.isNull(), F.lit("no value (a tombstone)"))
         .when(~F.is_valid_utf8(text), F.lit("the value is not valid UTF-8"))
         .when(half, F.lit("the value holds half of a surrogate pair, which is no character"))
     )
-    decimals = [c.name for c in topic.value.fields if _DECIMAL.fullmatch(c.type)]
+    decimals = [c for c in topic.value.fields if _DECIMAL.fullmatch(c.type)]
     if decimals:
-        # Spark would write 1e99999999 out, for hours, and read "12,50" as 1250. A name may be written with escapes.
-        named = rf'"({"|".join(decimals)}|[^"]*\\u[^"]*)"\s*:\s*'
-        fault = fault.when(text.rlike(named + _HUGE), F.lit("a decimal has an exponent of more than 3 digits"))
-        fault = fault.when(text.rlike(named + _COMMA), F.lit("a decimal is written with a comma"))
+        fault = F.coalesce(fault, F.when(text.rlike(_unusual(decimals)), _decimal_fault(text, decimals)))
     return fault
+
+
+def _unusual(decimals: list[Column]) -> str:
+    """A text that may have a decimal which Spark's parser would not read as it is written; matches few others."""
+    room = min(_room(c) for c in decimals)
+    return rf'"({"|".join(map(_name, decimals))})"\s*:\s*("|[-+0-9.]*([eE]|\.[0-9]{{{room + 1}}}))'
+
+
+def _decimal_fault(text: Expression, decimals: list[Column]) -> Expression:
+    """What the parser would make another number of, or null."""
+    fault = F.lit(None).cast("string")
+    for column in decimals:
+        named = rf'"{_name(column)}"\s*:\s*'
+        # Spark would write 1e99999999 out, for hours, read "12,50" as 1250, and round what it has no room for.
+        found = (
+            F.when(text.rlike(named + _HUGE), F.lit(f"column {column.name}: an exponent of more than 3 digits"))
+            .when(text.rlike(named + _COMMA), F.lit(f"column {column.name}: a decimal is written with a comma"))
+            .when(text.rlike(named + _NO_NUMBER) | _too_fine(text, named, _room(column)), _is_no(column))
+        )
+        fault = F.coalesce(fault, found)
+    return fault
+
+
+def _too_fine(text: Expression, named: str, room: int) -> Expression:
+    """Whether a number that follows `named` has more decimals than `room`."""
+    written = F.regexp_extract_all(text, F.lit(named + r'"?([-+0-9.]+(?:[eE][-+]?[0-9]+)?)'), F.lit(1))
+    return F.exists(written, lambda number: _decimals(number) > room)
+
+
+def _name(column: Column) -> str:
+    """A regular expression for a column's name in JSON, each character as it is or as an escape."""
+    return "".join(rf"(?:{c}|\\u00(?i:{ord(c):02x}))" for c in column.name)
+
+
+def _decimals(number: Expression) -> Expression:
+    """How many decimals a number in text has, zeros at the end aside: 2 for 1.250, 5 for 1.2e-4, -3 for 5000."""
+    whole = F.regexp_extract(number, "^[-+]?([0-9]*)", 1)
+    fraction = F.rtrim(F.regexp_extract(number, r"\.([0-9]*)", 1), F.lit("0"))
+    exponent = F.coalesce(F.regexp_extract(number, "[eE](.*)", 1).try_cast("int"), F.lit(0))
+    last = F.when(fraction != "", F.length(fraction)).otherwise(F.length(F.rtrim(whole, F.lit("0"))) - F.length(whole))
+    return F.when(number.rlike("^[^eE]*[1-9]"), last - exponent).otherwise(F.lit(0))
 
 
 def _has_escapes() -> Expression:
@@ -151,8 +192,12 @@ def _parsed_as(column: Column) -> str:
 
 def _widest(decimal: re.Match[str]) -> str:
     """A decimal type with all the further digits there is room for."""
-    precision, scale = int(decimal[1]), int(decimal[2])
-    return f"decimal(38,{scale + 38 - precision})"
+    return f"decimal(38,{int(decimal[2]) + 38 - int(decimal[1])})"
+
+
+def _room(column: Column) -> int:
+    """How many decimals of this column's numbers the parser keeps; it rounds the others away."""
+    return int(_widest(_DECIMAL.fullmatch(column.type)).rstrip(")").partition(",")[2])
 
 
 def _exactly(parsed: Expression, column: Column) -> Expression:
