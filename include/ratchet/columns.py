@@ -10,18 +10,7 @@ from ratchet.errors import SpecError
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,62}")
 TABLE = re.compile(r"([a-z][a-z0-9_]{0,62}\.)?[a-z][a-z0-9_]{0,62}")
 
-_POSTGRES = {
-    "string": "text",
-    "boolean": "boolean",
-    "smallint": "smallint",
-    "int": "integer",
-    "bigint": "bigint",
-    "float": "real",
-    "double": "double precision",
-    "date": "date",
-    "timestamp": "timestamp with time zone",
-    "binary": "bytea",
-}
+_TYPES = ("string", "boolean", "smallint", "int", "bigint", "float", "double", "date", "timestamp", "binary")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 EXACT = frozenset({"smallint", "int", "bigint"})
 """Types whose sums are exact; decimals are too."""
@@ -34,12 +23,6 @@ class Column:
     name: str
     type: str
     nullable: bool = True
-
-    @property
-    def postgres(self) -> str:
-        """The PostgreSQL type that holds this column."""
-        decimal = _DECIMAL.fullmatch(self.type)
-        return f"numeric({decimal[1]},{decimal[2]})" if decimal else _POSTGRES[self.type]
 
     @property
     def exact(self) -> bool:
@@ -66,8 +49,8 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
         kind = re.sub(r"\s*([(),])\s*", r"\1", rest.removesuffix("not null").strip())
         if not IDENTIFIER.fullmatch(name):
             raise SpecError(f"{name!r} is not a legal column name; use a to z, 0 to 9 and _, a letter first")
-        if kind not in _POSTGRES and not _legal_decimal(kind):
-            known = ", ".join([*_POSTGRES, "decimal(p,s)"])
+        if kind not in _TYPES and not _legal_decimal(kind):
+            known = ", ".join([*_TYPES, "decimal(p,s)"])
             raise SpecError(f"column {name!r} has the unknown type {kind!r}; known are {known}")
         if any(c.name == name for c in found):
             raise SpecError(f"column {name!r} is declared twice")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import structlog
-from structlog.contextvars import bound_contextvars, merge_contextvars
+from structlog.contextvars import bound_contextvars
 
 from ratchet.transaction import Claim, SliceToken
 
@@ -17,22 +16,6 @@ from ratchet.transaction import Claim, SliceToken
 def get_logger() -> Any:
     """The logger of the library; inside Airflow its lines go to the task's log."""
     return structlog.get_logger("ratchet")
-
-
-def configure(*, json: bool = False, level: int = logging.INFO) -> None:
-    """Write lines to stderr, for people or as JSON. Airflow's own processes have set this up already."""
-    renderer = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False)
-    structlog.configure(
-        processors=[
-            merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
 
 
 def quiet_clients() -> None:
