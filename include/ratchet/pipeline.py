@@ -48,11 +48,22 @@ def _columns(ddl: str) -> str:
     return ddl
 
 
+_LONGEST = 63
+"""PostgreSQL's limit for a name, in bytes."""
+_ENDING = 5
+"""The longest ending that ratchet adds to a table's name (`_once`, `_txid`), or to a column's (`_sum`)."""
+
+
 def _table(name: str) -> str:
-    if not TABLE.fullmatch(name) or len(name) > 56:
+    if not TABLE.fullmatch(name):
         raise ValueError(
-            f"{name!r} is not a legal table name; use table or schema.table, a to z, 0 to 9 and _, "
-            "a letter first, 56 characters at most"
+            f"{name!r} is not a legal table name; use table or schema.table, a to z, 0 to 9 and _, a letter first"
+        )
+    whole = name if "." in name else f"public.{name}"
+    if len(whole) > _LONGEST - _ENDING:
+        raise ValueError(
+            f"{name!r} is too long: {whole} has {len(whole)} characters and may have {_LONGEST - _ENDING}, because a "
+            f"table of deltas and its indexes are named after it, and PostgreSQL's names end at {_LONGEST}"
         )
     return name
 
@@ -156,6 +167,9 @@ class Accumulate(_Sink):
         if self.count is not None and not IDENTIFIER.fullmatch(self.count):
             raise ValueError(f"count: {self.count!r} is not a legal column name")
         names = [c.name for c in self.columns_of("key")] + self.measures
+        for measure in self.measures:
+            if len(measure) > _LONGEST:
+                raise ValueError(f"{measure!r} is too long: PostgreSQL's names end at {_LONGEST}; shorten the column")
         if not self.measures:
             raise ValueError("declare at least one of sum, min, max, count")
         if len(set(names)) != len(names):

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ratchet.errors import Refused
+from ratchet.errors import EngineLost, Refused
 from ratchet.ledger import Ledger
 from ratchet.pipeline import Pipeline
+from ratchet.spark import failure
 from ratchet.spark.slice import run_slice
 from ratchet.votes import SliceWork, cast_vote, vote_no
 
@@ -23,7 +25,8 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
 }
 
-
+_PATIENCE = {"max_retries": 12, "max_backoff": 5000}
+"""A server that does not answer is asked again for about 45 s; Spark's own client would for ten minutes."""
 _GENERATIONS = 30
 """How many sessions of one pipeline and code version are tried before a new one that nobody shares is taken."""
 
@@ -44,25 +47,32 @@ def connect_session(url: str, pipeline: str, code_hash: str) -> Iterator[SparkSe
 
 
 def _open_session(url: str, pipeline: str, code_hash: str) -> SparkSession:
-    """The server never opens an id again that was stopped or has expired, so then the next one in line is taken."""
-    from pyspark.errors.exceptions.connect import SparkConnectGrpcException  # a submitted driver has no use for it
+    """The server never opens an id again that was stopped or has expired, so then the next one in line is taken.
+
+    Raises EngineLost when no server answers.
+    """
+    from pyspark.sql.connect.client.retries import DefaultPolicy  # a submitted driver has no use for it
 
     separator = "" if url.endswith(";") else ";" if "/;" in url else "/;"
     for generation in range(_GENERATIONS):
         named = uuid5(NAMESPACE_URL, f"ratchet:{pipeline}:{code_hash}:{generation}")
         session = named if generation < _GENERATIONS - 1 else uuid4()
         remote = SparkSession.builder.remote(f"{url}{separator}session_id={session}")
+        # Without settings this asks the server nothing yet.
+        opened = remote.create()
+        opened.client.set_retry_policies([DefaultPolicy(**_PATIENCE)])
         try:
             # The settings go in one call, which is also the first that a closed session refuses.
-            return remote.config(map=dict(SETTINGS)).create()
-        except SparkConnectGrpcException as error:
-            if "INVALID_HANDLE" not in str(error):
-                raise
+            return remote.config(map=dict(SETTINGS)).getOrCreate()
+        except PySparkException as error:
+            _leave(opened)
             gone = error
-            opened = SparkSession.getActiveSession()
-            if opened is not None and opened.session_id == str(session):
-                _leave(opened)
-    raise gone
+            if "INVALID_HANDLE" not in str(error):
+                break
+    raise EngineLost(
+        f"{pipeline}: no session of Spark Connect at {url.partition(';')[0]}: {failure.said(gone)}; "
+        "check that the server runs"
+    ) from gone
 
 
 def _leave(session: SparkSession) -> None:

@@ -55,6 +55,7 @@ _OF_THE_ENGINE = frozenset(
 """Spark's conditions that say something about the server or its workers, and nothing about the query."""
 _RAISED = re.compile(r"(?:  File [^\n]*\n(?:    [^\n]*\n)*)+(?P<kind>[\w.]+)(?:: (?P<said>.*))?\Z", re.DOTALL)
 _WORKER_SUFFIX = re.compile(r"\s*SQLSTATE: 38000\s*\Z")
+_GRPC_DETAILS = re.compile(r'<_\w*Rpc\w*Error of RPC .*?^\s*details = "(.*?)"$', re.DOTALL | re.MULTILINE)
 _OWN = f"{errors.__name__}."
 
 
@@ -110,6 +111,9 @@ def is_of_the_engine(error: Exception) -> bool:
 def said(error: Exception) -> str:
     """The error's text without the stacks that a server or the JVM sends along."""
     text = str(error).partition("JVM stacktrace:")[0]
+    grpc_s = _GRPC_DETAILS.search(text)
+    if grpc_s:
+        return grpc_s[1]
     return "\n".join(line for line in text.splitlines() if not line.lstrip(" ").startswith("\tat ")).strip()
 
 

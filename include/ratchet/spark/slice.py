@@ -181,7 +181,8 @@ def _reached(spec: Pipeline, work: SliceWork, seen: dict[str, int], client: Kafk
             left = client.committed_records_between(rest)
             if left:
                 raise IncompleteRead(
-                    f"{_where(spec, work)}: Spark stopped before {rest}, which holds {left:,} committed records; nothing was voted, the slice is tried again"
+                    f"{_where(spec, work)}: Spark stopped before {rest}, which holds {left:,} committed records; "
+                    "nothing was voted, the slice is tried again"
                 )
         until[r.partition] = r.until_offset
     return until

@@ -1,0 +1,223 @@
+"""What fails around a slice, by real failures: what another try can mend is told from what it cannot."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from pyspark.sql import functions as F
+
+from ratchet import Append
+from ratchet.errors import EngineLost, LedgerUnreachable
+from ratchet.kafka import Kafka
+from ratchet.ledger import Ledger
+from ratchet.spark import engine
+from ratchet.spark import slice as slice_module
+from ratchet.spark.engine import connect_session
+from ratchet.spark.slice import run_slice
+from ratchet.stack import Stack
+from ratchet.stack.ports import HOST
+from tests.integration.test_slice import SINK, Rig, content, numbered, spec_of
+from tests.until import until
+
+HERE = "tests.integration.test_failures"
+
+
+@pytest.fixture
+def bare(ledger_url, kafka_properties):
+    """A rig without a session: a process has one active session, so each test opens its own."""
+    with Kafka(kafka_properties) as client, Ledger(ledger_url) as ledger:
+        yield Rig(None, ledger, kafka_properties, client)
+
+
+@pytest.fixture
+def rig(bare, spark_connect):
+    with connect_session(spark_connect.spark, "failures", "code") as session:
+        yield replace(bare, spark=session)
+
+
+def prepared(rig, transform: str, **given):
+    """(spec, work) of one slice with ten records."""
+    topic = rig.topic()
+    rig.send(topic, *numbered(range(10)))
+    spec = replace_transform(spec_of(topic, value="a int", **given), transform)
+    (work,) = rig.begin(spec)
+    return spec, work
+
+
+def replace_transform(spec, transform: str):
+    return spec.model_copy(update={"transform": f"{HERE}:{transform}"})
+
+
+def every(df):
+    return {SINK: df}
+
+
+def on_worker(df, act):
+    """The records, where each worker first does `act`."""
+
+    def acting(batches):
+        for batch in batches:
+            act()
+            yield batch
+
+    return {SINK: df.select("a", "_partition", "_offset").mapInArrow(acting, "a int, _partition int, _offset bigint")}
+
+
+def kills_its_worker(df):
+    return on_worker(df, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def exhausts_its_worker(df):
+    def raise_it():
+        raise MemoryError
+
+    return on_worker(df, raise_it)
+
+
+@pytest.mark.parametrize("transform", ["kills_its_worker", "exhausts_its_worker"])
+def test_a_worker_that_dies_is_no_fault_of_the_transform(rig, transform):
+    spec, work = prepared(rig, transform)
+    with pytest.raises(EngineLost, match="^p: transaction 1, slice 0: Spark, one of its workers"):
+        rig.run(spec, work)
+    assert not rig.staged(work, SINK)
+
+
+def test_a_session_that_is_closed_meanwhile_is_no_fault_of_the_transform(bare, spark_connect):
+    spec, work = prepared(bare, "every")
+    code = uuid4().hex
+    with connect_session(spark_connect.spark, "closed", code) as closed:
+        closed.client.release_session()
+        with pytest.raises(EngineLost, match="INVALID_HANDLE"):
+            replace(bare, spark=closed).run(spec, work)
+    with connect_session(spark_connect.spark, "closed", code) as successor:
+        bare.check(spec, work, replace(bare, spark=successor).run(spec, work))
+
+
+def test_a_server_that_does_not_answer_is_named(monkeypatch):
+    monkeypatch.setattr(engine, "_PATIENCE", {"max_retries": 2})
+    with pytest.raises(EngineLost, match=f"p: no session of Spark Connect at sc://{HOST}:1: failed to connect"):
+        with connect_session(f"sc://{HOST}:1", "p", "code"):
+            pass
+
+
+@pytest.fixture
+def own_server(scratch):
+    with Stack(scratch / "own-connect", {"connect"}) as stack:
+        yield stack
+
+
+MARK = Path(os.environ.get("TMPDIR", "/tmp"), f"ratchet-test-{os.getpid()}")
+
+
+def waits_on_a_worker(df):
+    mark = MARK
+
+    def wait():
+        mark.touch()
+        deadline = time.monotonic() + 60
+        while mark.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    return on_worker(df, wait)
+
+
+@pytest.fixture
+def mark():
+    MARK.unlink(missing_ok=True)
+    yield MARK
+    MARK.unlink(missing_ok=True)
+
+
+def test_a_server_killed_in_mid_job_costs_a_try_and_nothing_else(bare, own_server, mark):
+    spec, work = prepared(bare, "waits_on_a_worker")
+    with ThreadPoolExecutor(1) as pool:
+        with connect_session(own_server.spark, "killed", "code") as lost:
+            running = pool.submit(replace(bare, spark=lost).run, spec, work)
+            until(mark.exists)
+            killed = own_server.pids()["connect"]
+            os.kill(killed, signal.SIGKILL)
+            with pytest.raises(EngineLost, match="^p: transaction 1, slice 0: Spark, one of its workers"):
+                running.result(timeout=120)
+    assert not bare.staged(work, SINK)
+    mark.unlink(missing_ok=True)
+    until(lambda: own_server.pids().get("connect", killed) != killed, seconds=60)
+    plain = replace_transform(spec, "every")
+    with connect_session(own_server.spark, "killed", "code") as again:
+        vote = replace(bare, spark=again).run(plain, work)
+    assert vote.records == 10
+    assert content(bare.staged(work, SINK)) == Counter((0, o, o) for o in range(10))
+
+
+def exhausts_the_heap(df):
+    whole = df.sparkSession.range(0, 40, 1, 1).agg(
+        F.collect_list(F.repeat(F.col("id").cast("string"), 100_000_000)).alias("l")
+    )
+    sized = df.join(whole.select(F.size("l").alias("size")))
+    return {SINK: sized.withColumn("a", (F.col("a") + F.col("size") * 0).cast("int"))}
+
+
+def test_a_heap_that_is_exhausted_is_no_fault_of_the_transform(bare, own_server):
+    spec, work = prepared(bare, "exhausts_the_heap")
+    with connect_session(own_server.spark, "exhausted", "code") as lost:
+        with pytest.raises(EngineLost, match="^p: transaction 1, slice 0: Spark, one of its workers"):
+            replace(bare, spark=lost).run(spec, work)
+    assert not bare.staged(work, SINK)
+
+
+def test_a_ledger_that_the_workers_do_not_reach_is_worth_another_try(rig):
+    spec, work = prepared(rig, "every")
+    with pytest.raises(LedgerUnreachable, match=f"slice 0, try 1: .* while sink '{SINK}' was staged: .*refused"):
+        run_slice(rig.spark, spec, work, f"postgresql://nobody@{HOST}:1/none", rig.kafka)
+
+
+def test_a_ledger_that_is_lost_while_rows_are_staged_is_worth_another_try(rig):
+    spec, work = prepared(rig, "every")
+    waiting = "select pid from pg_stat_activity where application_name = 'ratchet stage' and wait_event_type = 'Lock'"
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(rig.ledger.url, autocommit=True) as onlooker:
+        with psycopg.connect(rig.ledger.url) as holder:
+            holder.execute("select 1 from ratchet.slices for update")
+            running = pool.submit(rig.run, spec, work)
+            pid = until(lambda: onlooker.execute(waiting).fetchone())[0]
+            onlooker.execute("select pg_terminate_backend(%s)", [pid])
+            with pytest.raises(LedgerUnreachable, match=f"while sink '{SINK}' was staged: terminating connection"):
+                running.result(timeout=60)
+    assert not rig.staged(work, SINK)
+    rig.check(spec, work, rig.run(spec, work))
+
+
+def into_two(df):
+    return {**waits_on_a_worker(df), "rows2": df}
+
+
+def test_records_that_were_kept_are_let_go_when_the_job_is_interrupted(rig, mark, monkeypatch):
+    kept = []
+    whole = slice_module._kept
+    monkeypatch.setattr(slice_module, "KEEP_FROM", 0)
+    monkeypatch.setattr(slice_module, "_kept", lambda decoded: kept.append(decoded) or whole(decoded))
+    sinks = [Append(SINK, columns="a int"), Append("rows2", columns="a int")]
+    spec, work = prepared(rig, "into_two", sinks=sinks)
+
+    def run():
+        rig.spark.addTag("interrupted")
+        try:
+            rig.run(spec, work)
+        finally:
+            rig.spark.removeTag("interrupted")
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run)
+        until(mark.exists)
+        assert kept[0].storageLevel.useMemory
+        rig.spark.interruptTag("interrupted")
+        with pytest.raises(EngineLost, match="OPERATION_CANCELED"):
+            running.result(timeout=60)
+    assert not kept[0].storageLevel.useMemory
