@@ -158,11 +158,8 @@ def test_a_server_killed_in_mid_job_costs_a_try_and_nothing_else(bare, own_serve
 
 
 def exhausts_the_heap(df):
-    whole = df.sparkSession.range(0, 40, 1, 1).agg(
-        F.collect_list(F.repeat(F.col("id").cast("string"), 100_000_000)).alias("l")
-    )
-    sized = df.join(whole.select(F.size("l").alias("size")))
-    return {SINK: sized.withColumn("a", (F.col("a") + F.col("size") * 0).cast("int"))}
+    endless = F.repeat(F.col("a").cast("string"), 2_000_000_000)
+    return {SINK: df.withColumn("a", F.col("a") + F.length(endless) % 2)}
 
 
 def test_a_heap_that_is_exhausted_is_no_fault_of_the_transform(bare, own_server):

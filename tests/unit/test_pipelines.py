@@ -4,6 +4,10 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from ratchet.errors import SpecError
 from ratchet.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert
@@ -42,6 +46,16 @@ def test_a_valid_spec_needs_only_four_fields():
         ({"lease_seconds": 1}, "Pipeline.lease_seconds"),
         ({"shedule": "@daily"}, "Pipeline.shedule"),
         ({"source": None}, "Pipeline.source"),
+        ({"name": "orders\n"}, "Pipeline.name"),
+        ({"transform": "jobs.flights:transform\n"}, "Pipeline.transform"),
+        ({"description": 5}, "Pipeline.description"),
+        ({"schedule": 5}, "Pipeline.schedule"),
+        ({"slice_records": 0}, "Pipeline.slice_records"),
+        ({"max_in_flight": 33}, "Pipeline.max_in_flight"),
+        ({"kafka": None}, "Pipeline.kafka"),
+        ({"spark": None}, "Pipeline.spark"),
+        ({"ledger": None}, "Pipeline.ledger"),
+        ({"tags": "nightly"}, "Pipeline.tags"),
     ],
 )
 def test_an_error_names_the_field(changes, field):
@@ -53,6 +67,9 @@ def test_an_error_names_the_field(changes, field):
     ("make", "said"),
     [
         (lambda: Topic("no spaces", value=VALUE), "Topic.name"),
+        (lambda: Topic("t\n", value=VALUE), "Topic.name"),
+        (lambda: Topic("t", value="id int"), "Topic.value"),
+        (lambda: Topic("t"), "Topic.value"),
         (lambda: Topic("t", value=VALUE, key="a int, b int"), "Topic.key"),
         (lambda: Topic("t", value=VALUE, key="name string"), "declared in value too"),
         (lambda: Topic("t", value=VALUE, tombstones="delete"), "needs key"),
@@ -67,14 +84,22 @@ def test_an_error_names_the_field(changes, field):
         (lambda: Append("a.b.c", columns="id int"), "not a legal table name"),
         (lambda: Append('x"; drop table y; --', columns="id int"), "not a legal table name"),
         (lambda: Append("t", columns='id int, "x" int'), "not a legal column name"),
-        (lambda: Append("t" * 57, columns="id int"), "56 characters"),
+        (lambda: Append("t" * 52, columns="id int"), "has 59 characters and may have 58, because"),
+        (lambda: Upsert("t" * 52, key="k int", columns="v int"), "has 59 characters and may have 58, because"),
+        (lambda: Accumulate(f"s.{'t' * 57}", key="k int", count="n"), "has 59 characters and may have 58, because"),
+        (lambda: Accumulate("t", key="k int", sum=f"{'x' * 60} int"), "is too long: PostgreSQL's names end at 63"),
+        (lambda: Accumulate("t", key=f"k{'y' * 63} int", count="n"), "not a legal column name"),
         (lambda: Accumulate("t", key="k string", sum="x double"), "cast it in the transform"),
         (lambda: Accumulate("t", key="k float", count="n"), "not exact"),
         (lambda: Accumulate("t", key="k string", sum="x string"), "integers or decimals"),
         (lambda: Accumulate("t", key="k string"), "at least one of"),
         (lambda: Accumulate("t", key="k string", count="N"), "count: 'N'"),
         (lambda: Accumulate("t", key="x_sum int", sum="x int"), "two columns have one name"),
+        (lambda: Accumulate("t", key="k string", min="x double"), "min: 'x' is a double"),
+        (lambda: Accumulate("t", key="k string", max="x float"), "max: 'x' is a float"),
         (lambda: Upsert("t", key="k int", columns="k int, v int"), "is in key too"),
+        (lambda: Upsert("t", key="k serial", columns="v int"), "Upsert.key: column 'k' has the unknown type"),
+        (lambda: Upsert("t", key="k int", columns="v serial"), "Upsert.columns: column 'v' has the unknown type"),
         (lambda: Upsert("t", key="k int", columns="v int", order="at"), "order: 'at'"),
         (lambda: Append("t", "id int"), "positional"),
     ],
@@ -82,6 +107,49 @@ def test_an_error_names_the_field(changes, field):
 def test_an_illegal_part_is_refused_with_the_reason(make, said):
     with pytest.raises(SpecError, match=said):
         make()
+
+
+names = st.from_regex(r"[a-z][a-z0-9_]{0,62}", fullmatch=True)
+lengths = st.integers(1, 63).flatmap(lambda n: names.map(lambda name: (name + "x" * 63)[:n]))
+sinks = {
+    "append": lambda name, column: Append(name, columns=f"{column} int"),
+    "upsert": lambda name, column: Upsert(name, key=f"{column} int", columns="v_ int"),
+    "accumulate": lambda name, column: Accumulate(
+        name, key="k_ int", sum=f"{column} int", min=f"{column} int", max=f"{column} int", count="n_"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", sinks)
+@given(schema=st.none() | lengths, table=lengths, column=lengths)
+@example(schema=None, table="t" * 51, column="c" * 59)
+@example(schema=None, table="t" * 52, column="c")
+@example(schema="s" * 28, table="t" * 29, column="c")
+@example(schema="s", table="t", column="c" * 60)
+def test_postgresql_can_hold_every_name_that_comes_from_a_spec(kind, schema, table, column):
+    from ratchet.sinks import tables
+
+    try:
+        sink = sinks[kind](f"{schema}.{table}" if schema else table, column)
+    except SpecError as error:
+        assume("too long" not in str(error) and "two columns" not in str(error) and "declared twice" not in str(error))
+        assume("is in key too" not in str(error))
+        raise
+    made = [tables.target(sink)] + ([] if kind == "append" else [tables.delta(sink)])
+    for part in made:
+        derived = [part.schema, part.name, *(c.name for c in part.columns)]
+        derived += [x.name for x in (*part.constraints, *part.indexes) if x.name]
+        assert [name for name in derived if len(name.encode()) > 63] == []
+        # What SQLAlchemy would shorten or refuse, it does so here.
+        CreateTable(part).compile(dialect=postgresql.dialect())
+        for index in part.indexes:
+            CreateIndex(index).compile(dialect=postgresql.dialect())
+
+
+@pytest.mark.parametrize("kind", sinks)
+def test_the_longest_names_that_fit_are_legal(kind):
+    sinks[kind]("t" * 51, "c" * 59)
+    sinks[kind](f"{'s' * 28}.{'t' * 29}", "c")
 
 
 def test_an_unknown_kind_of_sink_is_refused():
