@@ -134,6 +134,13 @@ def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
                 f"{where}: retention has deleted {gone}, which were planned and not yet committed; nothing was voted; "
                 "lengthen the topic's retention.ms"
             )
+        end = offsets.stable[r.partition] if len(r) else r.until_offset
+        if end < r.until_offset:
+            # Spark would wait for them for two minutes.
+            raise RecordsLost(
+                f"{where}: {r.topic}-{r.partition} ends at offset {end}, and [{max(end, r.from_offset)},"
+                f"{r.until_offset}) was planned: the log was cut, as by an unclean change of its leader; nothing was voted"
+            )
 
 
 def _measures(work: SliceWork) -> list:

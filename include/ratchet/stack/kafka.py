@@ -146,7 +146,7 @@ class KafkaBroker:
         """The broker's process."""
         command = [*self._java, "kafka.Kafka", str(self.home / "server.properties")]
         # The last of several has nobody left to hand over to, and would try for long.
-        patience = 20 if len(self.ports) == 1 else 3
+        patience = 20 if len(self.ports) == 1 else 1
         return Server(self.name, command, log, self.is_ready, cwd=self.home, seconds_to_stop=patience)
 
     def is_ready(self) -> bool:
