@@ -23,10 +23,12 @@ from ratchet.stack.kafka import KafkaBroker, Security, cluster_id
 from ratchet.stack.ports import HOST, Ports
 from ratchet.stack.postgres import Postgres
 from ratchet.stack.server import Server, end
+from ratchet.stack.standalone import SparkStandalone
 from ratchet.stack.supervisor import Supervisor
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 SERVERS = frozenset({"postgres", "kafka", "connect", "airflow"})
+"""What runs unless a caller says otherwise; `standalone`, a Spark cluster, runs only where it is named."""
 
 
 class Stack:
@@ -72,7 +74,7 @@ class Stack:
         # Step 1: is everything there that the servers need?
         self.home.mkdir(parents=True, exist_ok=True)
         prerequisites.disk(self.home)
-        needs_java = self.servers & {"kafka", "connect"}
+        needs_java = self.servers & {"kafka", "connect", "standalone"}
         java = prerequisites.java() if needs_java else Path()
         self._claim()
         self.supervisor.end_leftovers()
@@ -91,7 +93,12 @@ class Stack:
             jars = prerequisites.jars(CHECKOUT, "spark")
             self._connect = SparkConnect(self.home, ports.get("connect"), java, jars, env)
             first.append(self._connect.server(logs / "connect.log"))
+        if "standalone" in self.servers:
+            self._standalone = SparkStandalone(self.home, ports, java, env)
+            first.append(self._standalone.master(logs / "spark-master.log"))
         self.supervisor.start(first)
+        if "standalone" in self.servers:
+            self.supervisor.start(self._standalone.workers(logs))
         if "postgres" in self.servers:
             self._postgres.create_databases()
         if self._before_airflow is not None:
@@ -156,6 +163,11 @@ class Stack:
         return self._connect.url
 
     @property
+    def spark_master(self) -> tuple[str, dict[str, str]]:
+        """The standalone master's URL, and the settings that a driver needs there."""
+        return self._standalone.url, self._standalone.conf
+
+    @property
     def airflow_url(self) -> str:
         """Where Airflow's UI and API are."""
         return self._airflow.url
@@ -191,6 +203,10 @@ class Stack:
         if "connect" in self.servers:
             port = self._connect.port
             connections["RATCHET_SPARK"] = {"conn_type": "spark_connect", "host": f"sc://{HOST}", "port": port}
+        if "standalone" in self.servers:
+            url, conf = self.spark_master
+            extra = {"deploy-mode": "client", "conf": conf}
+            connections["RATCHET_SPARK_STANDALONE"] = {"conn_type": "spark", "host": url, "extra": extra}
         jars = ",".join(map(str, prerequisites.jars(CHECKOUT, "spark")))
         named = {f"AIRFLOW_CONN_{name}": json.dumps(said) for name, said in connections.items()}
         return {**named, "RATCHET_SPARK_JARS": jars}

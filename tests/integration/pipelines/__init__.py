@@ -1,1 +1,1 @@
-"""The spec of the protocol's tests, for the command, chosen by RATCHET_PIPELINES."""
+"""Specs for processes that the tests start: submitted drivers and the command; chosen by RATCHET_PIPELINES."""
