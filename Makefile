@@ -7,7 +7,7 @@ IVY = $(firstword $(wildcard .venv/lib/python3.*/site-packages/pyspark/jars/ivy-
 # What a user exports for other tools must not reach into this installation.
 unexport PYTHONPATH PYTHONHOME SPARK_HOME AIRFLOW_HOME
 
-.PHONY: help install demo down clean test test-unit bench lint lock screenshot
+.PHONY: help install demo down clean test test-all test-unit bench lint lock screenshot
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,6 +25,11 @@ clean: down  ## forget the demo's data
 
 test: install  ## everything, on embedded servers of its own
 	@$(PY) -m pytest tests
+
+test-all: install  ## that, and what needs a PostgreSQL with TLS (Debian: apt-get install postgresql)
+	@ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 \
+	  || { echo "test-all needs a PostgreSQL with TLS; Debian: apt-get install postgresql" >&2; exit 1; }
+	@$(PY) -m pytest tests -m "all or not all"
 
 test-unit: install  ## the fast part, without servers
 	@$(PY) -m pytest tests/unit
