@@ -76,12 +76,15 @@ def _reason(said: str) -> str:
 
 
 @app.command()
-def migrate() -> None:
-    """Create or upgrade the ledger, and create the tables of every pipeline's sinks."""
+def migrate(
+    pipeline_role: Annotated[str | None, typer.Option(help="A role to give what runs and operators need.")] = None,
+    reader_role: Annotated[str | None, typer.Option(help="A role to let read the tables and the ledger.")] = None,
+) -> None:
+    """Create or upgrade the ledger, create the tables of every pipeline's sinks, and grant roles their rights."""
     from ratchet.migrate import migrate as run
     from ratchet.specs import load_pipelines
 
-    for line in run(_ledger_url(), load_pipelines().values()):
+    for line in run(_ledger_url(), load_pipelines().values(), pipeline_role, reader_role):
         typer.echo(line)
 
 

@@ -12,6 +12,7 @@ from sqlalchemy.schema import CreateSchema
 
 from ratchet.ledger import Ledger
 from ratchet.pipeline import Pipeline
+from ratchet.roles import grant
 from ratchet.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
 from ratchet.sinks import tables
 
@@ -19,11 +20,14 @@ _LOCK = 7_268_352_071
 """The advisory lock that keeps two migrations apart; a number of this project's own."""
 
 
-def migrate(ledger_url: str, specs: Iterable[Pipeline]) -> list[str]:
-    """Upgrade the ledger and create what the specs declare; returns a line for each thing done.
+def migrate(
+    ledger_url: str, specs: Iterable[Pipeline], pipeline_role: str | None = None, reader_role: str | None = None
+) -> list[str]:
+    """Upgrade the ledger, create what the specs declare, and grant each role its rights; a line for each thing done.
 
     Everything happens in one database transaction: it is done wholly or not at all. Raises NotMigrated where a
-    table that exists does not fit its spec; existing tables are checked and never altered.
+    table that exists does not fit its spec; existing tables are checked and never altered. Raises SettingsError
+    where a role is missing or cannot be given what it needs.
     """
     with Ledger(ledger_url) as ledger, ledger.begin() as conn:
         conn.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
@@ -33,6 +37,6 @@ def migrate(ledger_url: str, specs: Iterable[Pipeline]) -> list[str]:
         config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
         config.attributes["connection"] = conn
         command.upgrade(config, "head")
-        return ["ledger: up to date"] + [
-            f"{spec.name}: {tables.create(conn, sink)}" for spec in specs for sink in spec.sinks
-        ]
+        specs = list(specs)
+        made = [f"{spec.name}: {tables.create(conn, sink)}" for spec in specs for sink in spec.sinks]
+        return ["ledger: up to date", *made, *grant(conn, specs, pipeline_role, reader_role)]

@@ -45,7 +45,8 @@ def test_a_halted_line_is_seen_tried_again_and_seen_to_go_on(ledger, log, ratche
     halt(ledger, log)
     status, out, _ = ratchet("status", "line")
     assert status == 0 and "HALTED: line is halted at transaction 1" in out and "no such column" in out
-    assert json.loads(ratchet("status", "--json")[1])[0]["unfinished"][0]["failures"] == 3
+    (line,) = [line for line in json.loads(ratchet("status", "--json")[1]) if line["pipeline"] == "line"]
+    assert line["unfinished"][0]["failures"] == 3
     status, out, _ = ratchet("retry", "line")
     assert (status, out) == (
         0,
@@ -81,7 +82,7 @@ def test_a_move_that_is_not_possible_is_one_line_and_exit_status_1(ledger, log, 
     status, out, err = ratchet("abort", "line", "7", "--reason", "x")
     assert (status, out, err) == (1, "", "error: line: there is no transaction 7\n")
     status, _, err = ratchet("void", "orders", "1", "--reason", "x")
-    assert status == 1 and "there is no pipeline 'orders'; known are line" in err
+    assert status == 1 and "there is no pipeline 'orders'; known are cluster, line" in err
     status, _, err = ratchet("retry", "line")
     assert status == 1 and "line is not halted" in err
     assert ratchet("abort", "line", "0", "--reason", "x")[0] == 2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
 
-from ratchet.errors import BrokerUnreachable, IncompleteRead, LedgerUnreachable, RatchetError, TransformError
+from ratchet.errors import BrokerUnreachable, EngineLost, IncompleteRead, LedgerUnreachable, RatchetError
 from ratchet.logs import about, get_logger, quiet_clients
 from ratchet.transaction import Run
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from ratchet.claims import IsActive
 
 _ENDED = ("success", "failed")
-_WORTH_A_RETRY = (LedgerUnreachable, BrokerUnreachable, IncompleteRead, TransformError)
-"""TransformError too: a worker that Spark lost looks the same as a transform that raised."""
+_WORTH_A_RETRY = (LedgerUnreachable, BrokerUnreachable, IncompleteRead, EngineLost)
 
 
 def run_of(context: Any) -> Run:

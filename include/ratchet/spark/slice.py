@@ -139,7 +139,7 @@ def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
             # Spark would wait for them for two minutes.
             raise RecordsLost(
                 f"{where}: {r.topic}-{r.partition} ends at offset {end}, and [{max(end, r.from_offset)},"
-                f"{r.until_offset}) was planned: the log was cut, as by an unclean change of its leader; nothing was voted"
+                f"{r.until_offset}) was planned: the log was cut, as by an unclean change of leader; nothing was voted"
             )
 
 
