@@ -24,6 +24,19 @@ def cold(df: DataFrame) -> dict[str, DataFrame]:
     return {"cold_rows": df}
 
 
+def secret(df: DataFrame) -> dict[str, DataFrame]:
+    """The records as they are, with connections that hold canaries."""
+    obey("secret")
+    return {"secret_rows": df}
+
+
+def secret_cold(df: DataFrame) -> dict[str, DataFrame]:
+    """The same, submitted; held after a first query, so that there is something to show."""
+    df.limit(1).collect()
+    obey("secret_cold")
+    return {"secret_cold_rows": df}
+
+
 def obey(pipeline: str) -> None:
     """Raise while there is a file `<pipeline>.fail`; the first to take `<pipeline>.hold` waits for its release.
 
