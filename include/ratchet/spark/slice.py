@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -155,7 +156,11 @@ def _measures(work: SliceWork) -> list:
 def _seen(observed: DataFrame, observation: Observation, work: SliceWork) -> dict[str, int]:
     if not any(map(len, work.ranges)):
         return {"errors": 0, **{f"{m}_{r.partition}": None for r in work.ranges for m in ("records", "last")}}
-    seen = observation.get
+    try:
+        seen = observation.get
+    except Py4JError:
+        # What a Connect server leaves empty, a classic session cannot even read.
+        seen = {}
     if not seen:
         # A transform that drops everything may let Spark drop the read as well.
         seen = observed.agg(*_measures(work)).collect()[0].asDict()

@@ -1,0 +1,78 @@
+"""A driver as spark-submit starts it, with a classic session of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import psycopg
+import pytest
+from kafka import KafkaProducer
+from psycopg import sql
+from pyspark.sql import functions as F
+
+from ratchet.begin import Begun, begin
+from ratchet.kafka import Kafka
+from ratchet.ledger import Ledger
+from ratchet.migrate import migrate
+from ratchet.pipeline import DEAD_LETTERS
+from ratchet.stack import CHECKOUT, prerequisites
+from ratchet.stack.connect import spark_home
+from ratchet.transaction import Run
+from ratchet.votes import SliceWork, take_try
+from tests.integration.pipelines.dropping import PIPELINE
+
+
+def nothing(df):
+    return {"dropping": df.where(F.lit(False))}
+
+
+@pytest.fixture
+def work(ledger_url, kafka_properties):
+    """The only slice of a transaction over ten records, one of which is no record of the topic's form."""
+    with Kafka(kafka_properties) as client, Ledger(ledger_url) as ledger:
+        client.admin.create_topics({"dropping": {"num_partitions": 1, "replication_factor": 1}})
+        producer = KafkaProducer(bootstrap_servers=kafka_properties["bootstrap.servers"], acks="all")
+        for value in [*(b'{"a": %d}' % a for a in range(9)), b"bad"]:
+            producer.send("dropping", value, partition=0)
+        producer.close()
+        migrate(ledger_url, [PIPELINE])
+        begun = begin(ledger, PIPELINE, Run("dag", "run"), lambda _: client.offsets("dropping"), lambda *_: True)
+        assert isinstance(begun, Begun), begun
+        work = take_try(ledger, PIPELINE, begun.claim, 0)
+        assert isinstance(work, SliceWork), work
+        yield work
+
+
+def submit(work: SliceWork, ledger_url: str, kafka: dict[str, str]) -> subprocess.CompletedProcess:
+    token = work.token
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", "local[1]", "--driver-memory", "768m"]
+    command += ["--conf", "spark.ui.enabled=false"]
+    command += ["--jars", ",".join(map(str, prerequisites.jars(CHECKOUT, "spark")))]
+    command += [str(CHECKOUT / "jobs" / "process_slice.py"), token.pipeline]
+    command += map(str, (token.txid, token.revision, token.epoch, token.slice, token.try_number))
+    env = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("SPARK_")},
+        "JAVA_HOME": str(prerequisites.java().parent.parent),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(CHECKOUT),
+        "RATCHET_PIPELINES": "tests.integration.pipelines",
+        "RATCHET_LEDGER_URL": ledger_url,
+        "RATCHET_KAFKA": json.dumps(kafka),
+    }
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
+
+
+def test_a_submitted_driver_whose_transform_drops_everything_votes_for_all_it_read(work, ledger_url, kafka_properties):
+    done = submit(work, ledger_url, kafka_properties)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    with psycopg.connect(ledger_url) as conn:
+        found = conn.execute("select records, reached, sinks, dead_letters from ratchet.slices").fetchall()
+        stage = sql.Identifier("ratchet_stage", work.stages[DEAD_LETTERS])
+        dead = conn.execute(sql.SQL("select _partition, _offset, value from {}").format(stage)).fetchall()
+    ((records, reached, sinks, dead_letters),) = found
+    assert (records, reached, dead_letters) == (10, {"0": 10}, 1)
+    assert sinks["dropping"]["rows"] == 0
+    assert dead == [(0, 9, b"bad")]
