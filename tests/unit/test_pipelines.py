@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 from hypothesis import assume, example, given
@@ -10,7 +11,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from ratchet.errors import SpecError
-from ratchet.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert
+from ratchet.pipeline import Accumulate, Append, Json, MaxChange, MaxDeadLetters, Pipeline, Topic, Upsert
 from ratchet.specs import load_pipeline, load_pipelines
 
 VALUE = Json("id bigint, name string, amount decimal(12,2)")
@@ -49,6 +50,13 @@ def test_a_valid_spec_needs_only_four_fields():
         ({"name": "orders\n"}, "Pipeline.name"),
         ({"transform": "jobs.flights:transform\n"}, "Pipeline.transform"),
         ({"description": 5}, "Pipeline.description"),
+        ({"timeout_seconds": 0}, "Pipeline.timeout_seconds"),
+        ({"max_failures": 0}, "Pipeline.max_failures"),
+        ({"keep_deltas": timedelta(days=-1)}, "Pipeline.keep_deltas"),
+        ({"plan": "hourly"}, "Pipeline.plan"),
+        ({"plan": "interval"}, 'plan: "interval" needs a schedule'),
+        ({"gates": [MaxChange("ordres", 2)]}, "gates: MaxChange names 'ordres'"),
+        ({"gates": [MaxDeadLetters(0.1), MaxDeadLetters(0.1)]}, "gates: two gates have one name"),
         ({"schedule": 5}, "Pipeline.schedule"),
         ({"slice_records": 0}, "Pipeline.slice_records"),
         ({"max_in_flight": 33}, "Pipeline.max_in_flight"),
