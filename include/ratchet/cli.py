@@ -24,6 +24,8 @@ from ratchet.transaction import name_of
 
 if TYPE_CHECKING:
     from ratchet.ledger import Ledger
+    from ratchet.pipeline import Pipeline
+    from ratchet.verify import Check
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Exactly-once transactions over Kafka and Spark.")
 app.add_typer(stack_app, name="stack")
@@ -208,6 +210,10 @@ def accept_loss(
 @app.command()
 def verify(
     name: Annotated[str, NAME],
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="Also read Kafka and transform once more; needs RATCHET_SPARK.")
+    ] = False,
+    since: Annotated[int, typer.Option(help="The first transaction to recompute.", min=1)] = 1,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Hold the sinks against the ledger: history, ranges, txids, rows, checksums; exit status 3 if a fault is found."""
@@ -217,6 +223,8 @@ def verify(
     spec = load_pipeline(name)
     with _ledger() as ledger, Console(stderr=True).status(f"{spec.name}: verifying") as progress:
         checks = look(ledger, spec, progress.update)
+        if recompute:
+            checks.append(_recompute(ledger, spec, since, progress.console.print))
     if as_json:
         _print_json([asdict(check) for check in checks])
     for check in checks if not as_json else ():
@@ -225,6 +233,18 @@ def verify(
             typer.echo(f"      {fault}")
     if any(check.faults for check in checks):
         raise typer.Exit(FAULTS)
+
+
+def _recompute(ledger: Ledger, spec: Pipeline, since: int, say: Callable[[str], None]) -> Check:
+    from ratchet.spark.engine import connect_session
+    from ratchet.spark.slice import recompute
+    from ratchet.verify import recompute as look
+
+    kafka, url = _kafka_properties(), os.environ.get("RATCHET_SPARK")
+    if not url:
+        raise SettingsError("no Spark is named; set RATCHET_SPARK=sc://HOST:15002")
+    with connect_session(url, spec.name, spec.code_hash) as session:
+        return look(ledger, spec, lambda work: recompute(session, spec, work, kafka), since, say)
 
 
 def _kafka_properties() -> dict[str, str]:

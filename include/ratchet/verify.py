@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Row, Text, cast, func, select
 
 from ratchet import history
 from ratchet.columns import Column
+from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.ledger import Ledger
 from ratchet.pipeline import DEAD_LETTERS, Append, Pipeline
 from ratchet.schema import dead_letters, pipelines, ranges, transactions
@@ -17,7 +18,10 @@ from ratchet.sinks.staged import staged_columns
 from ratchet.sinks.tables import delta, target
 from ratchet.spark.checksum import MODULUS, row_hash
 from ratchet.transaction import State
-from ratchet.votes import read_votes
+from ratchet.votes import SliceWork, read_votes, voted_work
+
+NOTHING = (0, 0)
+"""Rows and checksum of a sink to which a slice gives nothing."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,44 @@ def verify(ledger: Ledger, spec: Pipeline, say: Callable[[str], None] = lambda _
                 fault = (f"{unlike:,} rows of the state are not what the deltas fold to",) if unlike else ()
                 checks.append(Check(f"{name}: state", 1, fault))
         return checks
+
+
+def recompute(
+    ledger: Ledger,
+    spec: Pipeline,
+    run: Callable[[SliceWork], dict[str, tuple[int, int]]],
+    since: int = 1,
+    say: Callable[[str], None] = lambda _: None,
+) -> Check:
+    """Hold what Kafka and today's transform give, slice by slice, against what was voted for and committed.
+
+    `run` reads and transforms a slice once more and gives {sink: (rows, checksum)}. `since` is the first txid. What
+    was committed with other code, and what Kafka no longer has, cannot be recomputed: that is said, and is no fault.
+    """
+    with ledger.snapshot() as conn:
+        rows = [row for row in _applied(conn, spec.name).values() if row.txid >= since]
+        work = {row.txid: voted_work(conn, spec, row) for row in rows}
+    faults, checked = [], 0
+    for row in rows:
+        where = f"transaction {row.txid}"
+        if row.code_hash != spec.code_hash:
+            say(f"{where} was committed with code {row.code_hash}, today's is {spec.code_hash}: not recomputed")
+            continue
+        for part, voted in work[row.txid]:
+            try:
+                given = run(part)
+            except (RecordsLost, TopicChanged) as error:
+                say(f"not recomputed: {error}")
+                continue
+            checked += 1
+            say(f"{where}, slice {part.token.slice}: {sum(rows for rows, _ in given.values()):,} rows")
+            faults += [
+                f"{where}, slice {part.token.slice}: {name} has {vote.rows:,} rows with checksum {vote.checksum}, "
+                f"recomputed {given.get(name, NOTHING)[0]:,} with {given.get(name, NOTHING)[1]}"
+                for name, vote in voted.items()
+                if given.get(name, NOTHING) != (vote.rows, vote.checksum)
+            ]
+    return Check("recomputed slices", checked, tuple(faults))
 
 
 def _applied(conn: Connection, pipeline: str) -> dict[int, Row]:

@@ -60,6 +60,20 @@ def load_work(ledger: Ledger, spec: Pipeline, token: SliceToken) -> SliceWork:
         return _work(conn, spec, row, current)
 
 
+def voted_work(conn: Connection, spec: Pipeline, row: Row) -> list[tuple[SliceWork, dict[str, SinkVote]]]:
+    """Each slice of the row's epoch as its job had it, and what it voted for; its stages may be gone."""
+    found = conn.execute(
+        select(slices)
+        .where(slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
+        .where(slices.c.voted_at.is_not(None))
+        .order_by(slices.c.slice)
+    ).all()
+    return [
+        (_work(conn, spec, row, part), {name: stage.vote_from_json(said) for name, said in part.sinks.items()})
+        for part in found
+    ]
+
+
 def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> str:
     """Make the slice's results final; the last vote of the epoch moves the transaction to PREPARED.
 

@@ -19,7 +19,7 @@ from ratchet.spark.decoder import decode, explain
 from ratchet.spark.failure import explained
 from ratchet.spark.reader import read
 from ratchet.spark.result import check_names, to_stage
-from ratchet.spark.stager import Stage, stage
+from ratchet.spark.stager import Stage, stage, summed
 from ratchet.transaction import OffsetRange, SinkVote, Vote
 from ratchet.votes import SliceWork
 
@@ -50,16 +50,14 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
         with explained(_where(spec, work), spec.transform, lambda: _check_topic(spec, work, client)):
             # Step 2
             with clock.step("decode"):
-                needs_key = any(isinstance(s, Upsert) and s.order is None for s in spec.sinks)
-                decoded = decode(read(spark, work.ranges, kafka), spec.source, key_required=needs_key)
+                decoded = _decoded(spark, spec, work, kafka)
                 if len(spec.sinks) > 1 and sum(map(len, work.ranges)) >= KEEP_FROM:
                     decoded = kept.enter_context(_kept(decoded))
                 observation = Observation(f"read_{work.token.txid}_{work.token.slice}_{time.monotonic_ns()}")
                 observed = decoded.observe(observation, *_measures(work))
             # Step 3
             with clock.step("transform"):
-                good = observed.where(F.col("_error").isNull()).drop("_error")
-                result = check_names(spec, spec.load_transform()(good.withColumn("_txn_time", F.lit(work.txn_time))))
+                result = _transformed(spec, work, observed)
                 staged = {sink.name: to_stage(spec, sink, result[sink.name]) for sink in spec.sinks}
             # Step 4
             votes = {DEAD_LETTERS: NOTHING}
@@ -89,6 +87,40 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
         application_id=_application_id(spark),
         seconds=clock.seconds,
     )
+
+
+def recompute(
+    spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str]
+) -> dict[str, tuple[int, int]]:
+    """{sink: (rows, checksum)} that a slice gives now, read from Kafka and transformed once more; nothing is staged.
+
+    The vote of the same code over the same records says the same. Raises what `run_slice` raises.
+    """
+    with Kafka(kafka) as client:
+        _check_topic(spec, work, client)
+        with explained(_where(spec, work), spec.transform, lambda: _check_topic(spec, work, client)):
+            decoded = _decoded(spark, spec, work, kafka)
+            result = _transformed(spec, work, decoded)
+            found = {
+                sink.name: summed(to_stage(spec, sink, result[sink.name]), staged_columns(sink)) for sink in spec.sinks
+            }
+            dead = _dead_letters(spec, decoded, result, errors=1)
+            if dead is not None:
+                found[DEAD_LETTERS] = summed(dead, staged_columns(None))
+        _check_topic(spec, work, client)
+    return found
+
+
+def _decoded(spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str]) -> DataFrame:
+    """Every record of the slice; `_error` says why one is no row, and is null for the others."""
+    needs_key = any(isinstance(s, Upsert) and s.order is None for s in spec.sinks)
+    return decode(read(spark, work.ranges, kafka), spec.source, key_required=needs_key)
+
+
+def _transformed(spec: Pipeline, work: SliceWork, decoded: DataFrame) -> dict[str, DataFrame]:
+    """What the transform makes of the good records, by sink."""
+    good = decoded.where(F.col("_error").isNull()).drop("_error")
+    return check_names(spec, spec.load_transform()(good.withColumn("_txn_time", F.lit(work.txn_time))))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import sql
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from ratchet.columns import Column
 from ratchet.errors import Fenced, LedgerUnreachable, TransformError
@@ -49,6 +50,13 @@ def stage(frame: DataFrame, into: Stage, columns: Sequence[Column], token: Slice
         rows=sum(r.rows for r in counted),
         checksum=sum(int(r.checksum) for r in counted) % MODULUS,
     )
+
+
+def summed(frame: DataFrame, columns: Sequence[Column]) -> tuple[int, int]:
+    """(rows, checksum) of a frame, as a vote would have them."""
+    hashes = frame.select(spark_hash(columns).cast("decimal(38,0)").alias("hash"))
+    rows, total = hashes.agg(F.count(F.lit(1)), F.sum("hash")).collect()[0]
+    return rows, int(total or 0) % MODULUS
 
 
 @dataclass(frozen=True)
