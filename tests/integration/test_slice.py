@@ -19,8 +19,9 @@ from psycopg import sql
 from psycopg.rows import dict_row
 from pyspark.sql import functions as F
 
-from ratchet import Accumulate, Append, Json, Pipeline, Refused, Topic, Upsert
+from ratchet import Accumulate, Append, Json, Pipeline, Refused, Topic, Upsert, verify
 from ratchet.begin import Begun, begin
+from ratchet.commit import commit
 from ratchet.errors import Fenced, IncompleteRead, RecordsLost, TopicChanged, TransformError
 from ratchet.kafka import Kafka
 from ratchet.ledger import Ledger
@@ -29,7 +30,7 @@ from ratchet.pipeline import DEAD_LETTERS
 from ratchet.sinks.staged import staged_columns
 from ratchet.spark.checksum import MODULUS, row_hash
 from ratchet.spark.engine import connect_session, process_slice
-from ratchet.spark.slice import run_slice
+from ratchet.spark.slice import recompute, run_slice
 from ratchet.transaction import OffsetRange, Run, Vote
 from ratchet.votes import SliceWork, cast_vote, take_try
 from tests.integration.test_kafka import Transaction, wait_until_stable
@@ -163,8 +164,8 @@ def test_exactly_the_plan_is_read_though_kafka_has_more(rig):
 
 def test_aborted_records_and_markers_are_no_records(rig):
     topic = rig.topic()
-    for values, commit in ((range(5), True), (range(5, 10), False), (range(10, 13), True)):
-        Transaction(rig.kafka, topic, numbered(values)).end(commit)
+    for values, commits in ((range(5), True), (range(5, 10), False), (range(10, 13), True)):
+        Transaction(rig.kafka, topic, numbered(values)).end(commits)
     # 0-4, marker 5, aborted 6-10, marker 11, 12-14, marker 15
     wait_until_stable(rig.client, topic, 16)
     spec = spec_of(topic, max_records=16, slice_records=9)
@@ -771,3 +772,42 @@ def test_spark_confirms_the_vectors(session, row):
     frame = session.createDataFrame([ROWS[row]], ", ".join(f"{c.name} {c.type}" for c in COLUMNS))
     assert frame.select(spark_hash(COLUMNS)).collect()[0][0] % MODULUS == VECTORS[row]
     assert date(1, 1, 1) in ROWS[3]
+
+
+def thrice(df):
+    """The same records into a sink of each kind."""
+    return {SINK: df, "sums": df, "lasts": df}
+
+
+THRICE = [
+    Append(SINK, columns="a int, b string"),
+    Accumulate("sums", key="b string", sum="a int", max="a int", count="n"),
+    Upsert("lasts", key="b string", columns="a int", order="a"),
+]
+
+
+def test_what_is_recomputed_is_what_was_voted_for_and_another_result_is_named(rig):
+    topic = rig.topic(2)
+    for partition in (0, 1):
+        values = [b'{"a": %d, "b": "%d"}' % (n, n % 3) for n in range(20)]
+        rig.send(topic, *values, b"no json", partition=partition)
+    spec = spec_of(topic, "thrice", sinks=THRICE, slice_records=15, max_records=1_000)
+    for work in rig.begin(spec):
+        rig.check(spec, work, rig.run(spec, work))
+    assert commit(rig.ledger, spec, rig.claim).txids == (1,)
+
+    def again(work):
+        return recompute(rig.spark, spec, work, rig.kafka)
+
+    found = verify.recompute(rig.ledger, spec, again)
+    assert (found.checked, found.faults) == (3, ())
+    assert [fault for check in verify.verify(rig.ledger, spec) for fault in check.faults] == []
+    with rig.ledger.begin() as conn:
+        changed = "update ratchet.slices set sinks = jsonb_set(sinks, '{lasts,checksum}', '\"5\"') where slice = 1"
+        conn.exec_driver_sql(changed)
+    (fault,) = verify.recompute(rig.ledger, spec, again).faults
+    assert "transaction 1, slice 1: lasts has" in fault and "with checksum 5, recomputed" in fault
+    said: list[str] = []
+    other = spec.model_copy(update={"transform": f"{HERE}:every"})
+    assert verify.recompute(rig.ledger, other, again, say=said.append).checked == 0
+    assert "transaction 1 was committed with code" in said[0]
