@@ -55,6 +55,7 @@ def test_a_valid_spec_needs_only_four_fields():
         ({"keep_deltas": timedelta(days=-1)}, "Pipeline.keep_deltas"),
         ({"plan": "hourly"}, "Pipeline.plan"),
         ({"plan": "interval"}, 'plan: "interval" needs a schedule'),
+        ({"name": "maintenance"}, "maintenance is the name of a DAG"),
         ({"gates": [MaxChange("ordres", 2)]}, "gates: MaxChange names 'ordres'"),
         ({"gates": [MaxDeadLetters(0.1), MaxDeadLetters(0.1)]}, "gates: two gates have one name"),
         ({"schedule": 5}, "Pipeline.schedule"),
