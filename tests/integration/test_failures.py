@@ -142,7 +142,7 @@ def test_a_server_killed_in_mid_job_costs_a_try_and_nothing_else(bare, own_serve
     with ThreadPoolExecutor(1) as pool:
         with connect_session(own_server.spark, "killed", "code") as lost:
             running = pool.submit(replace(bare, spark=lost).run, spec, work)
-            until(mark.exists)
+            until(mark.exists, seconds=90)
             killed = own_server.pids()["connect"]
             os.kill(killed, signal.SIGKILL)
             with pytest.raises(EngineLost, match="^p: transaction 1, slice 0: Spark, one of its workers"):
@@ -212,7 +212,7 @@ def test_records_that_were_kept_are_let_go_when_the_job_is_interrupted(rig, mark
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run)
-        until(mark.exists)
+        until(mark.exists, seconds=90)
         assert kept[0].storageLevel.useMemory
         rig.spark.interruptTag("interrupted")
         with pytest.raises(EngineLost, match="OPERATION_CANCELED"):

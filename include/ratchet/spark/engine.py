@@ -57,13 +57,14 @@ def _open_session(url: str, pipeline: str, code_hash: str) -> SparkSession:
     for generation in range(_GENERATIONS):
         named = uuid5(NAMESPACE_URL, f"ratchet:{pipeline}:{code_hash}:{generation}")
         session = named if generation < _GENERATIONS - 1 else uuid4()
-        remote = SparkSession.builder.remote(f"{url}{separator}session_id={session}")
         # Without settings this asks the server nothing yet.
-        opened = remote.create()
+        opened = SparkSession.builder.remote(f"{url}{separator}session_id={session}").create()
         opened.client.set_retry_policies([DefaultPolicy(**_PATIENCE)])
         try:
-            # The settings go in one call, which is also the first that a closed session refuses.
-            return remote.config(map=dict(SETTINGS)).getOrCreate()
+            # The first of them is what a closed session refuses.
+            for name, value in SETTINGS.items():
+                opened.conf.set(name, value)
+            return opened
         except PySparkException as error:
             _leave(opened)
             gone = error
