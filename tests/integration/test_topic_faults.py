@@ -207,7 +207,7 @@ def test_what_retention_deletes_before_the_next_plan_stops_it_and_is_named(rig):
     rig.send(topic, *numbered(range(10, 15)))
     rig.client.admin.delete_records({TopicPartition(topic, 0): 12})
     with pytest.raises(RecordsLost, match=rf"{topic}-0\[10,12\), 2 offsets that no transaction has taken"):
-        begin(rig.ledger, spec, Run("dag", "second"), lambda: rig.client.offsets(topic), lambda *_: True)
+        begin(rig.ledger, spec, Run("dag", "second"), lambda _: rig.client.offsets(topic), lambda *_: True)
 
 
 def test_a_slice_keeps_to_its_plan_when_the_topic_grows_and_the_next_one_takes_the_new_partition(rig):
@@ -233,9 +233,9 @@ def test_a_partition_that_retention_cuts_before_anybody_plans_it_is_no_silent_lo
     finish(rig, spec, work)
     rig.client.admin.create_partitions({topic: 2})
     # Seen here, and not planned: it is empty, and partition 0 has nothing new.
-    skipped = begin(rig.ledger, spec, Run("dag", "idle"), lambda: rig.client.offsets(topic), lambda *_: True)
+    skipped = begin(rig.ledger, spec, Run("dag", "idle"), lambda _: rig.client.offsets(topic), lambda *_: True)
     assert not isinstance(skipped, Begun)
     rig.send(topic, *numbered(range(5)), partition=1)
     rig.client.admin.delete_records({TopicPartition(topic, 1): 3})
     with pytest.raises(RecordsLost, match=rf"{topic}-1\[0,3\), 3 offsets"):
-        begin(rig.ledger, spec, Run("dag", "second"), lambda: rig.client.offsets(topic), lambda *_: True)
+        begin(rig.ledger, spec, Run("dag", "second"), lambda _: rig.client.offsets(topic), lambda *_: True)
