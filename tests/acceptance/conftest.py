@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from ratchet.migrate import migrate
 from ratchet.specs import load_pipelines
-from ratchet.stack import Stack
+from ratchet.stack import SERVERS, Stack
 
 from .line import Line
 from .transforms import HOLDS
@@ -21,21 +22,31 @@ PIPELINES = "tests.acceptance.pipelines"
 @pytest.fixture(scope="session")
 def whole(scratch: Path) -> Iterator[tuple[Stack, Path]]:
     """All servers, with the pipelines of this package, and the directory that their transforms obey."""
-    holds = scratch / "holds"
+    with stack_of(scratch / "acceptance") as made:
+        yield made
+
+
+@contextmanager
+def stack_of(
+    home: Path, servers: Iterable[str] = SERVERS, env: dict[str, str] | None = None, schedulers: int = 1
+) -> Iterator[tuple[Stack, Path]]:
+    """A whole stack with the pipelines of this package, and the directory that their transforms obey."""
+    holds = home.with_name(f"{home.name}-holds")
     holds.mkdir()
-    env = {"RATCHET_PIPELINES": PIPELINES, HOLDS: str(holds)}
+    env = {"RATCHET_PIPELINES": PIPELINES, HOLDS: str(holds), **(env or {})}
     before = os.environ.get("RATCHET_PIPELINES")
     os.environ["RATCHET_PIPELINES"] = PIPELINES
     try:
         specs = load_pipelines()
     finally:
         os.environ.pop("RATCHET_PIPELINES") if before is None else os.environ.update(RATCHET_PIPELINES=before)
-    with Stack(scratch / "acceptance", env=env) as stack:
+    with Stack(home, servers, env=env, schedulers=schedulers) as stack:
         migrate(stack.ledger_url, specs.values())
         yield stack, holds
 
 
-def _line(whole: tuple[Stack, Path], name: str) -> Iterator[Line]:
+def line_of(whole: tuple[Stack, Path], name: str) -> Iterator[Line]:
+    """A pipeline of the stack, with nothing unfinished before and after."""
     stack, holds = whole
     with Line(name, stack.ledger_url, stack.kafka, stack.airflow_url, holds) as line:
         line.reset()
@@ -46,13 +57,13 @@ def _line(whole: tuple[Stack, Path], name: str) -> Iterator[Line]:
 @pytest.fixture
 def warm(whole) -> Iterator[Line]:
     """The pipeline through Spark Connect: 100 records a transaction, two slices."""
-    yield from _line(whole, "warm")
+    yield from line_of(whole, "warm")
 
 
 @pytest.fixture
 def cold(whole) -> Iterator[Line]:
     """The pipeline through spark-submit: 100 records a transaction, one slice."""
-    yield from _line(whole, "cold")
+    yield from line_of(whole, "cold")
 
 
 @pytest.fixture

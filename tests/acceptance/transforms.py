@@ -37,6 +37,12 @@ def secret_cold(df: DataFrame) -> dict[str, DataFrame]:
     return {"secret_cold_rows": df}
 
 
+def standalone(df: DataFrame) -> dict[str, DataFrame]:
+    """The records as they are, through spark-submit to a cluster."""
+    obey("standalone")
+    return {"standalone_rows": df}
+
+
 def obey(pipeline: str) -> None:
     """Raise while there is a file `<pipeline>.fail`; the first to take `<pipeline>.hold` waits for its release.
 

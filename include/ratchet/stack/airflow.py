@@ -31,9 +31,10 @@ PROCESSES = {
 class Airflow:
     """Airflow with its home below `home`; everyone who reaches the loopback is its administrator."""
 
-    def __init__(self, home: Path, checkout: Path, port: int, env: dict[str, str]):
+    def __init__(self, home: Path, checkout: Path, port: int, env: dict[str, str], more_schedulers: list[int]):
+        """`more_schedulers` are the ports at which further schedulers, one each, say that they are up."""
         self.home, self.checkout, self.port = home / "airflow", checkout, port
-        self._env = env
+        self._env, self._more_schedulers = env, more_schedulers
 
     @property
     def url(self) -> str:
@@ -55,7 +56,7 @@ class Airflow:
         stamp.write_text(version("apache-airflow"))
 
     def servers(self, logs: Path) -> list[Server]:
-        """The four processes."""
+        """The four processes, and the further schedulers."""
         # Logs of tasks are read from the disk that all four share; serving them would take fixed ports.
         quiet = {"scheduler": ["--skip-serve-logs"], "triggerer": ["--skip-serve-logs"]}
         return [
@@ -69,7 +70,23 @@ class Airflow:
                 seconds_to_start=120,
             )
             for name, reported in PROCESSES.items()
-        ]
+        ] + [self._scheduler(number, port, logs) for number, port in enumerate(self._more_schedulers, 2)]
+
+    def _scheduler(self, number: int, port: int, logs: Path) -> Server:
+        health = {
+            "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "True",
+            "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_SERVER_HOST": HOST,
+            "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_SERVER_PORT": str(port),
+        }
+        return Server(
+            f"scheduler-{number}",
+            [*_airflow(), "scheduler", "--skip-serve-logs"],
+            logs / f"scheduler-{number}.log",
+            lambda: _answers(f"http://{HOST}:{port}/health"),
+            env=self._env | health,
+            cwd=self.home,
+            seconds_to_start=120,
+        )
 
     def _is_healthy(self, reported: str) -> bool:
         try:
@@ -131,6 +148,14 @@ class Airflow:
             }
             file.write_text(json.dumps(made))
         return json.loads(file.read_text())
+
+
+def _answers(url: str) -> bool:
+    try:
+        urlopen(url, timeout=2).close()
+    except (URLError, OSError, ValueError):
+        return False
+    return True
 
 
 def _airflow() -> list[str]:

@@ -34,9 +34,10 @@ SERVERS = frozenset({"postgres", "kafka", "connect", "airflow"})
 class Stack:
     """Embedded servers with their state below `home`; a context manager that ends all it has started.
 
-    `env` is added to the environment of Airflow's processes and of Spark's workers. `say` is given a line for
-    every restart; by default it goes to standard error. `before_airflow` is called when all but Airflow is up: what
-    the first scheduled run needs, tables and topics, is made there. Everything is also in `home`/supervisor.log.
+    `env` is added to the environment of Airflow's processes and of Spark's workers. `schedulers` is how many Airflow
+    has. `say` is given a line for every restart; by default it goes to standard error. `before_airflow` is called when
+    all but Airflow is up: what the first scheduled run needs, tables and topics, is made there. Everything is also in
+    `home`/supervisor.log.
     `brokers` is how many Kafka brokers there are; of three, any one may fail. With `security` clients must log in.
     """
 
@@ -46,6 +47,7 @@ class Stack:
         servers: Iterable[str] = SERVERS,
         *,
         env: dict[str, str] | None = None,
+        schedulers: int = 1,
         say: Callable[[str], None] | None = None,
         before_airflow: Callable[[Stack], None] | None = None,
         brokers: int = 1,
@@ -53,7 +55,7 @@ class Stack:
     ):
         self.home, self.servers = Path(home).resolve(), frozenset(servers)
         self._env, self._to_user = dict(env or {}), say or (lambda line: print(line, file=sys.stderr))
-        self._before_airflow = before_airflow
+        self._before_airflow, self._schedulers = before_airflow, schedulers
         self._brokers, self._security = brokers, security
         self._pid_file = self.home / "supervisor.pid"
         self._lock: TextIO | None = None
@@ -106,7 +108,8 @@ class Stack:
         # Step 3: Airflow, which needs them.
         if "airflow" in self.servers:
             env = {**self._connections(), **env} | ({"JAVA_HOME": str(java.parent.parent)} if needs_java else {})
-            self._airflow = Airflow(self.home, CHECKOUT, ports.get("airflow"), env)
+            more = [ports.get(f"scheduler_{number}") for number in range(2, self._schedulers + 1)]
+            self._airflow = Airflow(self.home, CHECKOUT, ports.get("airflow"), env, more)
             self._airflow.initialize(self._postgres)
             self.supervisor.start(self._airflow.servers(logs))
 
