@@ -13,7 +13,9 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from cryptography.fernet import Fernet
+from typer.main import get_command
 
+from ratchet.cli import app
 from ratchet.stack import postgres
 from ratchet.stack.connect import SparkConnect
 from ratchet.stack.prerequisites import JAVAS
@@ -189,5 +191,8 @@ def test_the_image_is_made_of_what_this_checkout_has(compose):
 def test_the_init_service_migrates_both_databases_and_gives_the_roles_that_are_made(compose):
     said, roles = compose["services"]["init"]["command"][-1], compose["configs"]["roles"]["content"]
     assert "airflow db migrate" in said
-    for role in re.search(r"ratchet migrate --pipeline-role (\w+) --reader-role (\w+)", said).groups():
-        assert f"create role {role} login" in roles
+    given = dict(re.findall(r"--([a-z-]+) (\w+)", said.partition("ratchet migrate")[2]))
+    assert given.keys() == {"pipeline-role", "reader-role"}
+    assert all(f"create role {role} login" in roles for role in given.values())
+    known = {option for command in get_command(app).commands["migrate"].params for option in command.opts}
+    assert {f"--{option}" for option in given} <= known
