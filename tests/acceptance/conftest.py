@@ -28,14 +28,19 @@ def whole(scratch: Path) -> Iterator[tuple[Stack, Path]]:
 
 @contextmanager
 def stack_of(
-    home: Path, servers: Iterable[str] = SERVERS, env: dict[str, str] | None = None, schedulers: int = 1
+    home: Path,
+    servers: Iterable[str] = SERVERS,
+    *,
+    pipelines: str = PIPELINES,
+    env: dict[str, str] | None = None,
+    schedulers: int = 1,
 ) -> Iterator[tuple[Stack, Path]]:
-    """A whole stack with the pipelines of this package, and the directory that their transforms obey."""
+    """A stack with the pipelines of a package, and the directory that their transforms obey."""
     holds = home.with_name(f"{home.name}-holds")
     holds.mkdir()
-    env = {"RATCHET_PIPELINES": PIPELINES, HOLDS: str(holds), **(env or {})}
+    env = {"RATCHET_PIPELINES": pipelines, HOLDS: str(holds), **(env or {})}
     before = os.environ.get("RATCHET_PIPELINES")
-    os.environ["RATCHET_PIPELINES"] = PIPELINES
+    os.environ["RATCHET_PIPELINES"] = pipelines
     try:
         specs = load_pipelines()
     finally:

@@ -17,8 +17,9 @@ from .conftest import line_of, stack_of
 from .line import Line, until
 from .test_runs import is_whole
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
+SPECS = "tests.acceptance.server"
 SOON = {
     # How soon Airflow finds out that a scheduler, or a task with it, has ended.
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",
@@ -29,7 +30,8 @@ SOON = {
 
 @pytest.fixture(scope="module")
 def two(scratch: Path) -> Iterator[tuple[Stack, Path]]:
-    with stack_of(scratch / "server", SERVERS | {"standalone"}, SOON, schedulers=2) as made:
+    servers = SERVERS | {"standalone"}
+    with stack_of(scratch / "server", servers, pipelines=SPECS, env=SOON, schedulers=2) as made:
         yield made
 
 
@@ -54,9 +56,9 @@ def schedulers_that_queued(stack: Stack) -> int:
 
 def test_a_backlog_drains_in_order_with_both_at_work(warm: Line, two):
     before = warm.head()
-    warm.publish(1000)
+    warm.publish(600)
     warm.trigger()
-    until("ten transactions are committed", lambda: warm.head() == before + 10, 240)
+    until("six transactions are committed", lambda: warm.head() == before + 6, 400)
     assert schedulers_that_queued(two[0]) == 2
     is_whole(warm)
 
@@ -72,7 +74,7 @@ def test_the_death_of_the_one_that_runs_a_task_loses_and_doubles_nothing(warm: L
     os.kill(pid, signal.SIGKILL)
     until("the task ended with its scheduler", lambda: not task.is_running())
     warm.release()
-    until("six transactions are committed", lambda: warm.head() == before + 6, 300)
+    until("six transactions are committed", lambda: warm.head() == before + 6, 400)
     assert stack.pids()[schedulers[pid]] != pid
     is_whole(warm)
 

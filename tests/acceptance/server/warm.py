@@ -1,0 +1,5 @@
+"""Through Spark Connect, as in the other acceptance tests."""
+
+from ..pipelines.warm import PIPELINE
+
+__all__ = ["PIPELINE"]
