@@ -20,6 +20,10 @@ class LedgerUnreachable(RatchetError):
     """The ledger's database does not answer; check that it runs and that the connection is right."""
 
 
+class OutcomeUnknown(LedgerUnreachable):
+    """The ledger's database did not say whether it has committed; call again: the ledger tells what was done."""
+
+
 class BrokerUnreachable(RatchetError):
     """No Kafka broker answers; check that it runs and that bootstrap.servers is right."""
 

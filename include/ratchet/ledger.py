@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, create_engine, func, make_url, select, update
-from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
+from sqlalchemy.exc import ArgumentError, OperationalError, PendingRollbackError, ProgrammingError
 
 from ratchet import history
-from ratchet.errors import Fenced, IllegalMove, LedgerUnreachable, NotMigrated, SettingsError
+from ratchet.errors import Fenced, IllegalMove, LedgerUnreachable, NotMigrated, OutcomeUnknown, SettingsError
 from ratchet.schema import CHANNEL, pipelines, transactions
 from ratchet.transaction import State, name_of, predecessors
 
 _UNDEFINED_TABLE = "42P01"
+_LOST_BEFORE = "8s2b"
+"""SQLAlchemy's code for a statement on a connection that an earlier statement has lost."""
 
 PATIENCE = {
     "connect_timeout": 10,
@@ -49,8 +51,8 @@ class Ledger:
     def begin(self) -> Iterator[Connection]:
         """One database transaction: committed when the block ends, rolled back when it raises.
 
-        Raises LedgerUnreachable when the connection cannot be made or is lost; whether a commit that was under
-        way took effect is then unknown, and the state in the ledger tells.
+        Raises LedgerUnreachable when the connection cannot be made, or is lost before the commit: then nothing of
+        the block has taken effect. Raises OutcomeUnknown when it is lost in the commit: the state in the ledger tells.
         """
         with self._begin(self.engine) as conn:
             yield conn
@@ -64,22 +66,37 @@ class Ledger:
 
     @contextmanager
     def _begin(self, engine: Engine) -> Iterator[Connection]:
+        in_commit = False
         try:
             with engine.begin() as conn:
                 yield conn
+                in_commit = not conn.invalidated
         except OperationalError as error:
             if error.connection_invalidated or error.statement is None:
-                where = self.engine.url.set(query={}).render_as_string(hide_password=True)
-                raise LedgerUnreachable(
-                    f"the ledger at {where} does not answer: {' '.join(str(error.orig).split())}; "
-                    "check that PostgreSQL runs and that the ledger's connection is right, then try again"
-                ) from error
+                raise self._lost(" ".join(str(error.orig).split()), in_commit) from error
+            raise
+        except PendingRollbackError as error:
+            # Whoever went on after a statement that failed learns here that it was the connection that was lost.
+            if error.code == _LOST_BEFORE:
+                raise self._lost("the connection was lost", in_commit) from error
             raise
         except ProgrammingError as error:
             if getattr(error.orig, "sqlstate", None) == _UNDEFINED_TABLE:
                 missing = str(error.orig).splitlines()[0]
                 raise NotMigrated(f"{missing}; run `ratchet migrate`") from error
             raise
+
+    def _lost(self, why: str, in_commit: bool) -> LedgerUnreachable:
+        where = self.engine.url.set(query={}).render_as_string(hide_password=True)
+        if in_commit:
+            return OutcomeUnknown(
+                f"the ledger at {where} was lost in a commit: {why}; whether this step took effect is unknown until "
+                "somebody looks; call again: what was done is found, and the rest is done"
+            )
+        return LedgerUnreachable(
+            f"the ledger at {where} does not answer: {why}; this step has changed nothing; "
+            "check that PostgreSQL runs and that the ledger's connection is right, then try again"
+        )
 
     def close(self) -> None:
         """Close every connection."""

@@ -13,6 +13,7 @@ from ratchet.airflow import connections
 from ratchet.airflow.another import run_id_for
 from ratchet.airflow.factory import START
 from ratchet.airflow.run import activity, run_of, working_on
+from ratchet.errors import GroupHasMembers
 from ratchet.logs import get_logger
 from ratchet.pipeline import Pipeline
 from ratchet.specs import load_pipeline
@@ -95,7 +96,12 @@ class UpkeepOperator(TriggerDagRunOperator):
         from ratchet.upkeep import mirror
 
         with Kafka(connections.kafka_properties(spec.kafka)) as brokers:
-            mirrored = mirror(ledger, spec, brokers)
+            try:
+                mirrored = mirror(ledger, spec, brokers)
+            except GroupHasMembers as error:
+                # What monitoring tools see is no reason to leave records waiting.
+                get_logger().warning(f"{error}")
+                mirrored = None
             if mirrored:
                 get_logger().info(mirrored)
             if ti.get_dr_count(dag_id=spec.name, states=["running"]):
