@@ -14,13 +14,12 @@ import os
 import sys
 from pathlib import Path
 
-from ratchet.errors import RatchetError, SettingsError
+from ratchet.errors import FAILED_FOR_GOOD, WORTH_ANOTHER_TRY, RatchetError, SettingsError
 from ratchet.ledger import Ledger
 from ratchet.spark.engine import driver_session, process_slice
 from ratchet.specs import load_pipeline
 from ratchet.transaction import SliceToken
 from ratchet.votes import load_work
-
 
 def main(arguments: list[str]) -> None:
     """Process the slice that the arguments name."""
@@ -67,4 +66,5 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except RatchetError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(1 if isinstance(error, WORTH_ANOTHER_TRY) else FAILED_FOR_GOOD)

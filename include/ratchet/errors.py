@@ -90,3 +90,10 @@ class NotRevisable(RatchetError):
 
 class StackError(RatchetError):
     """An embedded server could not be started; the message says what to do."""
+
+
+WORTH_ANOTHER_TRY = (LedgerUnreachable, BrokerUnreachable, IncompleteRead, EngineLost)
+"""What may be gone at the next try; every other error stays until somebody corrects its cause."""
+
+FAILED_FOR_GOOD = 65
+"""The exit status of a submitted driver after an error that another try cannot mend."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from ratchet.ledger import Ledger
 from ratchet.pipeline import Pipeline
 from ratchet.spark.engine import connect_session, process_slice
 from ratchet.votes import SliceWork
+
+SECONDS_TO_LEAVE = 5
 
 
 class ConnectJob:
@@ -18,6 +21,7 @@ class ConnectJob:
         token = work.token
         self.tag = f"ratchet-{token.pipeline}-{token.txid}-{token.epoch}-{token.slice}-{token.try_number}"
         self._session: Any = None
+        self._left = threading.Event()
 
     def run(self) -> str:
         with connect_session(self._url, self._spec.name, self._spec.code_hash) as session:
@@ -27,8 +31,11 @@ class ConnectJob:
                 return process_slice(session, self._ledger, self._spec, self._work, self._kafka)
             finally:
                 self._session = None
+                self._left.set()
 
     def stop(self) -> None:
         session = self._session
         if session is not None:
             session.interruptTag(self.tag)
+            # What the job has persisted in the kept session goes when it ends; this process may end sooner.
+            self._left.wait(SECONDS_TO_LEAVE)

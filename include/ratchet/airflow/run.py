@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
 
-from ratchet.errors import BrokerUnreachable, EngineLost, IncompleteRead, LedgerUnreachable, RatchetError
+from ratchet.errors import WORTH_ANOTHER_TRY, RatchetError
 from ratchet.logs import about, get_logger, quiet_clients
 from ratchet.transaction import Run
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ratchet.claims import IsActive
 
 _ENDED = ("success", "failed")
-_WORTH_A_RETRY = (LedgerUnreachable, BrokerUnreachable, IncompleteRead, EngineLost)
 
 
 def run_of(context: Any) -> Run:
@@ -59,7 +58,7 @@ def final_errors() -> Iterator[None]:
     """End the task without further tries for every error that trying again cannot mend."""
     try:
         yield
-    except _WORTH_A_RETRY as error:
+    except WORTH_ANOTHER_TRY as error:
         get_logger().warning(f"{error}")
         raise
     except RatchetError as error:

@@ -15,7 +15,7 @@ from typing import Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from ratchet.airflow.connections import SparkTarget
-from ratchet.errors import Fenced, Refused, SettingsError
+from ratchet.errors import FAILED_FOR_GOOD, Fenced, Refused, SettingsError, TransformError
 from ratchet.ledger import Ledger, read_transaction
 from ratchet.transaction import SliceToken, State
 
@@ -44,7 +44,9 @@ class SubmitJob:
         self._operator: SparkSubmitOperator | None = None
 
     def run(self) -> str:
-        """Raises Refused with the reason when the driver voted no, else what the provider raises."""
+        """Raises Refused with the reason when the driver voted no, TransformError when another try cannot mend it, else
+        what the provider raises.
+        """
         token = self._token
         with secrets_file(self._secrets) as path:
             # The driver is our child's child: it inherits this, and no command line shows it.
@@ -55,7 +57,7 @@ class SubmitJob:
                 # Past the guard against operators inside operators, which would warn in every log.
                 SparkSubmitOperator.execute.__wrapped__(self._operator, self._context)
             except Exception as error:
-                raise self._reason() or error from error
+                raise self._reason() or _final(error) or error from error
         return f"{token}: the submitted driver has voted"
 
     def stop(self) -> None:
@@ -94,6 +96,13 @@ class SubmitJob:
         if row.state == State.ABORTED:
             return Refused(f"{where} is aborted: {row.reason}; the next run tries it again in a new epoch")
         return None
+
+
+def _final(error: Exception) -> TransformError | None:
+    """What the driver's exit status says; only a driver that is our child's child has one."""
+    if f"Error code is: {FAILED_FOR_GOOD}." not in str(error):
+        return None
+    return TransformError("the submitted driver failed for good; its last lines, above, say why")
 
 
 @contextmanager
