@@ -21,6 +21,7 @@ from ratchet.specs import load_pipeline
 from ratchet.transaction import SliceToken
 from ratchet.votes import load_work
 
+
 def main(arguments: list[str]) -> None:
     """Process the slice that the arguments name."""
     if len(arguments) != 6:
