@@ -71,7 +71,7 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
     # Step 1
     with ledger.begin() as conn:
         row = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
-        halved = _give_up_half(conn, row, claim)
+        halved = give_up_half(conn, row, claim) if row.state == State.OPEN else None
         ended = None if halved else _ended(row, claim)
     if halved:
         raise halved
@@ -161,9 +161,13 @@ def _ended(row: Row, claim: Claim) -> Committed | None:
     return None
 
 
-def _give_up_half(conn: Connection, row: Row, claim: Claim) -> NotRevisable | None:
-    """A revision of which only some tasks were cleared is given up: nobody asked for the whole of it."""
-    if not row.revision or row.state != State.OPEN or (row.epoch, row.claim) != (claim.epoch, claim.number):
+def give_up_half(conn: Connection, row: Row, claim: Claim) -> NotRevisable | None:
+    """A revision of which only some tasks were cleared is given up: nobody asked for the whole of it.
+
+    None if the row is no unfinished revision of this claim; the caller holds its lock.
+    """
+    unfinished = row.state in (State.OPEN, State.PREPARED)
+    if not row.revision or not unfinished or (row.epoch, row.claim) != (claim.epoch, claim.number):
         return None
     why = "only some tasks of a committed run were cleared"
     move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why, halted_at=func.clock_timestamp())

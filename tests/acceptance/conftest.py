@@ -13,10 +13,9 @@ from ratchet.migrate import migrate
 from ratchet.specs import load_pipelines
 from ratchet.stack import SERVERS, Stack
 
-from .line import Line
+from .line import PIPELINES, Line
+from .runs import MAINTENANCE, until
 from .transforms import HOLDS
-
-PIPELINES = "tests.acceptance.pipelines"
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +46,16 @@ def stack_of(
         os.environ.pop("RATCHET_PIPELINES") if before is None else os.environ.update(RATCHET_PIPELINES=before)
     with Stack(home, servers, env=env, schedulers=schedulers) as stack:
         migrate(stack.ledger_url, specs.values())
+        _pause_maintenance(stack, holds)
         yield stack, holds
+
+
+def _pause_maintenance(stack: Stack, holds: Path) -> None:
+    """It starts runs by itself; the tests that want that say so."""
+    with Line("warm", stack.ledger_url, stack.kafka, stack.airflow_url, holds) as line:
+        line.find_dag(MAINTENANCE)
+        line.pause(True, MAINTENANCE)
+        until("maintenance rests", lambda: not line.active(MAINTENANCE, "running"))
 
 
 def line_of(whole: tuple[Stack, Path], name: str) -> Iterator[Line]:
@@ -69,6 +77,18 @@ def warm(whole) -> Iterator[Line]:
 def cold(whole) -> Iterator[Line]:
     """The pipeline through spark-submit: 100 records a transaction, one slice."""
     yield from line_of(whole, "cold")
+
+
+@pytest.fixture
+def strict(whole) -> Iterator[Line]:
+    """The pipeline that halts after two failures, with a gate and a deadline: 100 records a transaction, one slice."""
+    yield from line_of(whole, "strict")
+
+
+@pytest.fixture
+def monthly(whole) -> Iterator[Line]:
+    """The pipeline that plans by interval, one slice."""
+    yield from line_of(whole, "monthly")
 
 
 @pytest.fixture

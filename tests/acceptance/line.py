@@ -1,17 +1,19 @@
-"""A pipeline as a user has it: records in, runs by REST, rows and the ledger to look at."""
+"""A pipeline as a user has it: records in, runs, and rows and the ledger to look at."""
 
 from __future__ import annotations
 
 import json
-import time
+import os
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Callable
+from datetime import datetime
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
-import httpx
 import psycopg
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.errors import TopicAlreadyExistsError
 from psycopg import sql
@@ -20,33 +22,32 @@ from psycopg.rows import namedtuple_row
 from ratchet.begin import Begun, begin
 from ratchet.kafka import Kafka
 from ratchet.ledger import Ledger
+from ratchet.stack import CHECKOUT
 from ratchet.transaction import Run
+from ratchet.verify import verify
 
-from .pipelines import warm
+from .runs import Runs, until
 
-T = TypeVar("T")
-
-
-def until(what: str, look: Callable[[], T | None], seconds: float = 60) -> T:
-    """What `look` gives as soon as it is true; fails with `what` at the deadline."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = look()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.1)
+PIPELINES = f"{__package__}.pipelines"
 
 
-class Line:
+class Record(NamedTuple):
+    """What a row of the Append sink says, and what a good record of the topic says."""
+
+    offset: int
+    k: str
+    v: int
+
+
+class Line(Runs):
     """One pipeline of the stack; its topic, its DAG and its tables begin with its name."""
 
     def __init__(self, name: str, ledger_url: str, kafka: dict[str, str], airflow_url: str, holds: Path):
-        self.name, self.holds = name, holds
+        super().__init__(name, airflow_url)
+        self.holds = holds
+        self.spec = import_module(f"{PIPELINES}.{name}").PIPELINE
         self._url, self._kafka, self._servers = ledger_url, kafka, kafka["bootstrap.servers"]
         self._ledger = psycopg.connect(ledger_url, autocommit=True, row_factory=namedtuple_row)
-        self._http = httpx.Client(base_url=f"{airflow_url}/api/v2", timeout=30)
-        self._runs = 0
 
     def __enter__(self) -> Line:
         return self
@@ -61,79 +62,33 @@ class Line:
             file.unlink()
         self._create_topic()
         self.find_dag()
+        self.pause(False)
         until("no run is active", lambda: not self.active(), 120)
         if self.unfinished():
             until("an unfinished transaction is finished", self._finish, 120)
 
-    def find_dag(self) -> None:
-        """Wait until Airflow has parsed the DAG."""
-        until(f"Airflow has DAG {self.name}", lambda: self._http.get(f"/dags/{self.name}").is_success, 90)
-
-    def publish(self, count: int) -> None:
-        """Append so many records to partition 0; `v` is what the topic held before."""
+    def publish(self, count: int, *, bad: int = 0, at: datetime | None = None) -> None:
+        """Append so many records to partition 0, then `bad` ones that are no JSON; `at` is their timestamp."""
+        stamp = None if at is None else int(at.timestamp() * 1000)
+        values = [json.dumps({"k": f"key {number % 7}", "v": number}).encode() for number in range(count)]
         producer = KafkaProducer(bootstrap_servers=self._servers)
-        for number in range(count):
-            value = json.dumps({"k": f"key {number % 7}", "v": number}).encode()
-            producer.send(self.name, value, partition=0)
+        for value in values + [b"no JSON"] * bad:
+            producer.send(self.name, value, partition=0, timestamp_ms=stamp)
         producer.flush()
         producer.close()
 
-    # Runs, through Airflow's REST API.
-
-    def trigger(self, **conf: Any) -> str:
-        """Start a run; its id."""
-        self._runs += 1
-        run_id = f"test_{time.time_ns()}_{self._runs}"
-        body = {"dag_run_id": run_id, "logical_date": None, "conf": conf}
-        self._ok(self._http.post(f"/dags/{self.name}/dagRuns", json=body))
-        return run_id
-
-    def clear(self, run_id: str) -> None:
-        """Clear the whole run."""
-        self._ok(self._http.post(f"{self._run(run_id)}/clear", json={"dry_run": False, "only_failed": False}))
-
-    def mark_failed(self, run_id: str) -> None:
-        """What a person does with the button: Airflow stops the run's tasks."""
-        self._ok(self._http.patch(self._run(run_id), json={"state": "failed"}))
-
-    def ended(self, run_id: str, seconds: float = 120) -> str:
-        """The state in which a run ends."""
-        return until(f"run {run_id} ends", lambda: self._ended(run_id), seconds)
-
-    def task(self, run_id: str, task_id: str, state: str, seconds: float = 60) -> dict[str, Any]:
-        """Wait until one of the run's tasks of this name is in this state."""
-
-        def look() -> dict[str, Any] | None:
-            return next((t for t in self.tasks(run_id) if t["task_id"] == task_id and t["state"] == state), None)
-
-        return until(f"{task_id} of {run_id} is {state}", look, seconds)
-
-    def tasks(self, run_id: str) -> list[dict[str, Any]]:
-        """The run's task instances."""
-        return self._ok(self._http.get(f"{self._run(run_id)}/taskInstances")).json()["task_instances"]
-
-    def states(self, run_id: str) -> dict[str, str]:
-        """The state of each task; a mapped one by `process 0`, `process 1`."""
-        return {
-            t["task_id"] if t["map_index"] < 0 else f"{t['task_id']} {t['map_index']}": t["state"]
-            for t in self.tasks(run_id)
-        }
-
-    def log(self, run_id: str, task_id: str, map_index: int = -1, attempt: int = 1) -> str:
-        """All that a try of a task wrote, as Airflow shows it."""
-        path = f"{self._run(run_id)}/taskInstances/{task_id}/logs/{attempt}"
-        return self._ok(self._http.get(path, params={"map_index": map_index, "full_content": True})).text
-
-    def rendered(self, run_id: str) -> str:
-        """What Airflow shows of its tasks' arguments."""
-        return json.dumps([t.get("rendered_fields") for t in self.tasks(run_id)])
-
-    def active(self) -> list[str]:
-        """The runs that Airflow has as queued or running."""
-        said = self._ok(
-            self._http.get(f"/dags/{self.name}/dagRuns", params={"state": ["queued", "running"], "limit": 100})
-        )
-        return [run["dag_run_id"] for run in said.json()["dag_runs"]]
+    def records(self, first: int, until: int) -> list[Record]:
+        """The good records of a range, read here and not by Spark."""
+        reader, tp = KafkaConsumer(bootstrap_servers=self._servers), TopicPartition(self.name, 0)
+        found = []
+        try:
+            reader.assign([tp])
+            reader.seek(tp, first)
+            while reader.position(tp) < until:
+                found += [r for r in reader.poll(timeout_ms=1000).get(tp, ()) if r.offset < until]
+        finally:
+            reader.close()
+        return [Record(r.offset, **json.loads(r.value)) for r in found if r.value.startswith(b"{")]
 
     # Holds, which the transform obeys.
 
@@ -156,6 +111,26 @@ class Line:
         file = self.holds / f"{self.name}.fail"
         file.touch() if whether else file.unlink()
 
+    def refuse(self, why: str | None) -> None:
+        """Make every job's transform refuse with these words, or not."""
+        file = self.holds / f"{self.name}.refuse"
+        file.unlink() if why is None else file.write_text(why)
+
+    def multiply(self, factor: int) -> None:
+        """Make every job that has not begun multiply `v`: what the transform does changes, and not its code."""
+        (self.holds / f"{self.name}.factor").write_text(str(factor))
+
+    # The command.
+
+    def command(self, *said: str) -> str:
+        """What `ratchet …` prints; it must succeed."""
+        env = {**os.environ, "RATCHET_LEDGER_URL": self._url, "RATCHET_PIPELINES": PIPELINES}
+        done = subprocess.run(
+            [sys.executable, "-m", "ratchet", *said], env=env, cwd=CHECKOUT, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     # The ledger and the tables.
 
     def head(self) -> int:
@@ -171,22 +146,85 @@ class Line:
             [self.name, run_id],
         ).fetchone()
 
+    def pass_deadline(self, txid: int) -> None:
+        """Let the deadline of the transaction's epoch be a second ago."""
+        self._ledger.execute(
+            "update ratchet.transactions set deadline = clock_timestamp() - interval '1 second' "
+            "where pipeline = %s and txid = %s and revision = 0",
+            [self.name, txid],
+        )
+
     def begin_as(self, run_id: str) -> int:
         """Take a transaction as a run that Airflow does not have, as if it had been deleted; the txid."""
-        spec = warm.PIPELINE
+        spec = self.spec
         with Ledger(self._url) as ledger, Kafka(self._kafka) as kafka:
             begun = begin(
-                ledger, spec, Run(self.name, run_id), lambda: kafka.offsets(spec.source.name), lambda *_: True
+                ledger, spec, Run(self.name, run_id), lambda _: kafka.offsets(spec.source.name), lambda *_: True
             )
         assert isinstance(begun, Begun), begun
         return begun.claim.txid
 
     def unfinished(self) -> int:
+        """How many transactions and revisions still have to be finished; one that is given up has not."""
         query = (
-            "select count(*) as n from ratchet.transactions "
-            "where pipeline = %s and state not in ('COMMITTED', 'VOIDED')"
+            "select count(*) as n from ratchet.transactions t where pipeline = %s "
+            "and state not in ('COMMITTED', 'VOIDED') and (revision = 0 or halted_at is null) and not exists "
+            "(select from ratchet.transactions n where (n.pipeline, n.txid) = (t.pipeline, t.txid) "
+            "and n.revision > t.revision)"
         )
         return self._ledger.execute(query, [self.name]).fetchone().n
+
+    def claimant(self, txid: int) -> str:
+        """The run that holds or held the transaction's latest claim."""
+        query = "select run_id from ratchet.transactions where pipeline = %s and txid = %s and revision = 0"
+        return self._ledger.execute(query, [self.name, txid]).fetchone().run_id
+
+    def states_of(self, txid: int) -> list[str]:
+        """The state of a transaction and of each of its revisions."""
+        rows = self._ledger.execute(
+            "select state from ratchet.transactions where pipeline = %s and txid = %s order by revision",
+            [self.name, txid],
+        )
+        return [row.state for row in rows]
+
+    def why(self, txid: int, move: str) -> list[str]:
+        """Why the history says that a transaction or its revisions moved so."""
+        rows = self._ledger.execute(
+            "select detail->>'why' as why from ratchet.events where pipeline = %s and txid = %s and move = %s "
+            "order by id",
+            [self.name, txid, move],
+        )
+        return [row.why for row in rows]
+
+    def stages(self, txid: int, epoch: int) -> list[str]:
+        """The staged tables of an epoch that are there."""
+        rows = self._ledger.execute(
+            "select relation from ratchet.stages join pg_tables on schemaname = 'ratchet_stage' "
+            "and tablename = relation where pipeline = %s and txid = %s and epoch = %s",
+            [self.name, txid, epoch],
+        )
+        return [row.relation for row in rows]
+
+    def reached(self, state: str = "COMMITTED") -> int:
+        """Up to which offset there are transactions in this state."""
+        row = self._ledger.execute(
+            "select max(until_offset) as until from ratchet.ranges join ratchet.transactions using (pipeline, txid) "
+            "where pipeline = %s and state = %s and revision = 0",
+            [self.name, state],
+        ).fetchone()
+        return row.until or 0
+
+    def mirrored(self) -> int:
+        """Where the consumer group for monitoring tools stands; 0 if there is none."""
+        with Kafka(self._kafka) as kafka:
+            return kafka.mirrored(f"ratchet-{self.name}", self.name).get(0, 0)
+
+    def range(self, txid: int) -> tuple[int, int]:
+        """(first offset, the one after the last) of a transaction."""
+        row = self._ledger.execute(
+            "select from_offset, until_offset from ratchet.ranges where pipeline = %s and txid = %s", [self.name, txid]
+        ).fetchone()
+        return row.from_offset, row.until_offset
 
     def tries(self, txid: int) -> dict[int, int]:
         """slice → tries taken in the transaction's present epoch."""
@@ -208,33 +246,65 @@ class Line:
         }
 
     def commits(self) -> list[int]:
-        """The txids in the order in which history has them committed."""
+        """The txids in the order in which history has them committed, without their revisions."""
         rows = self._ledger.execute(
-            "select txid from ratchet.events where pipeline = %s and move = 'COMMITTED' order by id", [self.name]
+            "select txid from ratchet.events where pipeline = %s and move = 'COMMITTED' and revision = 0 order by id",
+            [self.name],
         )
         return [row.txid for row in rows]
 
     def positions(self) -> Counter[tuple[int, int]]:
         """The multiset of (partition, offset) in the Append sink."""
-        table = sql.Identifier(f"{self.name}_rows")
-        rows = self._ledger.execute(sql.SQL("select _partition, _offset from {}").format(table))
+        rows = self._ledger.execute(sql.SQL("select _partition, _offset from {}").format(self._table("rows")))
         return Counter((row[0], row[1]) for row in rows)
 
+    def rows(self, txid: int | None = None) -> list[Record]:
+        """The rows of the Append sink, of one transaction or of all, by offset."""
+        query = sql.SQL("select _offset, k, v from {} where %(txid)s::bigint is null or _txid = %(txid)s order by 1")
+        found = self._ledger.execute(query.format(self._table("rows")), {"txid": txid})
+        return [Record(*row) for row in found]
+
+    def sums(self) -> dict[str, int]:
+        """The Accumulate sink: {k: the sum of v}."""
+        rows = self._ledger.execute(sql.SQL("select k, v_sum from {}").format(self._table("sums")))
+        return {row.k: int(row.v_sum) for row in rows}
+
+    def dead_letters(self) -> Counter[tuple[int, int]]:
+        """The multiset of (partition, offset) of the dead letters."""
+        query = 'select partition, "offset" from ratchet.dead_letters where pipeline = %s'
+        return Counter((row[0], row[1]) for row in self._ledger.execute(query, [self.name]))
+
     def expected(self) -> Counter[tuple[int, int]]:
-        """The multiset of everything below the last committed offset."""
-        row = self._ledger.execute(
-            "select max(until_offset) as until from ratchet.ranges join ratchet.pipelines using (pipeline) "
-            "where pipeline = %s and txid <= head",
+        """The multiset of everything below the head that is not voided."""
+        rows = self._ledger.execute(
+            "select r.partition, r.from_offset, r.until_offset from ratchet.ranges r "
+            "join ratchet.transactions t using (pipeline, txid) join ratchet.pipelines p using (pipeline) "
+            "where pipeline = %s and txid <= p.head and t.revision = 0 and t.state = 'COMMITTED'",
             [self.name],
-        ).fetchone()
-        return Counter((0, offset) for offset in range(row.until or 0))
+        )
+        return Counter((row[0], offset) for row in rows for offset in range(row[1], row[2]))
 
-    def _run(self, run_id: str) -> str:
-        return f"/dags/{self.name}/dagRuns/{run_id}"
+    def is_whole(self) -> None:
+        """Every commit in txid order, every record below the head exactly once, and nothing that `verify` objects to.
 
-    def _ended(self, run_id: str) -> str | None:
-        state = self._ok(self._http.get(self._run(run_id))).json()["state"]
-        return state if state in ("success", "failed") else None
+        The sums are those of the rows, so what is right in one sink is right in both.
+        """
+        voided = self._ledger.execute(
+            "select txid from ratchet.transactions where pipeline = %s and state = 'VOIDED'", [self.name]
+        )
+        gone = {row.txid for row in voided}
+        assert self.commits() == [txid for txid in range(1, self.head() + 1) if txid not in gone]
+        assert self.positions() + self.dead_letters() == self.expected()
+        if len(self.spec.sinks) > 1:
+            sums: Counter[str] = Counter()
+            for row in self.rows():
+                sums[row.k] += row.v
+            assert self.sums() == sums
+        with Ledger(self._url) as ledger:
+            assert [fault for check in verify(ledger, self.spec) for fault in check.faults] == []
+
+    def _table(self, which: str) -> sql.Identifier:
+        return sql.Identifier(f"{self.name}_{which}")
 
     def _finish(self) -> bool:
         self.ended(self.trigger())
@@ -248,8 +318,3 @@ class Line:
             pass
         finally:
             admin.close()
-
-    @staticmethod
-    def _ok(answer: httpx.Response) -> httpx.Response:
-        assert answer.is_success, f"{answer.request.url}: {answer.status_code} {answer.text}"
-        return answer

@@ -9,15 +9,10 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from .line import Line, until
+from .line import Line
+from .runs import until
 
 pytestmark = pytest.mark.timeout(240)
-
-
-def is_whole(line: Line) -> None:
-    """Every commit in txid order, every record below the last one exactly once."""
-    assert line.commits() == list(range(1, line.head() + 1))
-    assert line.positions() == line.expected()
 
 
 def test_a_triggered_run_commits_and_its_log_says_what_was_decided(warm: Line):
@@ -41,7 +36,7 @@ def test_a_triggered_run_commits_and_its_log_says_what_was_decided(warm: Line):
     assert f"transaction {tx.txid}: committed" in warm.log(run, "commit")
     names = {t["map_index"]: t["rendered_map_index"] for t in warm.tasks(run) if t["task_id"] == "process"}
     assert names == warm.slice_names(tx.txid)
-    is_whole(warm)
+    warm.is_whole()
 
 
 def test_a_run_that_finds_nothing_skips_and_says_why(warm: Line):
@@ -56,7 +51,7 @@ def test_a_backlog_drains_by_itself_several_at_once_in_order(warm: Line):
     warm.publish(600)
     warm.trigger()
     until("six transactions are committed", lambda: warm.head() == before + 6, 180)
-    is_whole(warm)
+    warm.is_whole()
 
 
 def test_one_that_is_prepared_before_its_predecessor_waits_deferred(warm: Line):
@@ -73,7 +68,7 @@ def test_one_that_is_prepared_before_its_predecessor_waits_deferred(warm: Line):
     assert f"waits for {earlier.txid}, which run {first} is processing" in warm.log(second, "commit")
     warm.release()
     assert (warm.ended(first), warm.ended(second)) == ("success", "success")
-    is_whole(warm)
+    warm.is_whole()
 
 
 def test_a_killed_task_is_tried_again_by_its_own_run(warm: Line):
@@ -83,7 +78,7 @@ def test_a_killed_task_is_tried_again_by_its_own_run(warm: Line):
     os.kill(warm.held(), signal.SIGKILL)
     assert warm.ended(run) == "success"
     assert warm.tries(warm.transaction(run).txid) == {0: 2}
-    is_whole(warm)
+    warm.is_whole()
 
 
 def test_a_run_that_is_failed_in_process_is_finished_by_the_next(warm: Line):
@@ -99,7 +94,7 @@ def test_a_run_that_is_failed_in_process_is_finished_by_the_next(warm: Line):
     assert (tx.txid, tx.state, tx.run_id) == (warm.transaction(first).txid, "COMMITTED", second)
     assert f"adopted from run {first}" in warm.log(second, "begin")
     assert warm.ended(first) == "failed"
-    is_whole(warm)
+    warm.is_whole()
 
 
 def test_the_work_of_a_run_that_airflow_does_not_have_is_adopted_when_its_lease_runs_out(warm: Line):
@@ -110,7 +105,7 @@ def test_the_work_of_a_run_that_airflow_does_not_have_is_adopted_when_its_lease_
     assert warm.ended(run) == "success"
     assert warm.transaction(run).txid == txid
     assert "adopted from run deleted" in warm.log(run, "begin")
-    is_whole(warm)
+    warm.is_whole()
 
 
 def test_a_run_that_is_lost_while_it_waits_is_finished_by_the_next_in_order(warm: Line):
@@ -130,20 +125,7 @@ def test_a_run_that_is_lost_while_it_waits_is_finished_by_the_next_in_order(warm
     assert "nothing to do, the transaction is PREPARED" in warm.log(third, "process", 0)
     warm.release()
     assert (warm.ended(first), warm.ended(third)) == ("success", "success")
-    is_whole(warm)
-
-
-def test_clearing_a_committed_run_changes_nothing_and_says_so(warm: Line):
-    warm.publish(10)
-    run = warm.trigger()
-    assert warm.ended(run) == "success"
-    txid, before = warm.transaction(run).txid, (warm.commits(), warm.positions())
-    warm.clear(run)
-    assert until("the cleared run fails", lambda: warm.ended(run) == "failed")
-    tries = [t["try_number"] for t in warm.tasks(run) if t["task_id"] == "begin"]
-    said = warm.log(run, "begin", attempt=tries[0])
-    assert f"transaction {txid} was committed at" in said and "clearing its run changes nothing" in said
-    assert warm.transaction(run).state == "COMMITTED" and (warm.commits(), warm.positions()) == before
+    warm.is_whole()
 
 
 def test_clearing_a_failed_run_resumes_its_transaction(warm: Line):
@@ -160,7 +142,7 @@ def test_clearing_a_failed_run_resumes_its_transaction(warm: Line):
     assert until("the cleared run succeeds", lambda: warm.ended(run) == "success")
     tx = warm.transaction(run)
     assert tx.txid == aborted.txid and tx.state == "COMMITTED" and tx.claim == aborted.claim + 1
-    is_whole(warm)
+    warm.is_whole()
 
 
 def test_a_missing_connection_fails_before_anything_starts(lost: Line):
@@ -182,6 +164,6 @@ def test_a_submitted_driver_ends_with_its_run_the_next_one_finishes_and_shows_no
     second = cold.trigger()
     assert cold.ended(second, 150) == "success"
     assert cold.transaction(second).txid == cold.transaction(first).txid
-    is_whole(cold)
+    cold.is_whole()
     password, log = urlsplit(whole[0].ledger_url).password, cold.log(second, "process", 0)
     assert "process_slice.py" in log and password not in log and password not in cold.rendered(second)

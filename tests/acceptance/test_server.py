@@ -14,7 +14,8 @@ import pytest
 from ratchet.stack import SERVERS, Stack
 
 from .conftest import line_of, stack_of
-from .line import Line, until
+from .line import Line
+from .runs import until
 from .test_runs import is_whole
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]

@@ -4,57 +4,69 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ratchet import Refused
 
 HOLDS = "RATCHET_TEST_HOLDS"
 """Names the directory in which a test says what the next jobs of a pipeline are to do."""
 
 
 def warm(df: DataFrame) -> dict[str, DataFrame]:
-    """The records as they are, through Spark Connect."""
-    obey("warm")
-    return {"warm_rows": df, "warm_sums": df}
+    """The records, through Spark Connect."""
+    obeyed = obey("warm", df)
+    return {"warm_rows": obeyed, "warm_sums": obeyed}
 
 
 def cold(df: DataFrame) -> dict[str, DataFrame]:
-    """The records as they are, through spark-submit."""
-    obey("cold")
-    return {"cold_rows": df}
+    """The records, through spark-submit."""
+    return {"cold_rows": obey("cold", df)}
 
 
 def secret(df: DataFrame) -> dict[str, DataFrame]:
-    """The records as they are, with connections that hold canaries."""
-    obey("secret")
-    return {"secret_rows": df}
+    """The records, with connections that hold canaries."""
+    return {"secret_rows": obey("secret", df)}
 
 
 def secret_cold(df: DataFrame) -> dict[str, DataFrame]:
     """The same, submitted; held after a first query, so that there is something to show."""
     df.limit(1).collect()
-    obey("secret_cold")
-    return {"secret_cold_rows": df}
+    return {"secret_cold_rows": obey("secret_cold", df)}
 
 
 def standalone(df: DataFrame) -> dict[str, DataFrame]:
-    """The records as they are, through spark-submit to a cluster."""
-    obey("standalone")
-    return {"standalone_rows": df}
+    """The records, through spark-submit to a cluster."""
+    return {"standalone_rows": obey("standalone", df)}
 
 
-def obey(pipeline: str) -> None:
-    """Raise while there is a file `<pipeline>.fail`; the first to take `<pipeline>.hold` waits for its release.
+def strict(df: DataFrame) -> dict[str, DataFrame]:
+    return {"strict_rows": obey("strict", df)}
 
-    Taking it renames it to `<pipeline>.held.<process id>`; the test deletes that to release the job.
+
+def monthly(df: DataFrame) -> dict[str, DataFrame]:
+    return {"monthly_rows": obey("monthly", df)}
+
+
+def obey(pipeline: str, df: DataFrame) -> DataFrame:
+    """The records, as the files of the pipeline say.
+
+    The first to take `<pipeline>.hold` waits for its release: taking it renames it to `<pipeline>.held.<process id>`,
+    which the test deletes. Then it raises if there is `<pipeline>.fail`, refuses with what `<pipeline>.refuse` says,
+    and multiplies `v` by what `<pipeline>.factor` says.
     """
     holds = Path(os.environ[HOLDS])
-    if (holds / f"{pipeline}.fail").exists():
-        raise ValueError("the test wants this transform to fail")
     held = holds / f"{pipeline}.held.{os.getpid()}"
-    try:
+    with suppress(FileNotFoundError):
         (holds / f"{pipeline}.hold").rename(held)
-    except FileNotFoundError:
-        return
     while held.exists():
         time.sleep(0.05)
+    fail, refuse, factor = (holds / f"{pipeline}.{what}" for what in ("fail", "refuse", "factor"))
+    if fail.exists():
+        raise ValueError("the test wants this transform to fail")
+    if refuse.exists():
+        raise Refused(refuse.read_text())
+    return df.withColumn("v", F.col("v") * int(factor.read_text())) if factor.exists() else df

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
@@ -11,6 +11,10 @@ from ratchet.airflow import connections
 from ratchet.airflow.run import run_of, working_on
 from ratchet.logs import about, get_logger
 from ratchet.specs import load_pipeline
+from ratchet.transaction import State
+
+if TYPE_CHECKING:
+    from sqlalchemy import Row
 
 
 class SettleOperator(BaseOperator):
@@ -26,15 +30,20 @@ class SettleOperator(BaseOperator):
 
     def execute(self, context: Any) -> None:
         from ratchet import claims
-        from ratchet.ledger import Ledger
+        from ratchet.commit import give_up_half
+        from ratchet.ledger import Ledger, read_transaction
 
         run = run_of(context)
         states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id]).get(run.run_id, {})
-        reason = _reason(states)
         with working_on(self.pipeline):
             spec = load_pipeline(self.pipeline)
             with Ledger(connections.ledger_url(spec.ledger)) as ledger:
                 claim = claims.claim_of(ledger, run)
+                with ledger.begin() as conn:
+                    row = read_transaction(conn, claim.pipeline, claim.txid, claim.revision, lock=True)
+                    # A commit that is green already was not cleared with the rest.
+                    halved = give_up_half(conn, row, claim) if states.get("commit") == "success" else None
+                reason = str(halved) if halved else _reason(states, row)
                 with about(claim):
                     said = claims.settle(ledger, spec, run, succeeded=reason is None, reason=reason)
                     get_logger().info(said if reason is None else f"{said}; {reason}")
@@ -42,9 +51,13 @@ class SettleOperator(BaseOperator):
                 raise AirflowFailException(f"the run ended without its commit; {said}; {reason}")
 
 
-def _reason(states: dict[str, Any]) -> str | None:
-    """Which tasks failed, or None when commit succeeded."""
-    if states.get("commit") == "success":
+def _reason(states: dict[str, Any], row: Row) -> str | None:
+    """Why the run ends without its commit, with the ledger's reason where it has one; None if it does not.
+
+    The ledger has the last word: a person can mark a task as successful that has committed nothing.
+    """
+    if row.state in (State.COMMITTED, State.VOIDED) and states.get("commit") == "success":
         return None
     failed = sorted(task for task, state in states.items() if state == "failed")
-    return f"failed: {', '.join(failed)}" if failed else f"commit ended as {states.get('commit')}"
+    said = f"failed: {', '.join(failed)}" if failed else f"commit ended as {states.get('commit')}"
+    return f"{said}: {row.reason}" if row.state == State.ABORTED else said
