@@ -16,7 +16,6 @@ from ratchet.stack import SERVERS, Stack
 from .conftest import line_of, stack_of
 from .line import Line
 from .runs import until
-from .test_runs import is_whole
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -61,7 +60,7 @@ def test_a_backlog_drains_in_order_with_both_at_work(warm: Line, two):
     warm.trigger()
     until("six transactions are committed", lambda: warm.head() == before + 6, 400)
     assert schedulers_that_queued(two[0]) == 2
-    is_whole(warm)
+    warm.is_whole()
 
 
 def test_the_death_of_the_one_that_runs_a_task_loses_and_doubles_nothing(warm: Line, two):
@@ -77,7 +76,7 @@ def test_the_death_of_the_one_that_runs_a_task_loses_and_doubles_nothing(warm: L
     warm.release()
     until("six transactions are committed", lambda: warm.head() == before + 6, 400)
     assert stack.pids()[schedulers[pid]] != pid
-    is_whole(warm)
+    warm.is_whole()
 
 
 def test_a_job_that_is_submitted_to_a_cluster_runs_on_an_executor_and_commits(standalone: Line, two):
@@ -91,4 +90,4 @@ def test_a_job_that_is_submitted_to_a_cluster_runs_on_an_executor_and_commits(st
     assert standalone.ended(first, 180) == "success"
     until("the rest is committed", lambda: standalone.head() == 2, 180)
     assert "spark://" in standalone.log(first, "process", 0)
-    is_whole(standalone)
+    standalone.is_whole()
