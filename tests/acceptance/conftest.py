@@ -58,10 +58,10 @@ def _pause_maintenance(stack: Stack, holds: Path) -> None:
         until("maintenance rests", lambda: not line.active(MAINTENANCE, "running"))
 
 
-def line_of(whole: tuple[Stack, Path], name: str) -> Iterator[Line]:
+def line_of(whole: tuple[Stack, Path], name: str, pipelines: str = PIPELINES) -> Iterator[Line]:
     """A pipeline of the stack, with nothing unfinished before and after."""
     stack, holds = whole
-    with Line(name, stack.ledger_url, stack.kafka, stack.airflow_url, holds) as line:
+    with Line(name, stack.ledger_url, stack.kafka, stack.airflow_url, holds, pipelines) as line:
         line.reset()
         yield line
         line.reset()

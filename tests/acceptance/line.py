@@ -42,10 +42,18 @@ class Record(NamedTuple):
 class Line(Runs):
     """One pipeline of the stack; its topic, its DAG and its tables begin with its name."""
 
-    def __init__(self, name: str, ledger_url: str, kafka: dict[str, str], airflow_url: str, holds: Path):
+    def __init__(
+        self,
+        name: str,
+        ledger_url: str,
+        kafka: dict[str, str],
+        airflow_url: str,
+        holds: Path,
+        pipelines: str = PIPELINES,
+    ):
         super().__init__(name, airflow_url)
         self.holds = holds
-        self.spec = import_module(f"{PIPELINES}.{name}").PIPELINE
+        self.spec = import_module(f"{pipelines}.{name}").PIPELINE
         self._url, self._kafka, self._servers = ledger_url, kafka, kafka["bootstrap.servers"]
         self._ledger = psycopg.connect(ledger_url, autocommit=True, row_factory=namedtuple_row)
 

@@ -37,12 +37,12 @@ def two(scratch: Path) -> Iterator[tuple[Stack, Path]]:
 
 @pytest.fixture
 def warm(two: tuple[Stack, Path]) -> Iterator[Line]:
-    yield from line_of(two, "warm")
+    yield from line_of(two, "warm", SPECS)
 
 
 @pytest.fixture
 def standalone(two: tuple[Stack, Path]) -> Iterator[Line]:
-    yield from line_of(two, "standalone")
+    yield from line_of(two, "standalone", SPECS)
 
 
 def schedulers_that_queued(stack: Stack) -> int:
