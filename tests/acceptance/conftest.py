@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -98,3 +98,29 @@ def lost(whole) -> Iterator[Line]:
     with Line("lost", stack.ledger_url, stack.kafka, stack.airflow_url, holds) as line:
         line.find_dag()
         yield line
+
+
+@pytest.fixture
+def crash(whole) -> Iterator[Line]:
+    """The pipeline whose servers are killed: 100 records a transaction, two slices; with maintenance at work."""
+    for line in line_of(whole, "crash"):
+        line.pause(False, MAINTENANCE)
+        yield line
+        line.pause(True, MAINTENANCE)
+
+
+RECOVERIES = pytest.StashKey[list[tuple[str, float]]]()
+
+
+@pytest.fixture
+def recovered(request) -> Callable[[str, float], None]:
+    """Note for the summary: what was killed, and after how many seconds all was committed."""
+    return lambda *row: request.config.stash.setdefault(RECOVERIES, []).append(row)
+
+
+def pytest_terminal_summary(terminalreporter, config) -> None:
+    rows = config.stash.get(RECOVERIES, [])
+    if rows:
+        terminalreporter.section("seconds from kill -9 to all committed")
+        for name, seconds in rows:
+            terminalreporter.write_line(f"{name:<15}{seconds:>8.1f}")

@@ -55,14 +55,22 @@ class Line(Runs):
         self.holds = holds
         self.spec = import_module(f"{pipelines}.{name}").PIPELINE
         self._url, self._kafka, self._servers = ledger_url, kafka, kafka["bootstrap.servers"]
-        self._ledger = psycopg.connect(ledger_url, autocommit=True, row_factory=namedtuple_row)
+        self._connection: psycopg.Connection | None = None
 
     def __enter__(self) -> Line:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ledger.close()
+        if self._connection is not None:
+            self._connection.close()
         self._http.close()
+
+    @property
+    def _ledger(self) -> psycopg.Connection:
+        """A connection to the ledger, made anew when PostgreSQL was lost."""
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self._url, autocommit=True, row_factory=namedtuple_row)
+        return self._connection
 
     def reset(self) -> None:
         """The topic and the DAG are there, no run is active, and every transaction is finished."""
@@ -127,6 +135,20 @@ class Line(Runs):
     def multiply(self, factor: int) -> None:
         """Make every job that has not begun multiply `v`: what the transform does changes, and not its code."""
         (self.holds / f"{self.name}.factor").write_text(str(factor))
+
+    def wait_in_spark(self, whether: bool) -> None:
+        """Make every Spark task of the pipeline wait, or not; only transforms that look for it do so."""
+        file = self.holds / f"{self.name}.wait"
+        if whether:
+            file.touch()
+        else:
+            file.unlink()
+            for left in self.holds.glob(f"{self.name}.waiting.*"):
+                left.unlink()
+
+    def is_waiting_in_spark(self) -> bool:
+        """Whether a Spark task has come so far."""
+        return any(self.holds.glob(f"{self.name}.waiting.*"))
 
     # The command.
 
@@ -252,6 +274,16 @@ class Line(Runs):
             row.slice: ", ".join(f"{self.name}-{partition} [{first},{until})" for partition, first, until in row.ranges)
             for row in rows
         }
+
+    def all_stages(self) -> list[str]:
+        """The stages that the ledger knows."""
+        rows = self._ledger.execute("select relation from ratchet.stages where pipeline = %s", [self.name])
+        return [row.relation for row in rows]
+
+    def end(self) -> int:
+        """The offset after the last record of the topic."""
+        with Kafka(self._kafka) as kafka:
+            return kafka.offsets(self.name).stable[0]
 
     def commits(self) -> list[int]:
         """The txids in the order in which history has them committed, without their revisions."""

@@ -43,6 +43,28 @@ def standalone(df: DataFrame) -> dict[str, DataFrame]:
     return {"standalone_rows": obey("standalone", df)}
 
 
+def crash(df: DataFrame) -> dict[str, DataFrame]:
+    """The records as they are; besides, Spark's own tasks wait while there is a file `crash.wait`."""
+    obeyed = obey("crash", df)
+    wait = F.udf(_waiting(f"{os.environ[HOLDS]}/crash"), "bigint").asNondeterministic()
+    return {"crash_rows": obeyed.withColumn("v", wait("v")), "crash_sums": obeyed}
+
+
+def _waiting(file: str):
+    """A function for Spark's workers, which have no modules of the tests."""
+
+    def wait(value: int) -> int:
+        import os
+        import time
+
+        while os.path.exists(f"{file}.wait"):
+            with open(f"{file}.waiting.{os.getpid()}", "w"):
+                time.sleep(0.1)
+        return value
+
+    return wait
+
+
 def strict(df: DataFrame) -> dict[str, DataFrame]:
     return {"strict_rows": obey("strict", df)}
 

@@ -123,6 +123,15 @@ class Airflow:
             # A warm run of four short tasks takes half as long with these than with the defaults.
             "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.25,
             "WORKERS__MIN_HEARTBEAT_INTERVAL": 1,
+            # What a killed server leaves behind is found as soon as its heartbeats are known to be over: by default
+            # Airflow looks only every five minutes for the tasks of a scheduler that is gone.
+            "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": 20,
+            "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": 10,
+            "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": 60,
+            "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": 15,
+            # Tasks outlive the half minute in which the api-server is started again, and then notice soon.
+            "WORKERS__EXECUTION_API_RETRIES": 20,
+            "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": 3,
             "DAG_PROCESSOR__PARSING_PROCESSES": 1,
             "DAG_PROCESSOR__REFRESH_INTERVAL": 15,
             "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": 15,
