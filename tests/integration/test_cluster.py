@@ -74,7 +74,7 @@ class Submitted:
         migrate(ledger.url, [PIPELINE])
         with Kafka(kafka) as client:
             begun = begin(
-                ledger, PIPELINE, Run("dag", "run"), lambda: client.offsets(PIPELINE.source.name), lambda *_: True
+                ledger, PIPELINE, Run("dag", "run"), lambda _: client.offsets(PIPELINE.source.name), lambda *_: True
             )
         assert isinstance(begun, Begun)
         self.claim = begun.claim
@@ -87,7 +87,7 @@ class Submitted:
         for name, value in {**settings, **conf}.items():
             command += ["--conf", f"{name}={value}"]
         command += [str(CHECKOUT / "jobs" / "process_slice.py"), token.pipeline]
-        command += map(str, (token.txid, token.epoch, token.slice, token.try_number))
+        command += map(str, (token.txid, token.revision, token.epoch, token.slice, token.try_number))
         env = {
             **os.environ,
             "JAVA_HOME": str(prerequisites.java().parent.parent),
