@@ -87,7 +87,7 @@ class Submitted:
         for name, value in {**settings, **conf}.items():
             command += ["--conf", f"{name}={value}"]
         command += [str(CHECKOUT / "jobs" / "process_slice.py"), token.pipeline]
-        command += map(str, (token.txid, token.revision, token.epoch, token.slice, token.try_number))
+        command += map(str, token.numbers)
         env = {
             **os.environ,
             "JAVA_HOME": str(prerequisites.java().parent.parent),
@@ -103,7 +103,7 @@ class Submitted:
             # spark-submit becomes the driver's JVM.
             self.driver = subprocess.Popen(command, env=env, stdout=out, stderr=out, start_new_session=True)
 
-    def ended(self, seconds: float = 120) -> None:
+    def ended(self, seconds: float = 180) -> None:
         """Wait for the driver to have voted."""
         until(lambda: self.driver.poll() is not None, seconds)
         said = self.log.read_text()
