@@ -23,10 +23,10 @@ down:  ## end the demo's servers from another terminal
 clean: down  ## forget the demo's data
 	@rm -rf .state/demo .state/lock && echo "forgotten"
 
-test: install  ## everything, on embedded servers of its own
+test: install  ## everything but the longest, on embedded servers of its own
 	@$(PY) -m pytest tests
 
-test-all: install  ## that, and what needs a PostgreSQL with TLS (Debian: apt-get install postgresql)
+test-all: install  ## that, clusters, each server's death, and TLS to PostgreSQL (Debian: apt-get install postgresql)
 	@ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 \
 	  || { echo "test-all needs a PostgreSQL with TLS; Debian: apt-get install postgresql" >&2; exit 1; }
 	@$(PY) -m pytest tests -m "all or not all"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC
 
 from sqlalchemy import Connection, Row, exists, func, select, text, update
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
 from ratchet import revise
 from ratchet.begin import waits_for
@@ -265,6 +265,7 @@ def discard_finished(ledger: Ledger, pipeline: str) -> int:
                     conn.execute(text("set local lock_timeout = '200ms'"))
                     stage.drop(conn, relation)
                 dropped += 1
-            except OperationalError:
+            except (OperationalError, ProgrammingError):
+                # Held by somebody, or another role's, which the maintenance drops.
                 continue
     return dropped

@@ -14,6 +14,7 @@ from ratchet.schema import CHANNEL, pipelines, transactions
 from ratchet.transaction import State, name_of, predecessors
 
 _UNDEFINED_TABLE = "42P01"
+_NOT_ALLOWED = "42501"
 _LOST_BEFORE = "8s2b"
 """SQLAlchemy's code for a statement on a connection that an earlier statement has lost."""
 
@@ -84,6 +85,11 @@ class Ledger:
             if getattr(error.orig, "sqlstate", None) == _UNDEFINED_TABLE:
                 missing = str(error.orig).splitlines()[0]
                 raise NotMigrated(f"{missing}; run `ratchet migrate`") from error
+            if getattr(error.orig, "sqlstate", None) == _NOT_ALLOWED:
+                raise SettingsError(
+                    f"{str(error.orig).splitlines()[0]} to role {self.engine.url.username}; as the owner, run "
+                    "`ratchet migrate --pipeline-role …` for it, or use that role's connection"
+                ) from error
             raise
 
     def _lost(self, why: str, in_commit: bool) -> LedgerUnreachable:
