@@ -18,6 +18,8 @@ from ratchet.spark.engine import connect_session
 from ratchet.stack import Stack
 from ratchet.transaction import OffsetRange
 from tests.integration.test_slice import SINK, Rig, positions
+
+pytestmark = pytest.mark.cluster
 from tests.until import until
 
 HERE = "tests.integration.test_three_brokers"
