@@ -167,3 +167,22 @@ def test_a_submitted_driver_ends_with_its_run_the_next_one_finishes_and_shows_no
     cold.is_whole()
     password, log = urlsplit(whole[0].ledger_url).password, cold.log(second, "process", 0)
     assert "process_slice.py" in log and password not in log and password not in cold.rendered(second)
+
+
+def test_a_killed_driver_is_tried_again_and_one_whose_transform_is_wrong_is_not(cold: Line):
+    cold.publish(60)
+    cold.hold()
+    run = cold.trigger()
+    os.kill(cold.held(), signal.SIGKILL)
+    assert cold.ended(run, 200) == "success"
+    assert cold.tries(cold.transaction(run).txid) == {0: 2}
+    cold.publish(10)
+    cold.fail(True)
+    wrong = cold.trigger()
+    assert cold.ended(wrong, 150) == "failed"
+    cold.fail(False)
+    assert cold.tries(cold.transaction(wrong).txid) == {0: 1}
+    said = cold.log(wrong, "process", 0)
+    assert "the test wants this transform to fail" in said and "failed for good" in said
+    assert cold.ended(cold.trigger(), 150) == "success"
+    cold.is_whole()

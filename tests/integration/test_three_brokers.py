@@ -18,10 +18,9 @@ from ratchet.spark.engine import connect_session
 from ratchet.stack import Stack
 from ratchet.transaction import OffsetRange
 from tests.integration.test_slice import SINK, Rig, positions
-
-pytestmark = pytest.mark.cluster
 from tests.until import until
 
+pytestmark = pytest.mark.cluster
 HERE = "tests.integration.test_three_brokers"
 BROKERS = {1: "kafka", 2: "kafka-2", 3: "kafka-3"}
 RECORDS = 12_000
