@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Literal
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet import claims, history
 from ratchet.claims import IsActive
 from ratchet.errors import Fenced, Halted, SpecError, TopicChanged
 from ratchet.kafka import TopicOffsets
-from ratchet.ledger import Ledger, lock_pipeline, newest_revision, read_transaction
+from ratchet.ledger import Ledger, lock_pipeline, newest_revision, next_txid, read_transaction
 from ratchet.pipeline import Pipeline
 from ratchet.plan import (
     Slice,
@@ -30,7 +30,7 @@ from ratchet.plan import (
     write_ranges,
 )
 from ratchet.revise import revise
-from ratchet.schema import pipelines, slices, transactions
+from ratchet.schema import pipelines, slices
 from ratchet.sinks import tables
 from ratchet.transaction import Claim, Run, State, name_of
 
@@ -249,33 +249,8 @@ def _allocate(
     planned = plan(previous, offsets, wants.max_records, offsets.wanted)
     if not planned:
         return Skipped(f"{spec.name}: {_why_nothing(conn, spec, offsets, wants)}")
-    txid = conn.execute(
-        update(pipelines)
-        .where(pipelines.c.pipeline == spec.name, pipelines.c.last_txid == line.last_txid)
-        .values(last_txid=line.last_txid + 1)
-        .returning(pipelines.c.last_txid)
-    ).scalar_one()
-    claim = Claim(spec.name, txid, epoch=1, number=1)
-    row = conn.execute(
-        insert(transactions)
-        .values(
-            pipeline=spec.name,
-            txid=txid,
-            revision=0,
-            epoch=1,
-            state=State.OPEN,
-            claim=1,
-            dag_id=run.dag_id,
-            run_id=run.run_id,
-            clear_number=run.clear_number,
-            lease_until=func.clock_timestamp() + timedelta(seconds=spec.lease_seconds),
-            deadline=claims.deadline(spec),
-            code_hash=spec.code_hash,
-            txn_time=func.date_trunc("milliseconds", func.clock_timestamp()),
-        )
-        .returning(transactions)
-    ).one()
-    claims.bind(conn, run, claim)
+    row, claim = claims.open_transaction(conn, spec, run, next_txid(conn, line))
+    txid = row.txid
     store(conn, spec.name, txid, offsets.topic_id, planned)
     conn.execute(
         insert(slices),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, Row, exists, func, insert, select, update
 
@@ -128,6 +128,45 @@ def bind(conn: Connection, run: Run, claim: Claim) -> None:
             claim=claim.number,
         )
     )
+
+
+def open_transaction(
+    conn: Connection,
+    spec: Pipeline,
+    run: Run,
+    txid: int,
+    *,
+    revision: int = 0,
+    epoch: int = 1,
+    txn_time: datetime | None = None,
+) -> tuple[Row, Claim]:
+    """A new row of the ledger, OPEN and claimed by `run`; its plan and its cut are the caller's to store.
+
+    `txn_time` is now, where it is not given. The caller holds the pipeline's lock.
+    """
+    now = func.clock_timestamp()
+    row = conn.execute(
+        insert(transactions)
+        .values(
+            pipeline=spec.name,
+            txid=txid,
+            revision=revision,
+            epoch=epoch,
+            state=State.OPEN,
+            claim=1,
+            dag_id=run.dag_id,
+            run_id=run.run_id,
+            clear_number=run.clear_number,
+            lease_until=now + timedelta(seconds=spec.lease_seconds),
+            deadline=deadline(spec),
+            code_hash=spec.code_hash,
+            txn_time=txn_time or func.date_trunc("milliseconds", now),
+        )
+        .returning(transactions)
+    ).one()
+    claim = Claim(spec.name, txid, epoch, 1, revision)
+    bind(conn, run, claim)
+    return row, claim
 
 
 def take(conn: Connection, spec: Pipeline, row: Row, run: Run, *, afresh: bool = False) -> Claim:

@@ -120,6 +120,16 @@ def lock_pipeline(conn: Connection, pipeline: str) -> Row | None:
     return conn.execute(select(pipelines).where(pipelines.c.pipeline == pipeline).with_for_update()).one_or_none()
 
 
+def next_txid(conn: Connection, line: Row) -> int:
+    """Lengthen the line by one transaction; the caller holds the pipeline's lock."""
+    return conn.execute(
+        update(pipelines)
+        .where(pipelines.c.pipeline == line.pipeline, pipelines.c.last_txid == line.last_txid)
+        .values(last_txid=line.last_txid + 1)
+        .returning(pipelines.c.last_txid)
+    ).scalar_one()
+
+
 def read_transaction(conn: Connection, pipeline: str, txid: int, revision: int = 0, *, lock: bool = False) -> Row:
     """The row of a transaction's revision, 0 being the original; locked against every other move when `lock`."""
     query = select(transactions).where(

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, insert, select, update
 
 from ratchet import claims, history, plan
 from ratchet.commit import Advanced, advance, discard_finished
 from ratchet.errors import IllegalMove
 from ratchet.kafka import TopicOffsets
-from ratchet.ledger import Ledger, is_row, lock_pipeline, move, newest_revision, notify, read_transaction
+from ratchet.ledger import (
+    Ledger,
+    is_row,
+    lock_pipeline,
+    move,
+    newest_revision,
+    next_txid,
+    notify,
+    read_transaction,
+)
 from ratchet.pipeline import Pipeline
 from ratchet.schema import losses, pipelines, slices, transactions
-from ratchet.transaction import OffsetRange, State, name_of
+from ratchet.transaction import OffsetRange, Run, State, name_of
 
 
 class _DryRun(Exception):
@@ -139,36 +148,12 @@ def _lose_unplanned(
     ]
     if not missing:
         return []
-    txid = conn.execute(
-        update(pipelines)
-        .where(pipelines.c.pipeline == spec.name, pipelines.c.last_txid == line.last_txid)
-        .values(last_txid=line.last_txid + 1)
-        .returning(pipelines.c.last_txid)
-    ).scalar_one()
-    now = func.clock_timestamp()
-    row = conn.execute(
-        insert(transactions)
-        .values(
-            pipeline=spec.name,
-            txid=txid,
-            revision=0,
-            epoch=1,
-            state=State.OPEN,
-            claim=1,
-            claim_ended=True,
-            dag_id=spec.name,
-            run_id=who,
-            clear_number=0,
-            lease_until=now,
-            code_hash=spec.code_hash,
-            txn_time=func.date_trunc("milliseconds", now),
-        )
-        .returning(transactions)
-    ).one()
+    txid = next_txid(conn, line)
+    row, _ = claims.open_transaction(conn, spec, Run(spec.name, f"accept-loss {txid}"), txid)
     plan.store(conn, spec.name, txid, offsets.topic_id, missing)
     said = {"from": None, "ranges": [str(r) for r in missing], "why": "records are lost"}
     history.record(conn, row, who=who, move=str(State.OPEN), detail=said)
-    move(conn, row, State.VOIDED, who=who, why=reason, reason=reason)
+    move(conn, row, State.VOIDED, who=who, why=reason, reason=reason, claim_ended=True)
     _record_losses(conn, row, offsets.topic_id, missing, who, reason)
     return [f"transaction {txid} is VOIDED: {r}, {len(r):,} offsets, are accepted as lost" for r in missing]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-from sqlalchemy import Connection, Row, func, insert, select
+from sqlalchemy import Connection, Row, func, select
 
 from ratchet import claims, history
 from ratchet.errors import NotRevisable
@@ -28,29 +26,10 @@ def revise(conn: Connection, spec: Pipeline, line: Row, txid: int, run: Run) -> 
     if newest.revision and newest.state in (State.OPEN, State.PREPARED):
         why = f"superseded by revision {number}"
         move(conn, newest, State.ABORTED, who=str(run), why=why, reason=why)
-    epoch = newest.epoch + 1
-    row = conn.execute(
-        insert(transactions)
-        .values(
-            pipeline=spec.name,
-            txid=txid,
-            revision=number,
-            epoch=epoch,
-            state=State.OPEN,
-            claim=1,
-            dag_id=run.dag_id,
-            run_id=run.run_id,
-            clear_number=run.clear_number,
-            lease_until=func.clock_timestamp() + timedelta(seconds=spec.lease_seconds),
-            deadline=claims.deadline(spec),
-            code_hash=spec.code_hash,
-            txn_time=original.txn_time,
-        )
-        .returning(transactions)
-    ).one()
-    claim = Claim(spec.name, txid, epoch, 1, number)
-    claims.copy_cut(conn, row, epoch - 1)
-    claims.bind(conn, run, claim)
+    row, claim = claims.open_transaction(
+        conn, spec, run, txid, revision=number, epoch=newest.epoch + 1, txn_time=original.txn_time
+    )
+    claims.copy_cut(conn, row, newest.epoch)
     said = {"from": None, "why": f"revises {original.state} transaction {txid}", "code": spec.code_hash}
     history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
     return claim
