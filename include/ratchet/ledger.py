@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, create_engine, func, make_url, select, update
-from sqlalchemy.exc import ArgumentError, OperationalError, PendingRollbackError, ProgrammingError
+import psycopg
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    and_,
+    create_engine,
+    event,
+    func,
+    make_url,
+    select,
+    update,
+)
+from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, PendingRollbackError, ProgrammingError
 
 from ratchet import history
 from ratchet.errors import Fenced, IllegalMove, LedgerUnreachable, NotMigrated, OutcomeUnknown, SettingsError
@@ -15,6 +28,7 @@ from ratchet.transaction import State, name_of, predecessors
 
 _UNDEFINED_TABLE = "42P01"
 _NOT_ALLOWED = "42501"
+_IDLE = "idle_in_transaction_session_timeout"
 _LOST_BEFORE = "8s2b"
 """SQLAlchemy's code for a statement on a connection that an earlier statement has lost."""
 
@@ -26,6 +40,10 @@ PATIENCE = {
     "tcp_user_timeout": 30_000,
 }
 """libpq's settings by which both ends learn that the other one's machine is gone, within half a minute."""
+
+IDLE_SECONDS = 60
+"""So long a writer may ask nothing within a database transaction; then PostgreSQL ends its session, and frees what a
+process that is stopped has locked."""
 
 
 class Ledger:
@@ -47,6 +65,7 @@ class Ledger:
             pool_pre_ping=True,
             connect_args={"application_name": "ratchet", **PATIENCE},
         )
+        event.listen(self.engine, "connect", _bound)
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
@@ -63,6 +82,8 @@ class Ledger:
         """One database transaction that only reads, and sees one moment throughout."""
         options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         with self._begin(self.engine.execution_options(**options)) as conn:
+            # A reader holds up nobody, and may take its time between two queries.
+            conn.execute(select(func.set_config(_IDLE, "0", True)))
             yield conn
 
     @contextmanager
@@ -72,7 +93,8 @@ class Ledger:
             with engine.begin() as conn:
                 yield conn
                 in_commit = not conn.invalidated
-        except OperationalError as error:
+        except (OperationalError, InternalError) as error:
+            # A session that was idle for too long ends with an InternalError.
             if error.connection_invalidated or error.statement is None:
                 raise self._lost(" ".join(str(error.orig).split()), in_commit) from error
             raise
@@ -113,6 +135,13 @@ class Ledger:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _bound(connection: psycopg.Connection, _: object) -> None:
+    """What every new connection is told."""
+    connection.autocommit = True
+    connection.execute("select set_config(%s, %s, false)", [_IDLE, f"{IDLE_SECONDS}s"])
+    connection.autocommit = False
 
 
 def lock_pipeline(conn: Connection, pipeline: str) -> Row | None:

@@ -109,18 +109,19 @@ def crash(whole) -> Iterator[Line]:
         line.pause(True, MAINTENANCE)
 
 
-RECOVERIES = pytest.StashKey[list[tuple[str, float]]]()
+RECOVERIES = pytest.StashKey[list[tuple[str, float, float]]]()
 
 
 @pytest.fixture
-def recovered(request) -> Callable[[str, float], None]:
-    """Note for the summary: what was killed, and after how many seconds all was committed."""
+def recovered(request) -> Callable[[str, float, float], None]:
+    """Note for the summary: what was killed, after how many seconds all was committed, and when every run had ended."""
     return lambda *row: request.config.stash.setdefault(RECOVERIES, []).append(row)
 
 
 def pytest_terminal_summary(terminalreporter, config) -> None:
     rows = config.stash.get(RECOVERIES, [])
     if rows:
-        terminalreporter.section("seconds from kill -9 to all committed")
-        for name, seconds in rows:
-            terminalreporter.write_line(f"{name:<15}{seconds:>8.1f}")
+        terminalreporter.section("seconds from kill -9")
+        terminalreporter.write_line(f"{'killed':<15}{'all is committed':>18}{'every run has ended':>21}")
+        for name, committed, ended in rows:
+            terminalreporter.write_line(f"{name:<15}{committed:>18.1f}{ended:>21.1f}")

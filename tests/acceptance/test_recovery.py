@@ -63,8 +63,9 @@ def test_a_killed_server_costs_time_and_nothing_else(whole, crash: Line, recover
     let_go(crash)
     until(f"{name} is started again", lambda: stack.pids()[name] != killed.pid, 60)
     until("all is committed", answers(lambda: crash.positions() == everything), SECONDS)
-    recovered(name, time.monotonic() - started)
+    committed = time.monotonic() - started
     until("no run is active", answers(lambda: not crash.active()), 120)
+    recovered(name, committed, time.monotonic() - started)
     until("no stage is left", answers(lambda: not crash.all_stages()), 120)
     assert crash.commits() == list(range(1, crash.head() + 1)) and crash.head() >= first + 2
     assert crash.unfinished() == 0

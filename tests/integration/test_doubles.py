@@ -21,7 +21,7 @@ from ratchet.begin import Begun, begin
 from ratchet.claims import settle
 from ratchet.commit import Committed, Waits, commit
 from ratchet.errors import Fenced
-from ratchet.ledger import Ledger, read_transaction
+from ratchet.ledger import IDLE_SECONDS, Ledger, read_transaction
 from ratchet.moves import abort, void
 from ratchet.pipeline import DEAD_LETTERS
 from ratchet.schema import events
@@ -382,13 +382,15 @@ def test_a_settle_that_is_doubled_counts_one_failure(ledger, log, stages):
 
 COMMITTER = """
 import os, signal, sys
+import ratchet.ledger
 from sqlalchemy import event
 from ratchet.commit import commit
 from ratchet.ledger import Ledger
 from ratchet.transaction import Claim
 from tests.integration.staging import SPEC
 
-url, txid, number, at = sys.argv[1:]
+url, txid, number, at, idle = sys.argv[1:]
+ratchet.ledger.IDLE_SECONDS = int(idle)
 stops = ["once"]
 with Ledger(url) as ledger:
     @event.listens_for(ledger.engine, "before_cursor_execute")
@@ -405,8 +407,8 @@ IN_THE_MIDST = "update ratchet.pipelines set head"
 class Committer:
     """A process that commits a transaction and stops itself before a statement."""
 
-    def __init__(self, ledger: Ledger, claim: Claim, at: str):
-        said = [ledger.url, str(claim.txid), str(claim.number), at]
+    def __init__(self, ledger: Ledger, claim: Claim, at: str, idle_seconds: int):
+        said = [ledger.url, str(claim.txid), str(claim.number), at, str(idle_seconds)]
         self.process = subprocess.Popen(
             [sys.executable, "-c", COMMITTER, *said], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -431,8 +433,8 @@ class Committer:
 def committer(ledger):
     made: list[Committer] = []
 
-    def make(claim: Claim, at: str) -> Committer:
-        made.append(Committer(ledger, claim, at))
+    def make(claim: Claim, at: str, idle_seconds: int = IDLE_SECONDS) -> Committer:
+        made.append(Committer(ledger, claim, at, idle_seconds))
         made[-1].stopped()
         return made[-1]
 
@@ -495,3 +497,21 @@ def test_when_a_committer_that_is_stopped_in_the_midst_is_killed_the_others_go_o
         stopped.kill()
         assert other.result().txids == (1, 2)
     is_whole(ledger, first, second)
+
+
+def test_a_committer_that_stays_stopped_in_the_midst_is_ended_by_postgresql(ledger, log, stages, committer):
+    """Nobody has to find and kill it; when it goes on after all, it says that it changed nothing."""
+    first, second = (prepared(ledger, log, stages, run) for run in "ab")
+    stopped = committer(first.claim, IN_THE_MIDST, idle_seconds=2)
+    assert commit(ledger, SPEC, first.claim).txids == (1, 2)
+    said = stopped.go_on()
+    assert "LedgerUnreachable" in said and "this step has changed nothing" in said
+    is_whole(ledger, first, second)
+
+
+def test_a_reader_may_be_idle_and_a_writer_may_not(ledger):
+    query = text("select current_setting('idle_in_transaction_session_timeout')")
+    with ledger.begin() as writer, ledger.snapshot() as reader:
+        assert (writer.execute(query).scalar_one(), reader.execute(query).scalar_one()) == ("1min", "0")
+    with ledger.begin() as writer, ledger.begin() as another:
+        assert (writer.execute(query).scalar_one(), another.execute(query).scalar_one()) == ("1min", "1min")

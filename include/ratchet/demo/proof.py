@@ -36,8 +36,7 @@ class Check:
 
 def prove(ledger: Ledger, flights: tuple[Pipeline, Content], planes: tuple[Pipeline, Content]) -> list[Check]:
     """Compare every sink, the dead letters and the txids of all rows, in one snapshot of the database."""
-    with ledger.begin() as conn:
-        conn.exec_driver_sql("set transaction isolation level repeatable read, read only")
+    with ledger.snapshot() as conn:
         spec, content = flights
         good = content.records[content.records["kind"] == "ordinary"]
         bad = content.records[content.records["kind"] != "ordinary"]
