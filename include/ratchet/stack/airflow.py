@@ -125,7 +125,6 @@ class Airflow:
             "WORKERS__MIN_HEARTBEAT_INTERVAL": 1,
             # What a killed server leaves behind is found as soon as its heartbeats are known to be over: by default
             # Airflow looks only every five minutes for the tasks of a scheduler that is gone.
-            "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": 20,
             "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": 10,
             "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": 60,
             "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": 15,
