@@ -24,6 +24,7 @@ def test_clearing_a_committed_run_puts_a_new_result_in_place_of_the_old_and_hold
     warm.hold()
     warm.clear(run)
     warm.held()
+    warm.task(run, "next", "skipped")
     warm.publish(10)
     other = warm.trigger()
     assert warm.ended(other) == "success" and warm.transaction(other).state == "COMMITTED"
@@ -44,7 +45,9 @@ def test_clearing_a_committed_run_puts_a_new_result_in_place_of_the_old_and_hold
 
 
 @pytest.mark.parametrize(
-    ("task", "downstream"), [("commit", False), (["process", 1], True), (["process", 1], False)], ids=str
+    ("task", "downstream"),
+    [("commit", False), (["process", 1], True), (["process", 1], False)],
+    ids=["commit", "a slice and what follows", "a slice"],
 )
 def test_clearing_some_tasks_of_a_committed_run_leaves_the_old_result(warm: Line, task: str | list, downstream: bool):
     warm.publish(60)
@@ -84,9 +87,7 @@ def test_clearing_a_run_that_processes_begins_again_under_a_new_claim(warm: Line
 
 def test_clearing_a_run_that_waits_for_its_turn_waits_again_and_processes_nothing(warm: Line):
     warm.publish(40)
-    warm.hold()
-    first = warm.trigger()
-    warm.held()
+    first = warm.trigger_held()
     warm.publish(40)
     second = warm.trigger()
     warm.task(second, "commit", "deferred")

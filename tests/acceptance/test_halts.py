@@ -17,9 +17,7 @@ pytestmark = pytest.mark.timeout(300)
 def halted(strict: Line) -> tuple[int, str]:
     """(the txid at which the line is halted, the run that waits right behind it, prepared)."""
     strict.publish(100)
-    strict.hold()
-    first = strict.trigger()
-    strict.held()
+    first = strict.trigger_held()
     strict.publish(100)
     behind = strict.trigger()
     strict.task(behind, "commit", "deferred")

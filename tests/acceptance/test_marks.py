@@ -26,9 +26,7 @@ def test_a_run_marked_success_while_it_processes_is_red_and_finished_by_the_next
 
 def test_a_run_marked_success_while_it_waits_is_red_and_committed_by_the_one_before_it(warm: Line):
     warm.publish(100)
-    warm.hold()
-    first = warm.trigger()
-    warm.held()
+    first = warm.trigger_held()
     warm.publish(100)
     second = warm.trigger()
     warm.task(second, "commit", "deferred")

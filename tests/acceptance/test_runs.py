@@ -56,9 +56,7 @@ def test_a_backlog_drains_by_itself_several_at_once_in_order(warm: Line):
 
 def test_one_that_is_prepared_before_its_predecessor_waits_deferred(warm: Line):
     warm.publish(100)
-    warm.hold()
-    first = warm.trigger()
-    warm.held()
+    first = warm.trigger_held()
     warm.publish(100)
     second = warm.trigger()
     warm.task(second, "commit", "deferred")
@@ -110,9 +108,7 @@ def test_the_work_of_a_run_that_airflow_does_not_have_is_adopted_when_its_lease_
 
 def test_a_run_that_is_lost_while_it_waits_is_finished_by_the_next_in_order(warm: Line):
     warm.publish(100)
-    warm.hold()
-    first = warm.trigger()
-    warm.held()
+    first = warm.trigger_held()
     warm.publish(100)
     second = warm.trigger()
     warm.task(second, "commit", "deferred")
