@@ -205,9 +205,8 @@ def _resume(conn: Connection, spec: Pipeline, line: Row, run: Run) -> Begun | Sk
         claim = claims.take(conn, spec, newest, run, afresh=True)
         return _begun(conn, spec, claim, "resumed", "resumed after a clear")
     claim = revise(conn, spec, line, before.txid, run)
-    return _begun(
-        conn, spec, claim, "revised", f"was committed at {_utc(original.committed_at)}, revised with {spec.code_hash}"
-    )
+    why = f"the result committed at {_utc(original.committed_at)} is revised with code {spec.code_hash}"
+    return _begun(conn, spec, claim, "revised", why)
 
 
 def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: Row) -> Begun | Skipped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
 
@@ -11,7 +12,15 @@ from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
 from ratchet import revise
 from ratchet.begin import waits_for
-from ratchet.errors import Fenced, IllegalMove, NotRevisable, RatchetError, Refused, StageMismatch
+from ratchet.errors import (
+    Fenced,
+    IllegalMove,
+    LedgerUnreachable,
+    NotRevisable,
+    RatchetError,
+    Refused,
+    StageMismatch,
+)
 from ratchet.gates import is_passed, judge
 from ratchet.ledger import Ledger, lock_pipeline, move, read_transaction
 from ratchet.pipeline import DEAD_LETTERS, Pipeline
@@ -100,7 +109,9 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
     if refused:
         raise refused
     # Step 8
-    discard_finished(ledger, spec.name)
+    with suppress(LedgerUnreachable):
+        # What is committed is committed; whoever comes next discards.
+        discard_finished(ledger, spec.name)
     return done
 
 

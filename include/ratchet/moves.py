@@ -69,6 +69,8 @@ def void(ledger: Ledger, spec: Pipeline, txid: int, reason: str, who: str, *, dr
     def decide(conn: Connection) -> list[str]:
         line = _lock(conn, spec)
         row = read_transaction(conn, spec.name, txid, lock=True)
+        if row.state == State.VOIDED:
+            return [f"transaction {txid} is VOIDED already: {row.reason}"]
         row = move(conn, row, State.VOIDED, who=who, why=reason, reason=reason, halted_at=None, claim_ended=True)
         ranges = ", ".join(map(str, plan.ranges_of(conn, spec.name, txid)))
         advanced = advance(conn, spec, line, by=None)

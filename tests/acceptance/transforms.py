@@ -34,7 +34,7 @@ def secret(df: DataFrame) -> dict[str, DataFrame]:
 
 def secret_cold(df: DataFrame) -> dict[str, DataFrame]:
     """The same, submitted; held after a first query, so that there is something to show."""
-    df.limit(1).collect()
+    df.count()
     return {"secret_cold_rows": obey("secret_cold", df)}
 
 
