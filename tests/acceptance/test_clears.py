@@ -34,7 +34,7 @@ def test_clearing_a_committed_run_puts_a_new_result_in_place_of_the_old_and_hold
     assert warm.ended(run) == "success"
     assert warm.rows(txid) == times(records, 10)
     said = warm.last_log(run, "begin")
-    assert f"revision 1 of transaction {txid}: was committed at" in said and "revised with" in said
+    assert f"revision 1 of transaction {txid}: the result committed at" in said and "is revised with code" in said
     assert f"revision 1 of transaction {txid}: committed, in place of the older result" in warm.last_log(run, "commit")
     # And once more: the second revision replaces the first.
     warm.multiply(3)
