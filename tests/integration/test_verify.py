@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from ratchet.commit import commit
 from ratchet.compact import compact
+from ratchet.demo import watch
 from ratchet.moves import void
 from ratchet.pipeline import DEAD_LETTERS
 from ratchet.sinks.staged import staged_columns
@@ -121,3 +122,10 @@ def test_status_says_why_each_transaction_waits(ledger, log):
     said = status(ledger, "line")
     assert [(s.txid, s.revision, s.state) for s in said.unfinished] == [(1, 1, State.OPEN)]
     assert status(ledger, "unknown").last_txid == 0
+
+
+def test_the_demos_table_shows_what_was_committed(whole):
+    said = watch.lines(whole, SPEC.name)
+    assert [(line.txid, line.records) for line in said] == [(1, 20), (3, 20)]
+    assert said[0].rows == {"rows": 18, "totals": 20, "latest": 18, "dead_letters": 2}
+    assert watch.overlap(whole, SPEC.name).transactions == 2

@@ -86,7 +86,7 @@ def lines(ledger: Ledger, name: str) -> list[Line]:
     with ledger.begin() as conn:
         found = conn.execute(
             select(t.txid, t.records, t.opened_at, t.prepared_at, t.committed_at, e.detail)
-            .join_from(transactions, events, (e.pipeline == t.pipeline) & (e.txid == t.txid))
+            .join_from(transactions, events, (e.pipeline == t.pipeline) & (e.txid == t.txid) & (e.revision == 0))
             .where(t.pipeline == name, t.revision == 0, t.state == State.COMMITTED, e.move == State.COMMITTED)
             .order_by(t.txid)
         ).all()
@@ -101,7 +101,7 @@ def lines(ledger: Ledger, name: str) -> list[Line]:
             row.txid,
             tuple(OffsetRange(*of) for txid, *of in planned if txid == row.txid),
             row.records,
-            row.detail["rows"],
+            {sink: applied["rows"] for sink, applied in row.detail["applied"].items()},
             (row.prepared_at - row.opened_at).total_seconds(),
             max(0.0, (row.committed_at - row.prepared_at).total_seconds() - row.detail["seconds"]),
             row.detail["seconds"],
@@ -115,7 +115,7 @@ def overlap(ledger: Ledger, name: str) -> Overlap:
     with ledger.begin() as conn:
         moves = conn.execute(
             select(events.c.at, events.c.txid, events.c.move)
-            .where(events.c.pipeline == name, events.c.move.in_([s.value for s in State]))
+            .where(events.c.pipeline == name, events.c.revision == 0, events.c.move.in_([s.value for s in State]))
             .order_by(events.c.at, events.c.id)
         ).all()
     under_way: set[int] = set()
