@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 
 import psycopg
 import pytest
 from kafka import KafkaProducer
+from kafka.errors import TopicAlreadyExistsError
 from psycopg import sql
 from pyspark.sql import functions as F
 
@@ -22,26 +24,33 @@ from ratchet.stack import CHECKOUT, prerequisites
 from ratchet.stack.connect import spark_home
 from ratchet.transaction import Run
 from ratchet.votes import SliceWork, take_try
-from tests.integration.pipelines.dropping import PIPELINE
+from tests.integration.pipelines import dropping, peeking
 
 
 def nothing(df):
     return {"dropping": df.where(F.lit(False))}
 
 
-@pytest.fixture
-def work(ledger_url, kafka_properties):
+def peek(df):
+    df.limit(1).collect()
+    return {"peeking": df}
+
+
+@pytest.fixture(params=[dropping.PIPELINE])
+def work(request, ledger_url, kafka_properties):
     """The only slice of a transaction over ten records, one of which is no record of the topic's form."""
+    spec = request.param
     with Kafka(kafka_properties) as client, Ledger(ledger_url) as ledger:
-        client.admin.create_topics({"dropping": {"num_partitions": 1, "replication_factor": 1}})
+        with suppress(TopicAlreadyExistsError):
+            client.admin.create_topics({"dropping": {"num_partitions": 1, "replication_factor": 1}})
         producer = KafkaProducer(bootstrap_servers=kafka_properties["bootstrap.servers"], acks="all")
         for value in [*(b'{"a": %d}' % a for a in range(9)), b"bad"]:
             producer.send("dropping", value, partition=0)
         producer.close()
-        migrate(ledger_url, [PIPELINE])
-        begun = begin(ledger, PIPELINE, Run("dag", "run"), lambda _: client.offsets("dropping"), lambda *_: True)
+        migrate(ledger_url, [spec])
+        begun = begin(ledger, spec, Run("dag", "run"), lambda _: client.offsets("dropping"), lambda *_: True)
         assert isinstance(begun, Begun), begun
-        work = take_try(ledger, PIPELINE, begun.claim, 0)
+        work = take_try(ledger, spec, begun.claim, 0)
         assert isinstance(work, SliceWork), work
         yield work
 
@@ -76,3 +85,14 @@ def test_a_submitted_driver_whose_transform_drops_everything_votes_for_all_it_re
     assert (records, reached, dead_letters) == (10, {"0": 10}, 1)
     assert sinks["dropping"]["rows"] == 0
     assert dead == [(0, 9, b"bad")]
+
+
+@pytest.mark.parametrize("work", [peeking.PIPELINE], indirect=True)
+def test_a_submitted_driver_whose_transform_looks_at_a_record_first_votes_for_all_it_read(
+    work, ledger_url, kafka_properties
+):
+    done = submit(work, ledger_url, kafka_properties)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    with psycopg.connect(ledger_url) as conn:
+        ((records, sinks, dead),) = conn.execute("select records, sinks, dead_letters from ratchet.slices").fetchall()
+    assert (sinks["peeking"]["rows"], dead) == (records - dead, records // 10)

@@ -58,6 +58,7 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
             # Step 3
             with clock.step("transform"):
                 result = _transformed(spec, work, observed)
+                spent = _is_spent(observation)
                 staged = {sink.name: to_stage(spec, sink, result[sink.name]) for sink in spec.sinks}
             # Step 4
             votes = {DEAD_LETTERS: NOTHING}
@@ -66,7 +67,7 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
                     into = Stage(sink.name, work.stages[sink.name], ledger_url)
                     votes[sink.name] = stage(staged[sink.name], into, staged_columns(sink), work.token)
             votes = {sink.name: NOTHING for sink in spec.sinks} | votes
-            seen = _seen(observed, observation, work)
+            seen = _seen(observed, None if spent else observation, work)
             # Step 5
             dead = _dead_letters(spec, observed, result, errors=seen["errors"] or 0)
             if dead is not None and any(map(len, work.ranges)):
@@ -185,11 +186,18 @@ def _measures(work: SliceWork) -> list:
     return measures
 
 
-def _seen(observed: DataFrame, observation: Observation, work: SliceWork) -> dict[str, int]:
+def _is_spent(observation: Observation) -> bool:
+    """Whether an action of the transform's own has filled it: a classic session counts the first one alone."""
+    java = getattr(observation, "_jo", None)
+    return java is not None and java.future().isCompleted()
+
+
+def _seen(observed: DataFrame, observation: Observation | None, work: SliceWork) -> dict[str, int]:
+    """What a pass over all records tells: the staging's own, or where that was not observed one more."""
     if not any(map(len, work.ranges)):
         return {"errors": 0, **{f"{m}_{r.partition}": None for r in work.ranges for m in ("records", "last")}}
     try:
-        seen = observation.get
+        seen = observation.get if observation is not None else {}
     except Py4JError:
         # What a Connect server leaves empty, a classic session cannot even read.
         seen = {}
