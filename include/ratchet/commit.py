@@ -95,6 +95,10 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
         ended = _ended(row, claim)
         if ended:
             return ended
+        if not is_passed(spec, row):
+            raise Fenced(
+                f"{spec.name}: {claim}: run {row.run_id} has it now, in epoch {row.epoch}, which no gate has seen"
+            )
         # Step 4
         if row.revision:
             done, refused = _commit_revision(conn, spec, line, row)

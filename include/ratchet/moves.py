@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from sqlalchemy import Connection, Row, insert, select, update
 
 from ratchet import claims, history, plan
 from ratchet.commit import Advanced, advance, discard_finished
-from ratchet.errors import IllegalMove
+from ratchet.errors import IllegalMove, LedgerUnreachable, TopicChanged
 from ratchet.kafka import TopicOffsets
 from ratchet.ledger import (
     Ledger,
@@ -55,7 +56,7 @@ def abort(ledger: Ledger, spec: Pipeline, txid: int, reason: str, who: str) -> l
     with ledger.begin() as conn:
         _lock(conn, spec)
         row = move(conn, _unfinished(conn, spec, txid), State.ABORTED, who=who, why=reason, reason=reason)
-    discard_finished(ledger, spec.name)
+    _discard(ledger, spec)
     again = "the old result stays" if row.revision else "the next run of any kind tries it again in a new epoch"
     return [f"{_named(row)} is ABORTED; {again}"]
 
@@ -90,6 +91,12 @@ def accept_loss(
 
     def decide(conn: Connection) -> list[str]:
         line = _lock(conn, spec)
+        if line.topic_id != offsets.topic_id:
+            raise TopicChanged(
+                f"{spec.name}: topic {offsets.topic} has id {offsets.topic_id}, the ledger's ranges are of "
+                f"{line.topic_id}: it is another topic, whose offsets say nothing of what is lost; void what is "
+                "unfinished, and give the pipeline a new name to begin anew with this topic"
+            )
         said = _lose_planned(conn, spec, offsets, reason, who) + _lose_unplanned(conn, spec, line, offsets, reason, who)
         if not said:
             raise IllegalMove(f"{spec.name}: Kafka has every offset that is needed; there is no loss to accept")
@@ -107,8 +114,14 @@ def _finish(ledger: Ledger, spec: Pipeline, decide: Callable[[Connection], list[
                 raise _DryRun
     except _DryRun:
         return [*said, "this was a dry run: nothing was changed"]
-    discard_finished(ledger, spec.name)
+    _discard(ledger, spec)
     return said
+
+
+def _discard(ledger: Ledger, spec: Pipeline) -> None:
+    """The move is made by now: an error would say otherwise, and whoever comes next discards."""
+    with suppress(LedgerUnreachable):
+        discard_finished(ledger, spec.name)
 
 
 def _lock(conn: Connection, spec: Pipeline) -> Row:

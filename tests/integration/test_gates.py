@@ -6,11 +6,13 @@ import pytest
 from sqlalchemy import select
 
 from ratchet import Accumulate, Append, Condition, MaxChange, MaxDeadLetters
+from ratchet import commit as commit_module
 from ratchet.claims import settle
 from ratchet.commit import commit
-from ratchet.errors import Refused
+from ratchet.errors import Fenced, Refused
 from ratchet.gates import judge
 from ratchet.ledger import read_transaction
+from ratchet.moves import abort
 from ratchet.pipeline import DEAD_LETTERS
 from ratchet.schema import events
 from ratchet.transaction import Run, State
@@ -140,6 +142,25 @@ def test_a_successor_is_not_taken_along_before_its_gates_have_said_yes(ledger, l
         commit(ledger, spec, second.claim)
     assert (head(ledger), state(ledger, 3)) == (1, State.PREPARED)
     assert appended(ledger) == planned(first)
+
+
+def test_an_epoch_that_began_while_the_gates_were_asked_is_not_committed_unseen(ledger, log, monkeypatch):
+    """Between the verdict and the commit lock a person aborts, and another run prepares other rows."""
+    spec = gated(Condition("whole", "(select count(*) from rows) = 20"))
+    begun = start(ledger, spec, log, "a")
+    prepare(ledger, spec, begun)
+
+    def interrupted(*asked):
+        judge(*asked)
+        monkeypatch.undo()
+        abort(ledger, spec, 1, "wrong day", "somebody")
+        settle(ledger, spec, Run("dag", "a"), succeeded=False, reason="aborted")
+        do(ledger, spec, start(ledger, spec, log, "b"), few)
+
+    monkeypatch.setattr(commit_module, "judge", interrupted)
+    with pytest.raises(Fenced, match="run b has it now, in epoch 2, which no gate has seen"):
+        commit(ledger, spec, begun.claim)
+    assert (head(ledger), appended(ledger)) == (0, [])
 
 
 def test_a_judged_successor_is_taken_along(ledger, log):

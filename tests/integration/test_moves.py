@@ -12,7 +12,7 @@ from ratchet import history
 from ratchet.begin import Skipped, begin, wants_another_run
 from ratchet.claims import renew, settle
 from ratchet.commit import Committed, Waits, commit
-from ratchet.errors import Fenced, Halted, IllegalMove, RecordsLost, Refused
+from ratchet.errors import Fenced, Halted, IllegalMove, RecordsLost, Refused, TopicChanged
 from ratchet.ledger import Ledger, read_transaction
 from ratchet.moves import abort, accept_loss, retry, void
 from ratchet.schema import losses, slices, stages, transactions
@@ -338,6 +338,15 @@ def test_lost_records_of_a_plan_are_taken_out_of_what_has_not_voted(ledger, log)
     commit(ledger, SPEC, begun.claim)
     # What had voted before it was deleted is there.
     assert appended(ledger) == [row for row in planned(begun) if row[0] == 0 or row[1] >= 4]
+
+
+def test_a_loss_is_not_looked_for_in_another_topic(ledger, log):
+    start(ledger, SPEC, log, "a")
+    log.topic_id, log.beginning = "second", {0: 7, 1: 7}
+    with pytest.raises(TopicChanged, match="ranges are of first: it is another topic"):
+        accept_loss(ledger, SPEC, log.offsets(), "deleted", "somebody")
+    with ledger.begin() as conn:
+        assert conn.execute(select(losses)).all() == []
 
 
 def test_a_slice_of_which_nothing_is_left_keeps_its_place(ledger, log):
