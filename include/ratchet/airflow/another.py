@@ -15,11 +15,8 @@ from ratchet.specs import load_pipeline
 from ratchet.transaction import Run
 
 
-class AnotherRunOperator(TriggerDagRunOperator):
-    """Trigger a run of the same DAG if the ledger wants one; else skip, saying why.
-
-    The run's id follows from this task, its transaction, its run and its clear number, so a repeat changes nothing.
-    """
+class RunOperator(TriggerDagRunOperator):
+    """Triggers a run of a pipeline's DAG, whose id follows from who asks for it, so that a repeat changes nothing."""
 
     def __init__(self, *, pipeline: str, **kwargs: Any):
         super().__init__(
@@ -31,6 +28,16 @@ class AnotherRunOperator(TriggerDagRunOperator):
             **kwargs,
         )
         self.pipeline = pipeline
+
+    def start(self, context: Any, name: str, txid: int, why: str) -> None:
+        """Trigger run `NAME_TXID_…`; Airflow's supervisor does it when this task ends."""
+        self.trigger_run_id = run_id_for(name, txid, run_of(context))
+        get_logger().info(f"starts run {self.trigger_run_id}: {why}")
+        super().execute(context)
+
+
+class AnotherRunOperator(RunOperator):
+    """One more run of the same DAG if the ledger wants one; else skipped, saying why."""
 
     def execute(self, context: Any) -> None:
         from ratchet import claims
@@ -52,9 +59,7 @@ class AnotherRunOperator(TriggerDagRunOperator):
                     said = f"no other run is started: nothing waits, or {spec.max_in_flight} are in flight"
                     get_logger().info(said)
                     raise AirflowSkipException(said)
-                self.trigger_run_id = run_id_for(self.task_id, claim.txid, run)
-                get_logger().info(f"starts run {self.trigger_run_id}: {wanted}")
-        super().execute(context)
+                self.start(context, self.task_id, claim.txid, wanted)
 
 
 def run_id_for(task_id: str, txid: int, run: Run) -> str:

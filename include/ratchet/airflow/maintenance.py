@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG
 
 from ratchet.airflow import connections
-from ratchet.airflow.another import run_id_for
+from ratchet.airflow.another import RunOperator
 from ratchet.airflow.factory import START
-from ratchet.airflow.run import activity, run_of, working_on
+from ratchet.airflow.run import activity, working_on
 from ratchet.errors import GroupHasMembers
 from ratchet.logs import get_logger
 from ratchet.pipeline import Pipeline
@@ -52,14 +51,8 @@ def maintenance_dag(specs: Iterable[Pipeline]) -> DAG:
     return dag
 
 
-class UpkeepOperator(TriggerDagRunOperator):
+class UpkeepOperator(RunOperator):
     """Do a pipeline's upkeep, and trigger a run of it if one is due; the task's log says each thing that was done."""
-
-    def __init__(self, *, pipeline: str, **kwargs: Any):
-        super().__init__(
-            trigger_dag_id=pipeline, logical_date=None, skip_when_already_exists=True, deferrable=False, **kwargs
-        )
-        self.pipeline = pipeline
 
     def execute(self, context: Any) -> None:
         from ratchet.begin import abandoned_work
@@ -67,7 +60,7 @@ class UpkeepOperator(TriggerDagRunOperator):
         from ratchet.status import status
         from ratchet.upkeep import upkeep
 
-        log, ti, run = get_logger(), context["ti"], run_of(context)
+        log, ti = get_logger(), context["ti"]
         with working_on(self.pipeline):
             spec = load_pipeline(self.pipeline)
             is_active = activity(ti)
@@ -85,9 +78,7 @@ class UpkeepOperator(TriggerDagRunOperator):
             if wanted is None:
                 log.info("no run is due")
                 return
-            self.trigger_run_id = run_id_for("maintenance", standing.head + 1, run)
-            log.info(f"starts run {self.trigger_run_id}: {wanted}")
-        super().execute(context)
+            self.start(context, "maintenance", standing.head + 1, wanted)
 
     def _records(self, ledger: Ledger, spec: Pipeline, ti: Any) -> str | None:
         """Mirror the offsets, and say how many records wait if no run is active that would take them."""

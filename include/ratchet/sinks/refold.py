@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import sqlalchemy as sa
 from sqlalchemy import Connection, FromClause, Table, and_, cast, delete, exists, func, insert, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
@@ -37,12 +39,7 @@ def same_keys(one: FromClause, other: FromClause, keys: list[str]) -> list[sa.Co
 def touched(conn: Connection, sink: Keyed) -> Table:
     """An empty table of keys, for this database transaction."""
     into = target(sink)
-    columns = [sa.Column(k, into.c[k].type, nullable=into.c[k].nullable) for k in key_names(sink)]
-    made = Table(
-        f"touched_{into.name}"[:63], sa.MetaData(), *columns, prefixes=["TEMPORARY"], postgresql_on_commit="DROP"
-    )
-    made.create(conn)
-    return made
+    return _temporary(conn, f"touched_{into.name}", [into.c[k] for k in key_names(sink)])
 
 
 def touch(conn: Connection, keys: Table, deltas: Table, txid: int) -> None:
@@ -55,7 +52,7 @@ def keys(conn: Connection, sink: Keyed, of: Table) -> None:
     """Fold these keys from all their deltas: what comes out replaces the state, a key without any is deleted."""
     into, deltas, names = target(sink), delta(sink), key_names(sink)
     wanted = select(*(of.c[n] for n in names)).distinct().subquery("wanted")
-    anew = _temporary(conn, "anew", into)
+    anew = _temporary(conn, f"anew_{into.name}", into.columns)
     columns = [c.name for c in into.columns]
     for same_key in same_keys(deltas, wanted, names):
         rows = folded(sink, select(deltas).join(wanted, same_key).subquery("chosen"))
@@ -76,14 +73,16 @@ def folded(sink: Keyed, deltas: FromClause) -> sa.Select:
         measures = [cast(getattr(func, part_of(m, sink))(deltas.c[m]), into.c[m].type).label(m) for m in sink.measures]
         columns = [*(deltas.c[n] for n in names), *measures, func.max(deltas.c._txid).label("_txid")]
         return select(*columns).group_by(*(deltas.c[n] for n in names))
-    order = [deltas.c[sink.order].desc().nulls_last()] if sink.order else []
-    last = (
-        select(deltas)
-        .ext(distinct_on(*(deltas.c[n] for n in names)))
-        .order_by(*(deltas.c[n] for n in names), *order, deltas.c._txid.desc())
-        .subquery("last")
-    )
+    last = _last(sink, deltas)
     return select(*(last.c[c.name] for c in into.columns)).where(~last.c._deleted)
+
+
+def _last(sink: Upsert, deltas: FromClause) -> sa.Subquery:
+    """The delta row of each key that its state comes from: the greatest order, then the latest transaction."""
+    keys = [deltas.c[n] for n in key_names(sink)]
+    order = [deltas.c[sink.order].desc().nulls_last()] if sink.order else []
+    chosen = select(deltas).ext(distinct_on(*keys)).order_by(*keys, *order, deltas.c._txid.desc())
+    return chosen.subquery("last")
 
 
 def unlike(conn: Connection, sink: Keyed) -> int:
@@ -107,7 +106,7 @@ def merge(conn: Connection, sink: Keyed, after: int, until: int) -> int:
     columns = [c.name for c in deltas.columns]
     fresh = select(*(deltas.c[n] for n in names)).where(deltas.c._txid > after, deltas.c._txid <= until).distinct()
     fresh = fresh.subquery("fresh")
-    base = _temporary(conn, "base", deltas)
+    base = _temporary(conn, f"base_{deltas.name}", deltas.columns)
     for same_key in same_keys(deltas, fresh, names):
         old = select(*(deltas.c[c] for c in columns)).join(fresh, same_key).where(deltas.c._txid <= until)
         conn.execute(insert(base).from_select(columns, old))
@@ -121,12 +120,10 @@ def merge(conn: Connection, sink: Keyed, after: int, until: int) -> int:
     return gone - kept
 
 
-def _temporary(conn: Connection, name: str, like: Table) -> Table:
-    """An empty table with the columns of another, for this database transaction."""
-    columns = [sa.Column(c.name, c.type, nullable=c.nullable) for c in like.columns]
-    made = Table(
-        f"{name}_{like.name}"[:63], sa.MetaData(), *columns, prefixes=["TEMPORARY"], postgresql_on_commit="DROP"
-    )
+def _temporary(conn: Connection, name: str, like: Iterable[sa.Column]) -> Table:
+    """An empty table with these columns, for this database transaction."""
+    columns = [sa.Column(c.name, c.type, nullable=c.nullable) for c in like]
+    made = Table(name[:63], sa.MetaData(), *columns, prefixes=["TEMPORARY"], postgresql_on_commit="DROP")
     made.create(conn)
     return made
 
@@ -135,12 +132,5 @@ def _merged(sink: Keyed, base: Table) -> sa.Select:
     """One row a key with the columns of the deltas; a deletion before which nothing is kept is nothing."""
     if isinstance(sink, Accumulate):
         return folded(sink, base)
-    names = key_names(sink)
-    order = [base.c[sink.order].desc().nulls_last()] if sink.order else []
-    last = (
-        select(base)
-        .ext(distinct_on(*(base.c[n] for n in names)))
-        .order_by(*(base.c[n] for n in names), *order, base.c._txid.desc())
-        .subquery("last")
-    )
+    last = _last(sink, base)
     return select(*last.columns).where(~last.c._deleted)
