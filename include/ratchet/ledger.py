@@ -65,7 +65,7 @@ class Ledger:
             pool_pre_ping=True,
             connect_args={"application_name": "ratchet", **PATIENCE},
         )
-        event.listen(self.engine, "connect", _bound)
+        event.listen(self.engine, "connect", lambda connection, _: bound(connection))
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
@@ -137,8 +137,8 @@ class Ledger:
         self.close()
 
 
-def _bound(connection: psycopg.Connection, _: object) -> None:
-    """What every new connection is told."""
+def bound(connection: psycopg.Connection) -> None:
+    """Tell a new connection of a writer how long it may be idle."""
     connection.autocommit = True
     connection.execute("select set_config(%s, %s, false)", [_IDLE, f"{IDLE_SECONDS}s"])
     connection.autocommit = False

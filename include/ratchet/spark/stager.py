@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from ratchet.columns import Column
 from ratchet.errors import Fenced, LedgerUnreachable, TransformError
+from ratchet.ledger import PATIENCE, bound
 from ratchet.schema import STAGE_SCHEMA
 from ratchet.spark.checksum import MODULUS, spark_hash
 from ratchet.transaction import SinkVote, SliceToken, Tag
@@ -98,7 +99,10 @@ class Copying:
         return sql.SQL("copy {} from stdin (format binary)").format(sql.Identifier(STAGE_SCHEMA, self.into.relation))
 
     def _connect(self) -> psycopg.Connection:
-        return psycopg.connect(self.into.ledger_url, connect_timeout=10, application_name="ratchet stage")
+        conn = psycopg.connect(self.into.ledger_url, application_name="ratchet stage", **PATIENCE)
+        # At its end it holds the transaction's row, for which its abort would wait as long as this process is stopped.
+        bound(conn)
+        return conn
 
     @property
     def _where(self) -> str:
@@ -121,7 +125,7 @@ class Copying:
             ) from error
         except psycopg.errors.UndefinedTable as error:
             raise Fenced(f"{self._where}: the stage is gone, so its epoch is over; nothing was staged") from error
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
             raise LedgerUnreachable(
                 f"{self._where}: the ledger did not answer while sink {self.into.sink!r} was staged: "
                 f"{str(error).strip()}; nothing was voted, the slice is tried again"
