@@ -13,10 +13,13 @@ from ratchet.begin import Begun, begin
 from ratchet.kafka import TopicOffsets
 from ratchet.ledger import Ledger, read_transaction
 from ratchet.pipeline import DEAD_LETTERS
-from ratchet.schema import pipelines, transactions
+from ratchet.schema import events, pipelines, transactions
 from ratchet.sinks import stage
+from ratchet.sinks.staged import staged_columns
 from ratchet.sinks.tables import target
+from ratchet.spark.checksum import MODULUS, row_hash
 from ratchet.transaction import Run, SinkVote, SliceToken, State, Tag, Vote
+from ratchet.verify import verify
 from ratchet.votes import SliceWork, cast_vote, take_try
 
 MEASURES = ("a_sum", "a_min", "a_max")
@@ -71,14 +74,16 @@ def positions(work: SliceWork) -> list[tuple[int, int]]:
 
 
 def write(ledger: Ledger, spec: Pipeline, work: SliceWork, sink: str, rows: list[dict], attempt: int = 0) -> SinkVote:
-    """Stage rows under one attempt's tag."""
+    """Stage rows under one attempt's tag; what a vote says of them."""
     kind = None if sink == DEAD_LETTERS else spec.sink(sink)
+    columns = staged_columns(kind)
     tag = {"_slice": work.token.slice, "_try": work.token.try_number, "_task_partition": 0, "_task_attempt": attempt}
     if not rows:
         return SinkVote((), 0, 0)
     with ledger.begin() as conn:
         conn.execute(insert(stage.table(work.stages[sink], kind)), [{**tag, **row} for row in rows])
-    return SinkVote((Tag(0, attempt),), len(rows), len(rows))
+    checksum = sum(row_hash(columns, [row.get(c.name) for c in columns]) for row in rows) % MODULUS
+    return SinkVote((Tag(0, attempt),), len(rows), checksum)
 
 
 def rows_of(spec: Pipeline, work: SliceWork) -> dict[str, list[dict]]:
@@ -167,3 +172,15 @@ def contents(ledger: Ledger, spec: Pipeline) -> dict[str, list[tuple]]:
     """Every row that readers see, by sink, sorted."""
     with ledger.begin() as conn:
         return {sink.name: sorted(map(tuple, conn.execute(select(target(sink)))), key=repr) for sink in spec.sinks}
+
+
+def moves_of(ledger: Ledger) -> list[tuple]:
+    """(txid, revision, move) of every event, in order."""
+    with ledger.begin() as conn:
+        return [tuple(row) for row in conn.execute(select(events.c.txid, events.c.revision, events.c.move))]
+
+
+def is_whole(ledger: Ledger, *begun: Begun) -> None:
+    """The sinks hold these transactions, each once, and the ledger agrees."""
+    assert appended(ledger) == planned(*begun)
+    assert [fault for check in verify(ledger, SPEC) for fault in check.faults] == []

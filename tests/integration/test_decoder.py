@@ -1,14 +1,13 @@
-"""The decoder's rules beyond test_slice.py's: what would be guessed, rounded or hung on is an error, and says so."""
+"""The decoder's rules beyond test_records.py's: what would be guessed, rounded or hung on is an error, and says so."""
 
 from decimal import Decimal
-from uuid import uuid4
 
 import pytest
 
 from ratchet import Json, Topic
 from ratchet.spark import reader
 from ratchet.spark.decoder import decode, explain
-from ratchet.spark.engine import SETTINGS, connect_session
+from ratchet.spark.engine import SETTINGS
 
 TOPIC = Topic(
     "t", value=Json("x double, d decimal(10,2), w decimal(38,10), n decimal(38,0), t timestamp, y date, s string")
@@ -81,12 +80,6 @@ VALUES = {
     rb'{"s": "\\\\ud800"}': ("s", "\\\\ud800"),
     rb'{"s": "\\\ud83d\ude00"}': ("s", "\\\U0001f600"),
 }
-
-
-@pytest.fixture(scope="module")
-def session(spark_connect):
-    with connect_session(spark_connect.spark, "tests", uuid4().hex) as session:
-        yield session
 
 
 def test_what_would_be_guessed_rounded_or_hung_on_is_an_error(session):

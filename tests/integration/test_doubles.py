@@ -1,18 +1,12 @@
-"""I6, I9: two of everything. A try that is late stages and votes nothing; steps that are doubled happen once; a
-committer that is stopped, with or without the lock, tears nothing.
-"""
+"""I6, I9: two of everything. A try that is late stages and votes nothing; steps that are doubled happen once."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import psutil
 import pyarrow as pa
 import pytest
 from sqlalchemy import func, select, text
@@ -20,8 +14,8 @@ from sqlalchemy import func, select, text
 from ratchet.begin import Begun, begin
 from ratchet.claims import settle
 from ratchet.commit import Committed, Waits, commit
-from ratchet.errors import Fenced
-from ratchet.ledger import IDLE_SECONDS, Ledger, read_transaction
+from ratchet.errors import Fenced, LedgerUnreachable
+from ratchet.ledger import read_transaction
 from ratchet.moves import abort, void
 from ratchet.pipeline import DEAD_LETTERS
 from ratchet.schema import events
@@ -29,12 +23,20 @@ from ratchet.sinks.staged import staged_columns
 from ratchet.spark import stager
 from ratchet.spark.checksum import row_hash
 from ratchet.spark.stager import Copying, Stage
-from ratchet.transaction import Claim, Run, SinkVote, State, Tag, Vote
-from ratchet.verify import verify
+from ratchet.transaction import Run, SinkVote, State, Tag, Vote
 from ratchet.votes import SliceWork, cast_vote, take_try
-from tests.until import until
 
-from .staging import SPEC, always_active, appended, contents, head, planned, positions, rows_of, start, vote_of
+from .staging import (
+    SPEC,
+    always_active,
+    contents,
+    is_whole,
+    moves_of,
+    positions,
+    rows_of,
+    start,
+    vote_of,
+)
 
 ARROW = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "boolean": pa.bool_()}
 
@@ -103,12 +105,6 @@ def finish(ledger, begun: Begun, stages) -> None:
         if isinstance(work, SliceWork):
             cast_vote(ledger, SPEC, work.token, stages(work))
     assert isinstance(commit(ledger, SPEC, begun.claim), Committed)
-
-
-def is_whole(ledger, *begun: Begun) -> None:
-    """The sinks hold these transactions, each once, and the ledger agrees."""
-    assert appended(ledger) == planned(*begun)
-    assert [fault for check in verify(ledger, SPEC) for fault in check.faults] == []
 
 
 def staged(ledger, work: SliceWork) -> int:
@@ -231,13 +227,13 @@ def test_a_try_that_begins_to_stage_after_its_end_stages_and_votes_nothing(ledge
     begun = start(ledger, SPEC, log, "a")
     late = a_try(ledger, begun)
     there = end(ledger, log, begun, stages)
-    before = (contents(ledger, SPEC), _moves(ledger))
+    before = (contents(ledger, SPEC), moves_of(ledger))
     with pytest.raises(Fenced):
         stages(late, attempt=99)
     with pytest.raises(Fenced):
         cast_vote(ledger, SPEC, late.token, vote_of(SPEC, 10, _nothing()))
     assert staged(ledger, late) == 0
-    assert (contents(ledger, SPEC), _moves(ledger)) == before
+    assert (contents(ledger, SPEC), moves_of(ledger)) == before
     is_whole(ledger, *there)
 
 
@@ -257,16 +253,39 @@ def test_a_try_that_has_staged_all_votes_too_late(ledger, log, stages, end):
     late = a_try(ledger, begun)
     vote = stages(late, attempt=99)
     there = end(ledger, log, begun, stages)
-    before = (contents(ledger, SPEC), _moves(ledger))
+    before = (contents(ledger, SPEC), moves_of(ledger))
     with pytest.raises(Fenced):
         cast_vote(ledger, SPEC, late.token, vote)
-    assert (contents(ledger, SPEC), _moves(ledger)) == before
+    assert (contents(ledger, SPEC), moves_of(ledger)) == before
     is_whole(ledger, *there)
 
 
-def _moves(ledger) -> list[tuple]:
-    with ledger.begin() as conn:
-        return [tuple(row) for row in conn.execute(select(events.c.txid, events.c.revision, events.c.move))]
+def test_a_try_that_is_stopped_before_its_last_word_holds_up_an_abort_for_its_idle_time_only(
+    ledger, log, stages, monkeypatch
+):
+    monkeypatch.setattr("ratchet.ledger.IDLE_SECONDS", 1)
+    begun = start(ledger, SPEC, log, "a")
+    late = a_try(ledger, begun)
+    stopped, goes_on = threading.Event(), threading.Event()
+
+    def stop(self, conn):
+        stopped.set()
+        assert goes_on.wait(60)
+        return whole(self, conn)
+
+    whole = Copying._slice_is_over
+    monkeypatch.setattr(Copying, "_slice_is_over", stop)
+    with ThreadPoolExecutor(2) as pool:
+        staging = pool.submit(stages, late)
+        try:
+            assert stopped.wait(60)
+            pool.submit(abort, ledger, SPEC, 1, "for the test", "me").result(timeout=20)
+        finally:
+            goes_on.set()
+        with pytest.raises(LedgerUnreachable, match="slice 0, try 1: .*nothing was voted"):
+            staging.result()
+    assert staged(ledger, late) == 0
+    is_whole(ledger)
 
 
 # Steps that are doubled, at once.
@@ -376,142 +395,3 @@ def test_a_settle_that_is_doubled_counts_one_failure(ledger, log, stages):
         with ledger.begin() as conn:
             assert read_transaction(conn, SPEC.name, begun.claim.txid).failures == 1
         finish(ledger, start(ledger, SPEC, log, f"r{n} after"), stages)
-
-
-# A committer that is stopped.
-
-COMMITTER = """
-import os, signal, sys
-import ratchet.ledger
-from sqlalchemy import event
-from ratchet.commit import commit
-from ratchet.ledger import Ledger
-from ratchet.transaction import Claim
-from tests.integration.staging import SPEC
-
-url, txid, number, at, idle = sys.argv[1:]
-ratchet.ledger.IDLE_SECONDS = int(idle)
-stops = ["once"]
-with Ledger(url) as ledger:
-    @event.listens_for(ledger.engine, "before_cursor_execute")
-    def stop(conn, cursor, statement, *_):
-        if stops and at in " ".join(statement.split()).lower():
-            stops.pop()
-            os.kill(os.getpid(), signal.SIGSTOP)
-    print(commit(ledger, SPEC, Claim(SPEC.name, int(txid), 1, int(number))).message)
-"""
-BEFORE_THE_LOCK = "from ratchet.pipelines where ratchet.pipelines.pipeline = %(pipeline_1)s::varchar for update"
-IN_THE_MIDST = "update ratchet.pipelines set head"
-
-
-class Committer:
-    """A process that commits a transaction and stops itself before a statement."""
-
-    def __init__(self, ledger: Ledger, claim: Claim, at: str, idle_seconds: int):
-        said = [ledger.url, str(claim.txid), str(claim.number), at, str(idle_seconds)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", COMMITTER, *said], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-
-    def stopped(self) -> None:
-        """Wait until it stands still."""
-        look = psutil.Process(self.process.pid)
-        until(lambda: look.status() == psutil.STATUS_STOPPED or self.process.poll() is not None, 60)
-        assert self.process.poll() is None, self.process.communicate()
-
-    def go_on(self) -> str:
-        """Let it run; what it says in the end."""
-        self.process.send_signal(signal.SIGCONT)
-        return self.process.communicate(timeout=60)[0]
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-@pytest.fixture
-def committer(ledger):
-    made: list[Committer] = []
-
-    def make(claim: Claim, at: str, idle_seconds: int = IDLE_SECONDS) -> Committer:
-        made.append(Committer(ledger, claim, at, idle_seconds))
-        made[-1].stopped()
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.kill()
-
-
-def prepared(ledger, log, stages, run: str) -> Begun:
-    begun = start(ledger, SPEC, log, run)
-    for part in begun.slices:
-        work = a_try(ledger, begun, part.number)
-        cast_vote(ledger, SPEC, work.token, stages(work))
-    return begun
-
-
-def is_waiting(ledger) -> bool:
-    query = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
-    with ledger.begin() as conn:
-        return conn.execute(text(query)).scalar_one() > 0
-
-
-def test_a_committer_that_is_stopped_before_the_lock_holds_up_nobody_and_then_finds_it_done(
-    ledger, log, stages, committer
-):
-    first, second = (prepared(ledger, log, stages, run) for run in "ab")
-    stopped = committer(first.claim, BEFORE_THE_LOCK)
-    assert commit(ledger, SPEC, first.claim).txids == (1, 2)
-    third = prepared(ledger, log, stages, "c")
-    assert commit(ledger, SPEC, third.claim).txids == (3,)
-    before = (contents(ledger, SPEC), _moves(ledger))
-    assert "transaction 1: was committed at" in stopped.go_on()
-    assert (contents(ledger, SPEC), _moves(ledger)) == before
-    is_whole(ledger, first, second, third)
-
-
-def test_a_committer_that_is_stopped_in_the_midst_shows_nothing_and_goes_on_as_the_only_one(
-    ledger, log, stages, committer
-):
-    first, second = (prepared(ledger, log, stages, run) for run in "ab")
-    stopped = committer(first.claim, IN_THE_MIDST)
-    with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(commit, ledger, SPEC, second.claim)
-        until(lambda: is_waiting(ledger))
-        # Readers do not wait, and see nothing of what is half done.
-        assert (head(ledger), appended(ledger)) == (0, [])
-        assert not other.done()
-        assert "committed and, waiting right behind it, 2" in stopped.go_on()
-        assert other.result().txids == ()
-    is_whole(ledger, first, second)
-
-
-def test_when_a_committer_that_is_stopped_in_the_midst_is_killed_the_others_go_on(ledger, log, stages, committer):
-    first, second = (prepared(ledger, log, stages, run) for run in "ab")
-    stopped = committer(first.claim, IN_THE_MIDST)
-    with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(commit, ledger, SPEC, first.claim)
-        until(lambda: is_waiting(ledger))
-        assert appended(ledger) == []
-        stopped.kill()
-        assert other.result().txids == (1, 2)
-    is_whole(ledger, first, second)
-
-
-def test_a_committer_that_stays_stopped_in_the_midst_is_ended_by_postgresql(ledger, log, stages, committer):
-    """Nobody has to find and kill it; when it goes on after all, it says that it changed nothing."""
-    first, second = (prepared(ledger, log, stages, run) for run in "ab")
-    stopped = committer(first.claim, IN_THE_MIDST, idle_seconds=2)
-    assert commit(ledger, SPEC, first.claim).txids == (1, 2)
-    said = stopped.go_on()
-    assert "LedgerUnreachable" in said and "this step has changed nothing" in said
-    is_whole(ledger, first, second)
-
-
-def test_a_reader_may_be_idle_and_a_writer_may_not(ledger):
-    query = text("select current_setting('idle_in_transaction_session_timeout')")
-    with ledger.begin() as writer, ledger.snapshot() as reader:
-        assert (writer.execute(query).scalar_one(), reader.execute(query).scalar_one()) == ("1min", "0")
-    with ledger.begin() as writer, ledger.begin() as another:
-        assert (writer.execute(query).scalar_one(), another.execute(query).scalar_one()) == ("1min", "1min")

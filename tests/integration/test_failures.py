@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -25,10 +26,8 @@ from ratchet.spark.engine import connect_session
 from ratchet.spark.slice import run_slice
 from ratchet.stack import Stack
 from ratchet.stack.ports import HOST
-from tests.integration.test_slice import SINK, Rig, content, numbered, spec_of
+from tests.integration.rig import SINK, Rig, address, content, every, numbered, spec_of
 from tests.until import until
-
-HERE = "tests.integration.test_failures"
 
 
 @pytest.fixture
@@ -44,21 +43,13 @@ def rig(bare, spark_connect):
         yield replace(bare, spark=session)
 
 
-def prepared(rig, transform: str, **given):
+def prepared(rig, transform: Callable, **given):
     """(spec, work) of one slice with ten records."""
     topic = rig.topic()
     rig.send(topic, *numbered(range(10)))
-    spec = replace_transform(spec_of(topic, value="a int", **given), transform)
+    spec = spec_of(topic, transform, value="a int", **given)
     (work,) = rig.begin(spec)
     return spec, work
-
-
-def replace_transform(spec, transform: str):
-    return spec.model_copy(update={"transform": f"{HERE}:{transform}"})
-
-
-def every(df):
-    return {SINK: df}
 
 
 def on_worker(df, act):
@@ -83,7 +74,7 @@ def exhausts_its_worker(df):
     return on_worker(df, raise_it)
 
 
-@pytest.mark.parametrize("transform", ["kills_its_worker", "exhausts_its_worker"])
+@pytest.mark.parametrize("transform", [kills_its_worker, exhausts_its_worker])
 def test_a_worker_that_dies_is_no_fault_of_the_transform(rig, transform):
     spec, work = prepared(rig, transform)
     with pytest.raises(EngineLost, match="^p: transaction 1, slice 0: Spark, one of its workers"):
@@ -92,7 +83,7 @@ def test_a_worker_that_dies_is_no_fault_of_the_transform(rig, transform):
 
 
 def test_a_session_that_is_closed_meanwhile_is_no_fault_of_the_transform(bare, spark_connect):
-    spec, work = prepared(bare, "every")
+    spec, work = prepared(bare, every)
     code = uuid4().hex
     with connect_session(spark_connect.spark, "closed", code) as closed:
         closed.client.release_session()
@@ -137,8 +128,9 @@ def mark():
     MARK.unlink(missing_ok=True)
 
 
+@pytest.mark.all
 def test_a_server_killed_in_mid_job_costs_a_try_and_nothing_else(bare, own_server, mark):
-    spec, work = prepared(bare, "waits_on_a_worker")
+    spec, work = prepared(bare, waits_on_a_worker)
     with ThreadPoolExecutor(1) as pool:
         with connect_session(own_server.spark, "killed", "code") as lost:
             running = pool.submit(replace(bare, spark=lost).run, spec, work)
@@ -150,7 +142,7 @@ def test_a_server_killed_in_mid_job_costs_a_try_and_nothing_else(bare, own_serve
     assert not bare.staged(work, SINK)
     mark.unlink(missing_ok=True)
     until(lambda: own_server.pids().get("connect", killed) != killed, seconds=60)
-    plain = replace_transform(spec, "every")
+    plain = spec.model_copy(update={"transform": address(every)})
     with connect_session(own_server.spark, "killed", "code") as again:
         vote = replace(bare, spark=again).run(plain, work)
     assert vote.records == 10
@@ -162,8 +154,9 @@ def exhausts_the_heap(df):
     return {SINK: df.withColumn("a", F.col("a") + F.length(endless) % 2)}
 
 
+@pytest.mark.all
 def test_a_heap_that_is_exhausted_is_no_fault_of_the_transform(bare, own_server):
-    spec, work = prepared(bare, "exhausts_the_heap")
+    spec, work = prepared(bare, exhausts_the_heap)
     with connect_session(own_server.spark, "exhausted", "code") as lost:
         with pytest.raises(EngineLost, match="^p: transaction 1, slice 0: Spark, one of its workers"):
             replace(bare, spark=lost).run(spec, work)
@@ -171,13 +164,13 @@ def test_a_heap_that_is_exhausted_is_no_fault_of_the_transform(bare, own_server)
 
 
 def test_a_ledger_that_the_workers_do_not_reach_is_worth_another_try(rig):
-    spec, work = prepared(rig, "every")
+    spec, work = prepared(rig, every)
     with pytest.raises(LedgerUnreachable, match=f"slice 0, try 1: .* while sink '{SINK}' was staged: .*refused"):
         run_slice(rig.spark, spec, work, f"postgresql://nobody@{HOST}:1/none", rig.kafka)
 
 
 def test_a_ledger_that_is_lost_while_rows_are_staged_is_worth_another_try(rig):
-    spec, work = prepared(rig, "every")
+    spec, work = prepared(rig, every)
     waiting = "select pid from pg_stat_activity where application_name = 'ratchet stage' and wait_event_type = 'Lock'"
     with ThreadPoolExecutor(1) as pool, psycopg.connect(rig.ledger.url, autocommit=True) as onlooker:
         with psycopg.connect(rig.ledger.url) as holder:
@@ -201,7 +194,7 @@ def test_records_that_were_kept_are_let_go_when_the_job_is_interrupted(rig, mark
     monkeypatch.setattr(slice_module, "KEEP_FROM", 0)
     monkeypatch.setattr(slice_module, "_kept", lambda decoded: kept.append(decoded) or whole(decoded))
     sinks = [Append(SINK, columns="a int"), Append("rows2", columns="a int")]
-    spec, work = prepared(rig, "into_two", sinks=sinks)
+    spec, work = prepared(rig, into_two, sinks=sinks)
 
     def run():
         rig.spark.addTag("interrupted")

@@ -15,12 +15,11 @@ from pyspark.errors import PySparkException
 from ratchet.errors import BrokerUnreachable, SettingsError
 from ratchet.kafka import Kafka, client_settings
 from ratchet.ledger import Ledger
-from ratchet.spark.engine import connect_session
 from ratchet.spark.reader import read
 from ratchet.stack import Stack
 from ratchet.stack.kafka import Security
 from ratchet.transaction import OffsetRange
-from tests.integration.test_slice import SINK, Rig, content, numbered, spec_of
+from tests.integration.rig import SINK, Rig, content, numbered, spec_of
 
 PASSWORD = 's3cret-"of\\ann'
 """With what JAAS and a properties file must escape."""
@@ -65,12 +64,6 @@ def properties(secure: Stack, request) -> dict[str, str]:
         return secure.kafka
     login = secure.kafka["sasl.jaas.config"].replace("plain.PlainLoginModule", "scram.ScramLoginModule")
     return {**secure.kafka, "sasl.mechanism": request.param, "sasl.jaas.config": login}
-
-
-@pytest.fixture(scope="module")
-def session(spark_connect):
-    with connect_session(spark_connect.spark, "tests", uuid4().hex) as session:
-        yield session
 
 
 def make_topic(properties: dict[str, str], values: list[bytes]) -> str:

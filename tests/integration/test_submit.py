@@ -74,6 +74,7 @@ def submit(work: SliceWork, ledger_url: str, kafka: dict[str, str]) -> subproces
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
 
 
+@pytest.mark.all
 def test_a_submitted_driver_whose_transform_drops_everything_votes_for_all_it_read(work, ledger_url, kafka_properties):
     done = submit(work, ledger_url, kafka_properties)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]

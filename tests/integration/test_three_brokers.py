@@ -17,11 +17,10 @@ from ratchet.ledger import Ledger
 from ratchet.spark.engine import connect_session
 from ratchet.stack import Stack
 from ratchet.transaction import OffsetRange
-from tests.integration.test_slice import SINK, Rig, positions
+from tests.integration.rig import SINK, Rig, address, positions
 from tests.until import until
 
 pytestmark = pytest.mark.cluster
-HERE = "tests.integration.test_three_brokers"
 BROKERS = {1: "kafka", 2: "kafka-2", 3: "kafka-3"}
 RECORDS = 12_000
 VICTIM: dict[str, int] = {}
@@ -91,7 +90,7 @@ def test_a_slice_is_exact_though_the_leader_is_killed_while_it_is_read(rig, clus
     spec = Pipeline(
         name="p",
         source=Topic(topic, value=Json("a int")),
-        transform=f"{HERE}:kill_midway",
+        transform=address(kill_midway),
         sinks=[Append(SINK, columns="a int")],
         slice_records=RECORDS,
         max_records=RECORDS,

@@ -36,8 +36,8 @@ from ratchet.stack.postgres import _as_somebody
 from ratchet.stack.server import Server
 from ratchet.stack.supervisor import Supervisor
 
+from .rig import SINK, Rig, content, numbered, spec_of
 from .staging import SPEC, Log, prepare, start
-from .test_slice import SINK, Rig, content, numbered, spec_of
 
 pytestmark = pytest.mark.all
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -19,24 +19,17 @@ from kafka.errors import TopicAlreadyExistsError
 from psycopg import sql
 from pyspark.sql import functions as F
 
-from ratchet import Append, Json, Pipeline, Topic
+from ratchet import Pipeline
 from ratchet.begin import Begun, begin
 from ratchet.commit import Committed, commit
 from ratchet.errors import CompactedTopic, RecordsLost, TopicChanged, UnknownTopic
 from ratchet.kafka import Kafka
-from ratchet.ledger import Ledger
-from ratchet.spark.engine import connect_session
 from ratchet.transaction import OffsetRange, Run
 from ratchet.votes import SliceWork
-from tests.integration.test_slice import SINK, Rig, content, numbered, positions
+from tests.integration.rig import SINK, Rig, content, every, numbered, positions, spec_of
 
-HERE = "tests.integration.test_topic_faults"
 FAULT: dict[str, object] = {}
 """What a transform below does to its topic: the arguments of `happen`."""
-
-
-def every(df):
-    return {SINK: df}
 
 
 def fault_before(df):
@@ -95,35 +88,13 @@ def send(kafka: dict[str, str], topic: str, values: list[bytes], partition: int 
     producer.close()
 
 
-@pytest.fixture(scope="module")
-def session(spark_connect):
-    with connect_session(spark_connect.spark, "tests", uuid4().hex) as session:
-        yield session
-
-
-@pytest.fixture
-def rig(session, ledger_url, kafka_properties):
-    with Kafka(kafka_properties) as client, Ledger(ledger_url) as ledger:
-        yield Rig(session, ledger, kafka_properties, client)
-
-
-def spec_of(topic: str, transform: str = "every", **given) -> Pipeline:
-    return Pipeline(
-        name="p",
-        source=Topic(topic, value=Json("a int")),
-        transform=f"{HERE}:{transform}",
-        sinks=[Append(SINK, columns="a int")],
-        **{"max_records": 1000, "slice_records": 1000, **given},
-    )
-
-
-def started(rig: Rig, transform: str = "every", what: str = "") -> tuple[str, Pipeline, SliceWork]:
+def started(rig: Rig, transform: Callable = every, what: str = "") -> tuple[str, Pipeline, SliceWork]:
     """A topic of ten records, a transaction that plans them, and a try at its only slice."""
     topic = rig.topic()
     rig.send(topic, *numbered(range(10)))
     FAULT.clear()
     FAULT.update(what=what, kafka=rig.kafka, topic=topic)
-    spec = spec_of(topic, transform)
+    spec = spec_of(topic, transform, value="a int")
     (work,) = rig.begin(spec)
     return topic, spec, work
 
@@ -161,7 +132,7 @@ def test_a_fault_before_the_slice_is_its_error_and_nothing_is_staged(rig, what):
 
 @pytest.mark.parametrize("what", ["records deleted", "made again"])
 def test_a_fault_between_the_first_look_and_the_read_is_its_error(rig, what):
-    _, spec, work = started(rig, "fault_before", what)
+    _, spec, work = started(rig, fault_before, what)
     error, said = ERRORS[what]
     with pytest.raises(error, match=said):
         rig.run(spec, work)
@@ -171,7 +142,7 @@ def test_a_fault_between_the_first_look_and_the_read_is_its_error(rig, what):
 
 @pytest.mark.parametrize("what", ERRORS)
 def test_a_fault_while_spark_reads_is_found_by_the_last_look(rig, what):
-    _, spec, work = started(rig, "fault_during", what)
+    _, spec, work = started(rig, fault_during, what)
     error, said = ERRORS[what]
     with pytest.raises(error, match=said):
         rig.run(spec, work)

@@ -68,7 +68,7 @@ ROWS = [
 VECTORS = [18090014576736093266, 4959852824970007441, 7638921899230627379, 17629437272244072110]
 
 
-@pytest.mark.parametrize(("row", "expected"), zip(ROWS, VECTORS, strict=True))
+@pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, VECTORS, strict=True)))
 def test_vectors(row, expected):
     assert row_hash(COLUMNS, row) == expected
 

@@ -1,36 +1,29 @@
-"""The protocol against a real PostgreSQL: begin, votes, commit, claims, without Kafka and Spark."""
+"""Votes and commits in a real PostgreSQL, without Kafka and Spark: in order, whole, once, and what was voted."""
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from sqlalchemy import func, select, text, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import func, select, text
 
-from ratchet import Append, Pipeline, Upsert, history
-from ratchet.begin import Skipped, begin, wants_another_run
-from ratchet.claims import renew, settle
+from ratchet import Append, Upsert, history
+from ratchet.claims import settle
 from ratchet.commit import Committed, Waits, commit
-from ratchet.errors import Fenced, LedgerUnreachable, NotMigrated, RecordsLost, Refused, TopicChanged
-from ratchet.ledger import Ledger, move, read_transaction
+from ratchet.errors import Fenced, Refused
+from ratchet.ledger import move, read_transaction
 from ratchet.migrate import migrate
 from ratchet.pipeline import DEAD_LETTERS
-from ratchet.schema import events, legal_moves, metadata, pipelines, ranges, stages, transactions
-from ratchet.transaction import LEGAL_MOVES, Run, SinkVote, SliceToken, State
+from ratchet.schema import pipelines, stages
+from ratchet.transaction import Run, SinkVote, SliceToken, State
 from ratchet.votes import cast_vote, take_try
 
 from .staging import (
     MEASURES,
     SPEC,
-    always_active,
     appended,
     do_slice,
-    expire,
     head,
     planned,
     positions,
@@ -41,133 +34,6 @@ from .staging import (
     vote_of,
     write,
 )
-
-
-def test_the_database_allows_exactly_the_moves_that_the_code_allows(ledger):
-    with ledger.begin() as conn:
-        held = {(row.from_state, row.to_state) for row in conn.execute(select(legal_moves))}
-    assert held == {("" if a is None else str(a), str(b)) for a, b in LEGAL_MOVES}
-
-
-@pytest.mark.parametrize("to", [State.COMMITTED, State.VOIDED])
-def test_the_database_refuses_a_move_that_is_not_legal(ledger, log, to):
-    begun = start(ledger, SPEC, log, "a")
-    prepare(ledger, SPEC, begun)
-    commit(ledger, SPEC, begun.claim)
-    with pytest.raises(IntegrityError, match="no legal move"), ledger.begin() as conn:
-        conn.execute(update(transactions).values(state=State.OPEN if to is State.COMMITTED else to))
-
-
-def test_the_migrated_schema_is_the_declared_one(ledger):
-    with ledger.begin() as conn:
-        context = MigrationContext.configure(
-            conn,
-            opts={
-                "include_schemas": True,
-                "version_table_schema": "ratchet",
-                "include_name": lambda name, kind, _: kind != "schema" or name == "ratchet",
-            },
-        )
-        assert compare_metadata(context, metadata) == []
-
-
-def test_migrating_twice_changes_nothing_and_a_table_that_does_not_fit_is_named(ledger):
-    assert migrate(ledger.url, [SPEC])[1:] == [f"line: {name}: fits" for name in ("rows", "totals", "latest")]
-    with ledger.begin() as conn:
-        conn.execute(text("alter table rows alter column a type int"))
-    with pytest.raises(NotMigrated, match=r"public.rows.a is INTEGER, the spec declares BIGINT"):
-        migrate(ledger.url, [SPEC])
-
-
-def test_a_ledger_that_was_not_migrated_says_so(ledger_url, log):
-    with Ledger(ledger_url) as bare, pytest.raises(NotMigrated, match="ratchet migrate"):
-        begin(bare, SPEC, Run("dag", "a"), log.offsets, always_active)
-
-
-def test_an_unreachable_ledger_says_what_to_check():
-    with (
-        Ledger("postgresql://nobody@127.0.0.1:1/none") as gone,
-        pytest.raises(LedgerUnreachable, match="check that PostgreSQL runs"),
-        gone.begin(),
-    ):
-        pass
-
-
-def test_twenty_concurrent_begins_give_dense_txids_and_tiled_ranges(ledger, log):
-    """I2: whatever the interleaving, nothing is planned twice and nothing is left out."""
-    log.stable = {0: 137, 1: 211, 2: 40}
-    log.beginning = {0: 0, 1: 11, 2: 0}
-    spec = SPEC.model_copy(update={"max_in_flight": 32})
-    together = threading.Barrier(20)
-
-    def one(number: int):
-        together.wait()
-        return begin(ledger, spec, Run("dag", f"run{number}"), log.offsets, always_active)
-
-    with ThreadPoolExecutor(20) as pool:
-        found = [b for b in pool.map(one, range(20)) if not isinstance(b, Skipped)]
-    assert sorted(b.claim.txid for b in found) == list(range(1, len(found) + 1))
-    taken = [(p, o) for p, o, _, _ in planned(*found)]
-    assert sorted(taken) == [(p, o) for p in (0, 1, 2) for o in range(log.beginning[p], log.stable[p])]
-
-
-def test_the_same_begin_twice_at_once_makes_one_transaction(ledger, log):
-    together = threading.Barrier(8)
-
-    def one(_):
-        together.wait()
-        return begin(ledger, SPEC, Run("dag", "same"), log.offsets, always_active)
-
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(one, range(8)))
-    assert {b.claim.txid for b in found} == {1}
-    assert len({tuple(s.ranges for s in b.slices) for b in found}) == 1
-
-
-@pytest.mark.parametrize(("start_at", "until"), [(5, 30), (25, 30), (0, 20)])
-def test_the_database_refuses_a_gap_an_overlap_and_a_fork(ledger, log, start_at, until):
-    log.beginning, log.stable = {0: 0}, {0: 20}
-    start(ledger, SPEC, log, "a")
-    row = {"pipeline": "line", "txid": 2, "topic": "t", "topic_id": "first", "partition": 0}
-    with pytest.raises(IntegrityError), ledger.begin() as conn:
-        conn.execute(ranges.insert().values(**row, from_offset=start_at, until_offset=until))
-
-
-def test_at_most_max_in_flight_transactions_are_unfinished(ledger, log):
-    log.stable = {0: 1000, 1: 1000}
-    for n in range(4):
-        start(ledger, SPEC, log, f"r{n}")
-    skipped = begin(ledger, SPEC, Run("dag", "one more"), log.offsets, always_active)
-    assert isinstance(skipped, Skipped) and "4 transactions are unfinished, 1 to 4" in skipped.message
-    assert wants_another_run(ledger, SPEC, log.offsets, always_active) is None
-
-
-def test_no_backlog_is_a_skip_without_a_txid(ledger, log):
-    log.stable = {0: 0, 1: 0}
-    skipped = begin(ledger, SPEC, Run("dag", "a"), log.offsets, always_active)
-    assert isinstance(skipped, Skipped) and "no records wait" in skipped.message
-
-
-def test_a_new_partition_is_read_from_its_beginning(ledger, log):
-    log.beginning, log.stable = {0: 0}, {0: 10}
-    start(ledger, SPEC, log, "a")
-    log.beginning[7], log.stable[7] = 3, 9
-    second = start(ledger, SPEC, log, "b")
-    assert [str(r) for part in second.slices for r in part.ranges] == ["t-7[3,9)"]
-
-
-def test_lost_records_stop_the_plan_and_are_named(ledger, log):
-    start(ledger, SPEC, log, "a")
-    log.beginning = {0: 15, 1: 0}
-    with pytest.raises(RecordsLost, match=r"t-0\[10,15\), 5 offsets"):
-        begin(ledger, SPEC, Run("dag", "b"), log.offsets, always_active)
-
-
-def test_a_topic_made_again_is_another_topic(ledger, log):
-    start(ledger, SPEC, log, "a")
-    log.topic_id = "second"
-    with pytest.raises(TopicChanged, match="deleted and made again"):
-        begin(ledger, SPEC, Run("dag", "b"), log.offsets, always_active)
 
 
 def test_a_later_transaction_prepared_first_waits_and_is_committed_by_the_earlier_one(ledger, log):
@@ -197,14 +63,6 @@ def test_what_was_prepared_for_other_sinks_is_tried_again_and_never_half_committ
     with pytest.raises(Refused, match="prepared for other sinks"):
         commit(ledger, today, first.claim)
     assert (state(ledger, 1), head(ledger)) == (State.ABORTED, 0)
-
-
-def test_records_of_a_partition_that_was_seen_and_not_yet_planned_are_not_lost_silently(ledger, log):
-    log.stable = {0: 50, 1: 0}
-    start(ledger, SPEC, log, "a")
-    log.stable, log.beginning = {0: 50, 1: 30}, {0: 0, 1: 12}
-    with pytest.raises(RecordsLost, match=r"t-1\[0,12\)"):
-        start(ledger, SPEC, log, "b")
 
 
 def test_group_commit_does_not_skip_a_gap(ledger, log):
@@ -418,107 +276,6 @@ def test_a_key_in_two_partitions_without_an_order_is_refused_with_both_positions
         commit(ledger, SPEC, begun.claim)
 
 
-def test_a_run_that_still_lives_is_not_adopted_though_its_lease_ran_out(ledger, log):
-    start(ledger, SPEC, log, "a")
-    expire(ledger)
-    other = start(ledger, SPEC, log, "b")
-    assert (other.how, other.claim.txid) == ("allocated", 2)
-    adopted = start(ledger, SPEC, log, "c", is_active=lambda dag, run: run != "a")
-    assert (adopted.how, adopted.claim.txid, adopted.claim.epoch, adopted.claim.number) == ("adopted", 1, 1, 2)
-
-
-def test_a_lease_that_holds_is_not_adopted_though_airflow_lost_the_run(ledger, log):
-    start(ledger, SPEC, log, "a")
-    assert start(ledger, SPEC, log, "b", is_active=lambda *_: False).how == "allocated"
-
-
-def test_an_adopted_transaction_keeps_its_votes_and_fences_its_old_run(ledger, log):
-    first = start(ledger, SPEC, log, "a")
-    do_slice(ledger, SPEC, first, 0)
-    late = take_try(ledger, SPEC, first.claim, 1)
-    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
-    assert "abandoned" in wants_another_run(ledger, SPEC, log.offsets, always_active)
-    second = start(ledger, SPEC, log, "b")
-    assert (second.how, second.slices) == ("adopted", first.slices)
-    assert "it has voted" in take_try(ledger, SPEC, second.claim, 0)
-    with pytest.raises(Fenced, match="run b holds the transaction now"):
-        take_try(ledger, SPEC, first.claim, 1)
-    with pytest.raises(Fenced):
-        renew(ledger, first.claim, 60)
-    do_slice(ledger, SPEC, second, 1)
-    sinks = {name: write(ledger, SPEC, late, name, rows) for name, rows in rows_of(SPEC, late).items()}
-    with pytest.raises(Fenced):
-        cast_vote(ledger, SPEC, late.token, vote_of(SPEC, 10, sinks))
-    assert commit(ledger, SPEC, second.claim).txids == (1,)
-    assert commit(ledger, SPEC, first.claim).txids == ()
-    assert appended(ledger) == planned(first)
-
-
-def test_an_open_transaction_with_all_votes_is_promoted_by_the_begin_that_meets_it(ledger, log):
-    first = start(ledger, SPEC, log, "a")
-    prepare(ledger, SPEC, first)
-    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed while it waited")
-    second = start(ledger, SPEC, log, "b")
-    assert (second.how, second.claim.epoch, state(ledger, 1)) == ("adopted", 1, State.PREPARED)
-    assert commit(ledger, SPEC, second.claim).txids == (1,)
-
-
-def test_a_failed_run_that_is_cleared_resumes_its_own_transaction(ledger, log):
-    start(ledger, SPEC, log, "a")
-    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
-    again = start(ledger, SPEC, log, "a", clear_number=1)
-    assert (again.how, again.claim.txid, again.claim.number) == ("resumed", 1, 2)
-    prepare(ledger, SPEC, again)
-    commit(ledger, SPEC, again.claim)
-
-
-def test_a_run_whose_work_was_adopted_does_not_take_it_back(ledger, log):
-    start(ledger, SPEC, log, "a")
-    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
-    start(ledger, SPEC, log, "b")
-    skipped = begin(ledger, SPEC, Run("dag", "a", 1), log.offsets, always_active)
-    assert isinstance(skipped, Skipped) and "adopted by run b" in skipped.message
-    with pytest.raises(Fenced, match="adopted by run b"):
-        begin(ledger, SPEC, Run("dag", "a"), log.offsets, always_active)
-
-
-def test_changed_code_begins_a_new_epoch_and_votes_of_two_codes_do_not_mix(ledger, log, monkeypatch):
-    begun = start(ledger, SPEC, log, "a")
-    do_slice(ledger, SPEC, begun, 0)
-    monkeypatch.setattr(Pipeline, "code_hash", property(lambda self: "other code"))
-    with pytest.raises(Refused, match="the code is other code"):
-        take_try(ledger, SPEC, begun.claim, 1)
-    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="aborted")
-    again = start(ledger, SPEC, log, "b")
-    assert again.claim.epoch == 2
-    prepare(ledger, SPEC, again)
-    assert commit(ledger, SPEC, again.claim).txids == (1,)
-    assert appended(ledger) == planned(again)
-
-
-def test_settle_repeated_or_late_changes_nothing(ledger, log):
-    begun = start(ledger, SPEC, log, "a")
-    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
-    start(ledger, SPEC, log, "b")
-    assert "had ended before" in settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
-    with ledger.begin() as conn:
-        row = read_transaction(conn, SPEC.name, begun.claim.txid)
-    assert (row.claim, row.claim_ended, row.run_id) == (2, False, "b")
-
-
-def test_a_changed_history_is_found(ledger, log):
-    begun = start(ledger, SPEC, log, "a")
-    prepare(ledger, SPEC, begun)
-    commit(ledger, SPEC, begun.claim)
-    with pytest.raises(IntegrityError, match="append-only"), ledger.begin() as conn:
-        conn.execute(update(events).values(who="nobody"))
-    with ledger.begin() as conn:
-        assert history.verify(conn, SPEC.name) == []
-        conn.execute(text("alter table ratchet.events disable trigger append_only"))
-        conn.execute(update(events).where(events.c.seq == 2).values(who="nobody"))
-        assert history.verify(conn, SPEC.name) == ["transaction 1, event 2: was changed after it was written"]
-
-
 def test_a_reader_with_one_snapshot_sees_whole_transactions_in_every_sink(ledger, log):
     """I4, with commits going on beside the reader."""
     log.stable = {0: 300, 1: 300}
@@ -559,15 +316,6 @@ def test_a_token_of_a_transaction_that_is_not_there_is_fenced(ledger, log):
         cast_vote(ledger, SPEC, SliceToken("line", 9, 1, 0, 1), vote_of(SPEC, 0, {}))
 
 
-def test_a_target_that_no_longer_fits_is_named_before_anything_is_begun(ledger, log):
-    with ledger.begin() as conn:
-        conn.execute(text("alter table rows rename column a to b"))
-    with pytest.raises(NotMigrated, match="sink 'rows': column rows.a does not exist; nothing was begun"):
-        start(ledger, SPEC, log, "a")
-    with ledger.begin() as conn:
-        assert conn.execute(select(transactions)).all() == []
-
-
 @pytest.mark.parametrize(
     ("change", "back", "why"),
     [
@@ -593,43 +341,3 @@ def test_a_target_that_changes_before_the_commit_aborts_with_the_reason_and_lose
     prepare(ledger, SPEC, again)
     commit(ledger, SPEC, again.claim)
     assert appended(ledger) == planned(again)
-
-
-NOON, ONE, TWO = (datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in (12, 13, 14))
-DATED = SPEC.model_copy(update={"plan": "interval", "schedule": "@hourly", "max_records": 100})
-
-
-@pytest.fixture
-def dated(log):
-    log.wanted = {NOON: {0: 5, 1: 7}, ONE: {0: 9, 1: 7}, TWO: {0: 30, 1: 20}}
-    return log
-
-
-def taken(begun) -> list[str]:
-    return [str(r) for part in begun.slices for r in part.ranges]
-
-
-def test_by_interval_a_run_plans_from_the_last_plan_to_the_end_of_its_interval(ledger, dated):
-    assert taken(start(ledger, DATED, dated, "noon", interval_end=NOON)) == ["t-0[0,5)", "t-1[0,1)", "t-1[1,7)"]
-    assert taken(start(ledger, DATED, dated, "one", interval_end=ONE)) == ["t-0[5,9)"]
-    assert wants_another_run(ledger, DATED, dated.offsets, always_active) is None
-
-
-def test_a_later_interval_takes_the_records_of_those_before_which_then_skip_and_say_so(ledger, dated):
-    start(ledger, DATED, dated, "two", interval_end=TWO)
-    skipped = begin(ledger, DATED, Run("dag", "noon"), dated.offsets, always_active, interval_end=NOON)
-    assert isinstance(skipped, Skipped)
-    assert "no records from before 2026-01-01 12:00:00 UTC wait in topic t: transaction 1 took" in skipped.message
-
-
-def test_by_interval_a_run_without_one_finishes_what_is_abandoned_and_plans_nothing(ledger, dated):
-    skipped = begin(ledger, DATED, Run("dag", "by hand"), dated.offsets, always_active)
-    assert isinstance(skipped, Skipped) and "without a data interval plans nothing" in skipped.message
-    start(ledger, DATED, dated, "noon", interval_end=NOON)
-    settle(ledger, DATED, Run("dag", "noon"), succeeded=False, reason="killed")
-    assert start(ledger, DATED, dated, "by hand").how == "adopted"
-
-
-def test_what_an_interval_wants_is_never_beyond_the_last_stable_offset(ledger, dated):
-    dated.stable = {0: 3, 1: 0}
-    assert taken(start(ledger, DATED, dated, "two", interval_end=TWO)) == ["t-0[0,3)"]

@@ -1,0 +1,97 @@
+"""The ledger's tables in a real PostgreSQL: what they refuse whoever writes, and what is said when they are absent."""
+
+from __future__ import annotations
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import select, text, update
+from sqlalchemy.exc import IntegrityError
+
+from ratchet import history
+from ratchet.begin import begin
+from ratchet.commit import commit
+from ratchet.errors import LedgerUnreachable, NotMigrated
+from ratchet.ledger import Ledger
+from ratchet.migrate import migrate
+from ratchet.schema import events, legal_moves, metadata, ranges, transactions
+from ratchet.transaction import LEGAL_MOVES, Run, State
+
+from .staging import (
+    SPEC,
+    always_active,
+    prepare,
+    start,
+)
+
+
+def test_the_database_allows_exactly_the_moves_that_the_code_allows(ledger):
+    with ledger.begin() as conn:
+        held = {(row.from_state, row.to_state) for row in conn.execute(select(legal_moves))}
+    assert held == {("" if a is None else str(a), str(b)) for a, b in LEGAL_MOVES}
+
+
+@pytest.mark.parametrize("to", [State.COMMITTED, State.VOIDED])
+def test_the_database_refuses_a_move_that_is_not_legal(ledger, log, to):
+    begun = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, begun)
+    commit(ledger, SPEC, begun.claim)
+    with pytest.raises(IntegrityError, match="no legal move"), ledger.begin() as conn:
+        conn.execute(update(transactions).values(state=State.OPEN if to is State.COMMITTED else to))
+
+
+def test_the_migrated_schema_is_the_declared_one(ledger):
+    with ledger.begin() as conn:
+        context = MigrationContext.configure(
+            conn,
+            opts={
+                "include_schemas": True,
+                "version_table_schema": "ratchet",
+                "include_name": lambda name, kind, _: kind != "schema" or name == "ratchet",
+            },
+        )
+        assert compare_metadata(context, metadata) == []
+
+
+def test_migrating_twice_changes_nothing_and_a_table_that_does_not_fit_is_named(ledger):
+    assert migrate(ledger.url, [SPEC])[1:] == [f"line: {name}: fits" for name in ("rows", "totals", "latest")]
+    with ledger.begin() as conn:
+        conn.execute(text("alter table rows alter column a type int"))
+    with pytest.raises(NotMigrated, match=r"public.rows.a is INTEGER, the spec declares BIGINT"):
+        migrate(ledger.url, [SPEC])
+
+
+def test_a_ledger_that_was_not_migrated_says_so(ledger_url, log):
+    with Ledger(ledger_url) as bare, pytest.raises(NotMigrated, match="ratchet migrate"):
+        begin(bare, SPEC, Run("dag", "a"), log.offsets, always_active)
+
+
+def test_an_unreachable_ledger_says_what_to_check():
+    with (
+        Ledger("postgresql://nobody@127.0.0.1:1/none") as gone,
+        pytest.raises(LedgerUnreachable, match="check that PostgreSQL runs"),
+        gone.begin(),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("start_at", "until"), [(5, 30), (25, 30), (0, 20)])
+def test_the_database_refuses_a_gap_an_overlap_and_a_fork(ledger, log, start_at, until):
+    log.beginning, log.stable = {0: 0}, {0: 20}
+    start(ledger, SPEC, log, "a")
+    row = {"pipeline": "line", "txid": 2, "topic": "t", "topic_id": "first", "partition": 0}
+    with pytest.raises(IntegrityError), ledger.begin() as conn:
+        conn.execute(ranges.insert().values(**row, from_offset=start_at, until_offset=until))
+
+
+def test_a_changed_history_is_found(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, begun)
+    commit(ledger, SPEC, begun.claim)
+    with pytest.raises(IntegrityError, match="append-only"), ledger.begin() as conn:
+        conn.execute(update(events).values(who="nobody"))
+    with ledger.begin() as conn:
+        assert history.verify(conn, SPEC.name) == []
+        conn.execute(text("alter table ratchet.events disable trigger append_only"))
+        conn.execute(update(events).where(events.c.seq == 2).values(who="nobody"))
+        assert history.verify(conn, SPEC.name) == ["transaction 1, event 2: was changed after it was written"]
