@@ -14,7 +14,7 @@ from ratchet.specs import load_pipelines
 from ratchet.stack import SERVERS, Stack
 
 from .line import PIPELINES, Line
-from .runs import MAINTENANCE, until
+from .runs import MAINTENANCE
 from .transforms import HOLDS
 
 
@@ -54,8 +54,7 @@ def _pause_maintenance(stack: Stack, holds: Path) -> None:
     """It starts runs by itself; the tests that want that say so."""
     with Line("warm", stack.ledger_url, stack.kafka, stack.airflow_url, holds) as line:
         line.find_dag(MAINTENANCE)
-        line.pause(True, MAINTENANCE)
-        until("maintenance rests", lambda: not line.active(MAINTENANCE, "running"))
+        line.rest()
 
 
 def line_of(whole: tuple[Stack, Path], name: str, pipelines: str = PIPELINES) -> Iterator[Line]:
@@ -104,9 +103,8 @@ def lost(whole) -> Iterator[Line]:
 def crash(whole) -> Iterator[Line]:
     """The pipeline whose servers are killed: 100 records a transaction, two slices; with maintenance at work."""
     for line in line_of(whole, "crash"):
-        line.pause(False, MAINTENANCE)
-        yield line
-        line.pause(True, MAINTENANCE)
+        with line.maintained():
+            yield line
 
 
 RECOVERIES = pytest.StashKey[list[tuple[str, float, float]]]()

@@ -90,8 +90,14 @@ class Runs:
         try:
             yield
         finally:
-            self.pause(True, MAINTENANCE)
-            until("maintenance is done", lambda: not self.active(MAINTENANCE, "running"), 60)
+            self.rest()
+
+    def rest(self) -> None:
+        """Pause the maintenance DAG when it has nothing to do."""
+        for paused in (False, True):
+            # Of a DAG that is paused, Airflow looks only every minute whether a run has ended.
+            self.pause(paused, MAINTENANCE)
+            until("maintenance is done", lambda: not self.active(MAINTENANCE, "running"), 90)
 
     def maintain(self) -> str:
         """Have maintenance done once more, and wait for it; what its task for this pipeline wrote."""

@@ -46,8 +46,11 @@ def test_clearing_a_committed_run_puts_a_new_result_in_place_of_the_old_and_hold
 
 @pytest.mark.parametrize(
     ("task", "downstream"),
-    [("commit", False), (["process", 1], True), (["process", 1], False)],
-    ids=["commit", "a slice and what follows", "a slice"],
+    [
+        pytest.param("commit", False, id="commit"),
+        pytest.param(["process", 1], True, id="a slice and what follows", marks=pytest.mark.all),
+        pytest.param(["process", 1], False, id="a slice", marks=pytest.mark.all),
+    ],
 )
 def test_clearing_some_tasks_of_a_committed_run_leaves_the_old_result(warm: Line, task: str | list, downstream: bool):
     warm.publish(60)

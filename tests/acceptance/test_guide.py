@@ -71,6 +71,7 @@ def table(printed: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")] for line in printed.splitlines() if "|" in line]
 
 
+@pytest.mark.all
 def test_the_guide_works_as_it_is_written(checkout, env):
     done = subprocess.run(["bash", "-c", script()], cwd=checkout, env=env, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -33,6 +33,7 @@ def test_a_backlog_without_a_run_is_taken_and_the_mirrored_offsets_are_the_ledge
         assert warm.mirrored() == warm.reached()
         # More than one run takes: the others are started by their tasks.
         warm.publish(250)
+        warm.maintain()
         until("three transactions are committed", lambda: warm.head() == before + 3, 150)
         until("no run is active", lambda: not warm.active())
     # Two are in work or prepared: what monitoring sees stays at the head.

@@ -165,6 +165,7 @@ def test_a_submitted_driver_ends_with_its_run_the_next_one_finishes_and_shows_no
     assert "process_slice.py" in log and password not in log and password not in cold.rendered(second)
 
 
+@pytest.mark.all
 def test_a_killed_driver_is_tried_again_and_one_whose_transform_is_wrong_is_not(cold: Line):
     cold.publish(60)
     cold.hold()

@@ -163,6 +163,7 @@ def test_no_password_is_in_a_command_line_a_log_a_database_or_a_page(whole, secr
     assert secret_line.positions() == secret_line.expected()
 
 
+@pytest.mark.all
 def test_no_password_is_shown_by_a_submitted_driver(whole, secret_cold_line: Line):
     stack, _ = whole
     secret_cold_line.publish(50)

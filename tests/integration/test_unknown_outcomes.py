@@ -26,7 +26,6 @@ from tests.until import until
 
 from .proxy import Loss, Proxy, is_commit
 from .staging import SPEC, Log, always_active, appended, planned, positions, rows_of, start, vote_of, write
-from .test_verify import checksummed
 
 SMALL = SPEC.model_copy(update={"max_records": 4, "slice_records": 2})
 """Two slices of two records."""
@@ -59,10 +58,7 @@ class Line:
 
     def stage(self, work: SliceWork):
         """Stage what a job would; its vote."""
-        sinks = {
-            name: checksummed(SMALL, name, write(self.ledger, SMALL, work, name, rows), rows)
-            for name, rows in rows_of(SMALL, work).items()
-        }
+        sinks = {name: write(self.ledger, SMALL, work, name, rows) for name, rows in rows_of(SMALL, work).items()}
         return vote_of(SMALL, len(positions(work)), sinks)
 
     def prepare(self, begun: Begun) -> Begun:
@@ -227,6 +223,8 @@ def a_void(line: Line) -> tuple[Call, Done]:
 
 OPERATIONS = [allocate, a_try, last_vote, one_commit, group_commit, commit_of_a_revision, a_settling, a_void]
 each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.__name__)
+TIDY = [one_commit, group_commit, commit_of_a_revision, a_void]
+"""Those that discard stages at their end, in a database transaction of its own."""
 
 
 def says_what_to_do(error: LedgerUnreachable, in_commit: bool) -> None:
@@ -238,13 +236,27 @@ def says_what_to_do(error: LedgerUnreachable, in_commit: bool) -> None:
         assert "this step has changed nothing" in str(error) and "check that PostgreSQL runs" in str(error)
 
 
-@pytest.mark.parametrize("operation", [o for o in OPERATIONS if o is not group_commit], ids=lambda o: o.__name__)
+@pytest.mark.parametrize(
+    "operation",
+    [
+        allocate,
+        a_try,
+        last_vote,
+        one_commit,
+        pytest.param(commit_of_a_revision, marks=pytest.mark.all),
+        a_settling,
+        a_void,
+    ],
+    ids=lambda o: o.__name__,
+)
 def test_a_call_that_loses_its_connection_at_any_statement_has_changed_nothing_since(line, operation):
     """At the first of each kind of statement that the call makes; COMMIT is the next test's."""
     call, done = operation(line)
     said = line.proxy.lose(Loss.BEFORE, lambda *_: False).seen
     done(line.through(call))
     firsts = sorted(said.index(statement) + 1 for statement in set(said) if not is_commit(statement))
+    commits = [number for number, statement in enumerate(said, 1) if is_commit(statement)]
+    decided = commits[-2] if operation in TIDY else len(said)
     told = 0
     for at in firsts:
         call, done = operation(line)
@@ -253,12 +265,13 @@ def test_a_call_that_loses_its_connection_at_any_statement_has_changed_nothing_s
             result = line.through(call)
         except LedgerUnreachable as error:
             says_what_to_do(error, in_commit=False)
+            assert at <= decided, f"what was decided is denied for want of {said[at - 1]}"
             told += 1
             result = line.through(call)
         assert plan.reached.is_set()
         done(result)
-    # Losing what tidies up behind a transaction is nothing to tell of.
-    assert told >= len(firsts) - 3
+    # Losing what ends a connection is nothing to tell of.
+    assert told >= sum(at <= decided for at in firsts) - 3
     line.check()
 
 
@@ -281,7 +294,7 @@ def test_whatever_is_lost_of_a_commit_its_outcome_is_unknown_and_the_same_call_r
     done(line.through(call))
     assert plan.commits
     waited = 0
-    for number in range(1, plan.commits + 1):
+    for number in range(1, plan.commits + (operation not in TIDY)):
         for how, answer_bytes in LOSSES:
             call, done = operation(line)
             lost, error = lose_commit(line, call, number, how, answer_bytes)
@@ -294,6 +307,20 @@ def test_whatever_is_lost_of_a_commit_its_outcome_is_unknown_and_the_same_call_r
                 result = line.through(call)
             done(result)
     assert waited, "no repeat has met the lock of the call whose COMMIT was held up"
+    line.check()
+
+
+@pytest.mark.parametrize("operation", TIDY, ids=lambda o: o.__name__)
+def test_a_loss_of_the_tidying_up_does_not_deny_what_was_done(line, operation):
+    call, done = operation(line)
+    plan = line.proxy.lose(Loss.BEFORE, lambda *_: False)
+    done(line.through(call))
+    for how, answer_bytes in LOSSES:
+        call, done = operation(line)
+        lost, error = lose_commit(line, call, plan.commits, how, answer_bytes)
+        assert lost.reached.is_set() and error is None, f"{how}: the caller was told {error!r}"
+        lost.go_on.set()
+        done(line.through(call))
     line.check()
 
 
