@@ -372,7 +372,9 @@ class Line(Runs):
     def _create_topic(self) -> None:
         admin = KafkaAdminClient(bootstrap_servers=self._servers)
         try:
-            admin.create_topics([NewTopic(self.name, num_partitions=1, replication_factor=1)])
+            # The records of an interval that is long past are older than Kafka would keep them.
+            keep = {"retention.ms": "-1"}
+            admin.create_topics([NewTopic(self.name, num_partitions=1, replication_factor=1, topic_configs=keep)])
         except TopicAlreadyExistsError:
             pass
         finally:

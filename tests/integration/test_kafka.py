@@ -137,7 +137,7 @@ def send_at(properties: dict[str, str], topic: str, *seconds: float, partition: 
 
 
 def test_offsets_at_a_time(kafka_properties, client, make_topic):
-    topic = make_topic(3)
+    topic = make_topic(3, retention_ms="-1")
     send_at(kafka_properties, topic, 0, 1, 2, 3)
     send_at(kafka_properties, topic, 2.5, partition=1)
 
@@ -163,7 +163,7 @@ def test_offsets_at_a_time(kafka_properties, client, make_topic):
 
 
 def test_where_times_go_back_nothing_below_the_offset_is_as_late(kafka_properties, client, make_topic):
-    topic = make_topic()
+    topic = make_topic(retention_ms="-1")
     moments = [5, 1, 7, 3, 9, 2]
     send_at(kafka_properties, topic, *moments)
     for moment in range(11):
