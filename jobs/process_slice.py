@@ -19,7 +19,7 @@ from ratchet.ledger import Ledger
 from ratchet.spark.engine import driver_session, process_slice
 from ratchet.specs import load_pipeline
 from ratchet.transaction import SliceToken
-from ratchet.votes import load_work
+from ratchet.votes import errors_recorded, load_work
 
 
 def main(arguments: list[str]) -> None:
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
     token = SliceToken(name, txid, epoch, number, try_number, revision)
     ledger_url, kafka = secrets()
     spec = load_pipeline(name)
-    with Ledger(ledger_url) as ledger:
+    with Ledger(ledger_url) as ledger, errors_recorded(ledger, token):
         work = load_work(ledger, spec, token)
         spark = driver_session(f"{name} {'.'.join(numbers)}")
         try:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, Row, func, select, update
 
 from ratchet import history
-from ratchet.errors import Fenced, Refused
+from ratchet.errors import Fenced, LedgerUnreachable, RatchetError, Refused
 from ratchet.ledger import Ledger, move, read_transaction
 from ratchet.pipeline import DEAD_LETTERS, Accumulate, Pipeline
 from ratchet.plan import read_ranges
-from ratchet.schema import pipelines, slices
+from ratchet.schema import events, pipelines, slices
 from ratchet.sinks import stage
 from ratchet.transaction import Claim, OffsetRange, SinkVote, SliceToken, State, Vote, name_of
 
@@ -113,6 +115,39 @@ def vote_no(ledger: Ledger, token: SliceToken, reason: str) -> str:
         said = {"slice": token.slice, "try": token.try_number}
         move(conn, row, State.ABORTED, who=row.run_id, why=reason, detail=said, reason=reason)
     return f"{token}: voted no: {reason}"
+
+
+@contextmanager
+def errors_recorded(ledger: Ledger, token: SliceToken) -> Iterator[None]:
+    """Write into the history why a try came to nothing: its task's log may be gone when a person asks for it.
+
+    What the ledger says itself, by a vote of no or a fence, is there already.
+    """
+    try:
+        yield
+    except (Refused, Fenced, LedgerUnreachable):
+        raise
+    except RatchetError as error:
+        with suppress(Fenced, LedgerUnreachable), ledger.begin() as conn:
+            row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
+            _check_try(row, _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice), token)
+            said = {"slice": token.slice, "try": token.try_number, "why": str(error)}
+            history.record(conn, row, who=row.run_id, move="error", detail=said)
+        raise
+
+
+def last_error(conn: Connection, row: Row) -> str | None:
+    """Why the latest try of the row's present claim came to nothing, in a line; None if no try has said so."""
+    found = conn.execute(
+        select(events.c.move, events.c.detail)
+        .where(events.c.pipeline == row.pipeline, events.c.txid == row.txid, events.c.revision == row.revision)
+        .where(events.c.move.in_(["claim", str(State.OPEN), "error"]))
+        .order_by(events.c.seq.desc())
+        .limit(1)
+    ).one()
+    if found.move != "error":
+        return None
+    return " ".join(found.detail["why"].removeprefix(f"{row.pipeline}: ").split())
 
 
 def promote_if_complete(conn: Connection, row: Row) -> str | None:

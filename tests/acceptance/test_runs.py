@@ -181,5 +181,7 @@ def test_a_killed_driver_is_tried_again_and_one_whose_transform_is_wrong_is_not(
     assert cold.tries(cold.transaction(wrong).txid) == {0: 1}
     said = cold.log(wrong, "process", 0)
     assert "the test wants this transform to fail" in said and "failed for good" in said
+    # The driver's own words are in the ledger, so the run's end and a halt can name them.
+    assert "the test wants this transform to fail" in cold.last_log(wrong, "settle")
     assert cold.ended(cold.trigger(), 150) == "success"
     cold.is_whole()

@@ -12,12 +12,12 @@ from ratchet import history
 from ratchet.begin import Skipped, begin, wants_another_run
 from ratchet.claims import renew, settle
 from ratchet.commit import Committed, Waits, commit
-from ratchet.errors import Fenced, Halted, IllegalMove, RecordsLost, Refused, TopicChanged
+from ratchet.errors import Fenced, Halted, IllegalMove, RecordsLost, Refused, TopicChanged, TransformError
 from ratchet.ledger import Ledger, read_transaction
 from ratchet.moves import abort, accept_loss, retry, void
 from ratchet.schema import losses, slices, stages, transactions
 from ratchet.transaction import Run, State
-from ratchet.votes import SliceWork, cast_vote, take_try, vote_no
+from ratchet.votes import SliceWork, cast_vote, errors_recorded, last_error, take_try, vote_no
 
 from .staging import (
     SPEC,
@@ -59,6 +59,34 @@ def set_deadline_behind(ledger: Ledger) -> None:
     with ledger.begin() as conn:
         passed = func.clock_timestamp() - text("interval '1 second'")
         conn.execute(update(transactions).where(transactions.c.state == "OPEN").values(deadline=passed))
+
+
+def test_why_a_try_came_to_nothing_is_kept_until_the_next_claim(ledger, log):
+    def fail_in(work: SliceWork, why: str) -> None:
+        with pytest.raises(TransformError, match="the transform"), errors_recorded(ledger, work.token):
+            raise TransformError(why)
+
+    def said() -> str | None:
+        with ledger.begin() as conn:
+            return last_error(conn, read_transaction(conn, SPEC.name, 1))
+
+    begun = start(ledger, SPEC, log, "a")
+    old = take_try(ledger, SPEC, begun.claim, 0)
+    assert said() is None
+    fail_in(old, "line: transaction 1:\nthe transform has no column b")
+    assert said() == "transaction 1: the transform has no column b"
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="failed")
+    adopted = start(ledger, SPEC, log, "b")
+    assert said() is None
+    new = take_try(ledger, SPEC, adopted.claim, 0)
+    fail_in(old, "the transform of a try that is over")
+    assert said() is None
+    fail_in(new, "the transform fails again")
+    assert said() == "the transform fails again"
+    with ledger.begin() as conn:
+        errors = [e for e in history.read(conn, SPEC.name) if e.move == "error"]
+        assert [(e.who, e.detail["slice"], e.detail["try"]) for e in errors] == [("a", 0, 1), ("b", 0, 2)]
+        assert history.verify(conn, SPEC.name) == []
 
 
 def test_after_max_failures_the_line_halts_and_every_run_says_why_and_what_to_do(ledger, log):

@@ -8,7 +8,7 @@ from typing import Any
 from ratchet.ledger import Ledger
 from ratchet.pipeline import Pipeline
 from ratchet.spark.engine import connect_session, process_slice
-from ratchet.votes import SliceWork
+from ratchet.votes import SliceWork, errors_recorded
 
 SECONDS_TO_LEAVE = 5
 
@@ -24,7 +24,8 @@ class ConnectJob:
         self._left = threading.Event()
 
     def run(self) -> str:
-        with connect_session(self._url, self._spec.name, self._spec.code_hash) as session:
+        recorded = errors_recorded(self._ledger, self._work.token)
+        with recorded, connect_session(self._url, self._spec.name, self._spec.code_hash) as session:
             session.addTag(self.tag)
             self._session = session
             try:

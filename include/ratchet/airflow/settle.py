@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -32,6 +33,7 @@ class SettleOperator(BaseOperator):
         from ratchet import claims
         from ratchet.commit import give_up_half
         from ratchet.ledger import Ledger, read_transaction
+        from ratchet.votes import last_error
 
         run = run_of(context)
         states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id]).get(run.run_id, {})
@@ -43,7 +45,8 @@ class SettleOperator(BaseOperator):
                     row = read_transaction(conn, claim.pipeline, claim.txid, claim.revision, lock=True)
                     # A commit that is green already was not cleared with the rest.
                     halved = give_up_half(conn, row, claim) if states.get("commit") == "success" else None
-                reason = str(halved) if halved else _reason(states, row)
+                    error = last_error(conn, row) if row.claim == claim.number else None
+                reason = str(halved) if halved else _reason(states, row, error)
                 with about(claim):
                     said = claims.settle(ledger, spec, run, succeeded=reason is None, reason=reason)
                     get_logger().info(said if reason is None else f"{said}; {reason}")
@@ -51,13 +54,14 @@ class SettleOperator(BaseOperator):
                 raise AirflowFailException(f"the run ended without its commit; {said}; {reason}")
 
 
-def _reason(states: dict[str, Any], row: Row) -> str | None:
-    """Why the run ends without its commit, with the ledger's reason where it has one; None if it does not.
+def _reason(states: dict[str, Any], row: Row, error: str | None) -> str | None:
+    """Why the run ends without its commit, with the ledger's reason, or a try's error; None if it does not.
 
     The ledger has the last word: a person can mark a task as successful that has committed nothing.
     """
     if row.state in (State.COMMITTED, State.VOIDED) and states.get("commit") == "success":
         return None
-    failed = sorted(task for task, state in states.items() if state == "failed")
+    failed = sorted(re.sub(r"_(\d+)$", r"[\1]", task) for task, state in states.items() if state == "failed")
     said = f"failed: {', '.join(failed)}" if failed else f"commit ended as {states.get('commit')}"
-    return f"{said}: {row.reason}" if row.state == State.ABORTED else said
+    why = row.reason if row.state == State.ABORTED else error
+    return f"{said}: {why}" if why else said
