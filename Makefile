@@ -7,7 +7,7 @@ IVY = $(firstword $(wildcard .venv/lib/python3.*/site-packages/pyspark/jars/ivy-
 # What a user exports for other tools must not reach into this installation.
 unexport PYTHONPATH PYTHONHOME SPARK_HOME AIRFLOW_HOME
 
-.PHONY: help install demo down clean test test-all test-unit bench lint lock screenshot
+.PHONY: help install demo down clean test test-all test-unit model bench lint lock screenshot
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,9 @@ test-all: install  ## that, clusters, each server's death, and TLS to PostgreSQL
 
 test-unit: install  ## the fast part, without servers
 	@$(PY) -m pytest tests/unit
+
+model: install  ## every interleaving of the protocol's model, by spin (Debian: apt-get install spin gcc)
+	@$(PY) -m tests.model.check
 
 bench: install  ## records per second beside Structured Streaming and a bare count
 	@$(PY) benchmarks/throughput.py

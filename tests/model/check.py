@@ -1,0 +1,182 @@
+"""`make model`: the protocol's model searched exhaustively by spin, and wrong versions of it that must be found.
+
+A scenario is one search through every interleaving that its settings allow. It fails on a violated assertion, on a
+line that comes to rest unfinished, or on a search that is not complete; what led there is told as a story. A plant is a
+mistake put into the model, searched for in a small scenario: one that is not found is a hole in the model.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+MODEL = Path(__file__).with_name("protocol.pml")
+DEPTH = 100_000
+MEMORY_MB = 9_000
+"""For each of the two searches that run at once."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is searched, in words and as the model's settings; `live` asks whether every fair run ends."""
+
+    name: str
+    what: str
+    settings: dict[str, int]
+    live: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search said: the error, if any, with the story that led there."""
+
+    error: str | None
+    story: str
+    complete: bool
+    states: int
+    depth: int
+    seconds: float
+
+
+def scenario(name: str, what: str, live: bool = False, **settings: int) -> Scenario:
+    """A scenario in which nothing goes wrong but what its settings say."""
+    quiet = {"ACTORS": 2, "CRASHES": 0, "LOST": 0, "NOES": 0, "VOIDS": 0}
+    return Scenario(name, what, {**quiet, **settings}, live)
+
+
+SCENARIOS = [
+    scenario("line", "3 transactions, 3 actors, 2 tasks that die or become zombies", N=3, ACTORS=3, CRASHES=2),
+    scenario("runs", "a run is lost, one is cleared at its work", N=2, CRASHES=1, LOST=1, RESUMES=1),
+    scenario("slices", "2 slices each, whose last voters meet", N=2, S=2, ACTORS=3, CRASHES=1),
+    scenario("gates", "a no or an abort, a void, a misfit in a group", N=3, NOES=1, VOIDS=1, MISFITS=1),
+    scenario("halts", "each failure halts; a void, a clear", N=3, NOES=1, VOIDS=1, RESUMES=1, MAX_FAILURES=1),
+    scenario("plans", "Kafka's log grows while it is planned", N=3, LOG=3, CRASHES=1, NOES=1),
+    scenario("revisions", "two beside the line, of one transaction or of two", N=2, REVISIONS=2, CRASHES=1, NOES=1),
+    scenario("outside", "one sink in another database", N=3, OUTSIDE=1, CRASHES=2),
+    scenario("outside, voided", "the same, a no or an abort, a void", N=2, OUTSIDE=1, CRASHES=1, NOES=1, VOIDS=1),
+    scenario("outside, revised", "the same, and two revisions", N=2, OUTSIDE=1, REVISIONS=2, CRASHES=1),
+    scenario("live", "no run in circles: fair actors end the line", live=True, N=2, CRASHES=1, LOST=1, NOES=1),
+]
+
+PLANTS = {
+    1: {},
+    2: {"NOES": 1},
+    3: {"NOES": 1, "LOST": 1},
+    4: {},
+    5: {"VOIDS": 1},
+    6: {"NOES": 1},
+    7: {},
+    8: {"N": 1, "ACTORS": 3, "CRASHES": 0, "REVISIONS": 2},
+    9: {"NOES": 1, "LOST": 1},
+    10: {"OUTSIDE": 1},
+    11: {"OUTSIDE": 1, "VOIDS": 1},
+    12: {"OUTSIDE": 1},
+    13: {"LOG": 2},
+    14: {"LOG": 3, "NOES": 1},
+}
+"""What each mistake in the model needs besides two transactions and a crash to show itself."""
+
+
+def search(of: Scenario, plant: int = 0) -> Found:
+    """Let spin search a scenario, with a mistake planted or none."""
+    defines = [f"-D{name}={value}" for name, value in {**of.settings, "PLANT": plant}.items()]
+    defines += ["-DLIVE"] if of.live else []
+    with tempfile.TemporaryDirectory(prefix="ratchet-model-") as directory:
+        shutil.copy(MODEL, directory)
+        _run(["spin", "-a", *defines, MODEL.name], directory)
+        kind = [] if of.live else ["-DSAFETY"]
+        _run(["gcc", "-w", "-O2", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_MB}", *kind, "-o", "pan", "pan.c"], directory)
+        started = time.monotonic()
+        said = _run(["./pan", f"-m{DEPTH}", "-w24", *(["-a", "-f"] if of.live else [])], directory)
+        seconds = time.monotonic() - started
+        error = re.search(r"^pan:1: (.*?)(?: \(at depth \d+\))?$", said, re.MULTILINE)
+        story = _run(["spin", "-t", *defines, MODEL.name], directory) if error else ""
+    told = [line.strip() for line in story.splitlines() if re.match(r"\s*(actor|a person|the run)", line)]
+    return Found(
+        error=_short(error[1]) if error else None,
+        story="\n".join(told),
+        complete="Search not completed" not in said,
+        states=int(float(_said(r"^\s*([\d.e+]+) states, stored", said))),
+        depth=int(_said(r"depth reached (\d+)", said)),
+        seconds=seconds,
+    )
+
+
+def check(of: Scenario) -> bool:
+    """Search a scenario and print what came of it."""
+    found = search(of)
+    what = f"{of.name}: {of.what}"
+    figures = f"{found.states:,} states, depth {found.depth:,}, {found.seconds:.1f} s"
+    if found.error:
+        print(f"BROKEN   {what}; {found.error}; after:\n{found.story}", flush=True)
+    elif not found.complete:
+        print(f"TOO BIG  {what}; {figures}; not all was searched", flush=True)
+    else:
+        print(f"holds    {what}; {figures}", flush=True)
+    return found.complete and not found.error
+
+
+def check_plant(number: int) -> bool:
+    """Search for one mistake; it has to be found, and its scenario has to hold without it."""
+    small = scenario(f"plant {number}", words()[number], **{"N": 2, "CRASHES": 1, **PLANTS[number]})
+    found, without = search(small, plant=number), search(small)
+    caught = bool(found.error) and not without.error and without.complete
+    said = f"{found.error}, after {len(found.story.splitlines())} steps" if found.error else "nothing found"
+    print(f"{'caught ' if caught else 'MISSED '}  {number}: {small.what}; {said}; {found.seconds:.1f} s", flush=True)
+    return caught
+
+
+def words() -> dict[int, str]:
+    """What is wrong with each plant, as the model says it."""
+    found = re.findall(r"#if .*PLANT (?:==|!=) (\d+) /\* (.*?) \*/", MODEL.read_text())
+    return {int(number): said for number, said in found}
+
+
+def main(names: list[str]) -> int:
+    """Check the scenarios of these names, or all of them and the plants; the exit status."""
+    for program in ("spin", "gcc"):
+        if shutil.which(program) is None:
+            print(f"the model needs {program}; Debian: apt-get install spin gcc", file=sys.stderr)
+            return 2
+    assert set(words()) == set(PLANTS), "a plant has no scenario, or a scenario no plant"
+    unknown = set(names) - {s.name for s in SCENARIOS}
+    if unknown:
+        known = ", ".join(s.name for s in SCENARIOS)
+        print(f"no scenario {', '.join(sorted(unknown))}; there are: {known}", file=sys.stderr)
+        return 2
+    with ThreadPoolExecutor(2) as pool:
+        held = list(pool.map(check, [s for s in SCENARIOS if not names or s.name in names]))
+        caught = list(pool.map(check_plant, [] if names else PLANTS))
+    print(f"{sum(held)} of {len(held)} scenarios hold, {sum(caught)} of {len(caught)} plants are caught")
+    return 0 if all(held) and all(caught) else 1
+
+
+def _short(error: str) -> str:
+    """The assertion that failed; the long one is that of a line at rest."""
+    return "the line has come to rest unfinished" if "head==last" in error or len(error) > 400 else error
+
+
+def _run(command: list[str], directory: str) -> str:
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+    # pan exits with 0 whatever it finds; spin -t says by its status what the story says too.
+    if done.returncode != 0 and command[:2] != ["spin", "-t"]:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def _said(pattern: str, text: str) -> str:
+    found = re.search(pattern, text, re.MULTILINE)
+    if found is None:
+        raise SystemExit(f"spin's search says nothing like {pattern!r}:\n{text[-2000:]}")
+    return found[1]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
