@@ -7,13 +7,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from pyspark.sql import SparkSession
 from sqlalchemy import select
 
 from ratchet.begin import Begun, begin
 from ratchet.commit import Committed, commit
-from ratchet.kafka import Kafka
+from ratchet.kafka import Kafka, TopicOffsets
 from ratchet.ledger import Ledger
 from ratchet.pipeline import Pipeline
 from ratchet.schema import events, slices, transactions
@@ -93,10 +94,10 @@ class Drain:
                 job.result()
             self._commit(began.claim)
 
-    def _offsets(self):
+    def _offsets(self, before: datetime | None) -> TopicOffsets:
         # One client for all threads; it is not made for two at once.
         with self._lock:
-            return self._brokers.offsets(self.spec.source.name)
+            return self._brokers.offsets(self.spec.source.name, before)
 
     def _slice(self, claim: Claim, number: int) -> None:
         work = self._timed("try", lambda: take_try(self._ledger, self.spec, claim, number))
