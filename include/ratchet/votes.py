@@ -128,7 +128,7 @@ def errors_recorded(ledger: Ledger, token: SliceToken) -> Iterator[None]:
     except (Refused, Fenced, LedgerUnreachable):
         raise
     except RatchetError as error:
-        with suppress(Fenced, LedgerUnreachable), ledger.begin() as conn:
+        with suppress(RatchetError), ledger.begin() as conn:
             row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
             _check_try(row, _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice), token)
             said = {"slice": token.slice, "try": token.try_number, "why": str(error)}
