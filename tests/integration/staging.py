@@ -10,6 +10,7 @@ from sqlalchemy import func, insert, select, text, update
 
 from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
 from ratchet.begin import Begun, begin
+from ratchet.claims import settle
 from ratchet.kafka import TopicOffsets
 from ratchet.ledger import Ledger, read_transaction
 from ratchet.pipeline import DEAD_LETTERS
@@ -65,6 +66,13 @@ def start(ledger: Ledger, spec: Pipeline, log: Log, run_id: str, clear_number: i
     how.setdefault("is_active", always_active)
     begun = begin(ledger, spec, Run("dag", run_id, clear_number), log.offsets, **how)
     assert isinstance(begun, Begun), begun
+    return begun
+
+
+def fail(ledger: Ledger, log: Log, run: str, clear_number: int = 0) -> Begun:
+    """A run that begins, gets nowhere, and is settled."""
+    begun = start(ledger, SPEC, log, run, clear_number)
+    settle(ledger, SPEC, Run("dag", run, clear_number), succeeded=False, reason=f"failed in {run}")
     return begun
 
 
