@@ -102,7 +102,7 @@ def search(of: Scenario, plant: int = 0) -> Found:
     return Found(
         error=_short(error[1]) if error else None,
         story="\n".join(told),
-        complete="Search not completed" not in said,
+        complete=not re.search("Search not completed|search depth too small", said),
         states=int(float(_said(r"^\s*([\d.e+]+) states, stored", said))),
         depth=int(_said(r"depth reached (\d+)", said)),
         seconds=seconds,

@@ -72,6 +72,7 @@ typedef Row {
     byte claim;
     bool ended;        /* claim_ended */
     byte verdict;      /* the epoch that has passed its gates */
+    byte asked;        /* the epoch that they were really asked about */
     byte failures;
     bool halted;       /* halted_at: of an original the line stops here, a revision is given up */
     bool alive;        /* Airflow has the run of this claim, queued or running */
@@ -142,7 +143,7 @@ inline tiled() {
 inline take(i, afresh) {
     if
     :: row[i].state == ABORTED ->
-        row[i].state = OPEN; row[i].epoch++; row[i].verdict = 0;
+        row[i].state = OPEN; row[i].epoch++; row[i].verdict = 0; row[i].asked = 0;
 #if LOG && PLANT == 14 /* the plan is made anew when it is tried again */
         if :: i <= N -> until[i] = stable; tiled() :: else fi;
 #endif
@@ -194,11 +195,14 @@ inline apply(k, i) {
     for (q : 0 .. S - 1) {
         assert(row[i].slice[q].vote != 0);
 #if PLANT == 1 /* the whole stage is applied, and not what the votes name */
-        assert(row[i].slice[q].staged[k] == (1 << row[i].slice[q].vote));
+        applied = row[i].slice[q].staged[k];
+#else
+        applied = row[i].slice[q].staged[k] & (1 << row[i].slice[q].vote);
 #endif
-        assert(row[i].slice[q].staged[k] & (1 << row[i].slice[q].vote))
+        assert(applied == (1 << row[i].slice[q].vote))
     }
-    assert(row[i].verdict == row[i].epoch);
+    applied = 0;
+    assert(row[i].asked == row[i].epoch);
     assert(i > N -> sink[k].shown[row[i].txid] < i : sink[k].shown[row[i].txid] == 0);
     sink[k].shown[row[i].txid] = i;
     printf("actor %d: sink %d shows row %d of transaction %d\n", _pid, k, i, row[i].txid)
@@ -254,16 +258,22 @@ inline advance(by) {
     prefix()
 }
 
-/* A task's process may die here, or be thought dead: Airflow starts the task again, and this one goes on or does not. */
+/* A task's process may die here, or be thought dead: Airflow starts the task again, and this one goes on, or not. */
 #define CRASH_TASK \
     if \
-    :: atomic { crashes && !zombie -> crashes--; zombie = true; printf("actor %d is thought dead\n", _pid); if :: MINE -> row[r].todo = row[r].todo | (1 << s) :: else fi } \
+    :: atomic { \
+        crashes && !zombie -> crashes--; zombie = true; printf("actor %d is thought dead\n", _pid); \
+        if :: MINE -> row[r].todo = row[r].todo | (1 << s) :: else fi \
+       } \
     :: zombie -> goto dead \
     :: true \
     fi
 #define CRASH_COMMIT \
     if \
-    :: atomic { crashes && !zombie -> crashes--; zombie = true; printf("actor %d is thought dead\n", _pid); if :: MINE -> row[r].doing = COMMIT :: else fi } \
+    :: atomic { \
+        crashes && !zombie -> crashes--; zombie = true; printf("actor %d is thought dead\n", _pid); \
+        if :: MINE -> row[r].doing = COMMIT :: else fi \
+       } \
     :: zombie -> goto dead \
     :: true \
     fi
@@ -271,6 +281,7 @@ inline advance(by) {
 proctype Actor() {
     byte r, s, e, c, t, q;
     bool zombie, all_voted;
+    byte applied;
 end:
     do
     /* ---- begin ---- */
@@ -322,7 +333,8 @@ end:
     /* ---- process ---- */
     :: atomic {
         if
-        :: TASK(1, 0) -> r = 1 :: TASK(2, 0) -> r = 2 :: TASK(3, 0) -> r = 3 :: TASK(4, 0) -> r = 4 :: TASK(5, 0) -> r = 5
+        :: TASK(1, 0) -> r = 1 :: TASK(2, 0) -> r = 2 :: TASK(3, 0) -> r = 3
+        :: TASK(4, 0) -> r = 4 :: TASK(5, 0) -> r = 5
 #if S > 1
         :: TASK(1, 1) -> r = 1; s = 1 :: TASK(2, 1) -> r = 2; s = 1 :: TASK(3, 1) -> r = 3; s = 1
         :: TASK(4, 1) -> r = 4; s = 1 :: TASK(5, 1) -> r = 5; s = 1
@@ -413,12 +425,12 @@ well:   atomic {
             if
 #if PLANT == 9 /* what the gates said of one epoch is stored for another */
             :: row[r].state == PREPARED && row[r].verdict != row[r].epoch ->
-                assert(row[r].epoch == e);
 #else
             :: row[r].state == PREPARED && row[r].epoch == e && row[r].verdict != e ->
 #endif
                 if
-                :: row[r].verdict = e; printf("actor %d: row %d: the gates of epoch %d say yes\n", _pid, r, e)
+                :: row[r].verdict = row[r].epoch; row[r].asked = e;
+                    printf("actor %d: row %d: the gates of epoch %d say yes\n", _pid, r, e)
                 :: noes ->
                     noes--; row[r].state = ABORTED;
                     printf("actor %d: row %d: the gates of epoch %d say no\n", _pid, r, e);
@@ -565,6 +577,7 @@ end:
 proctype Fate() {
     byte r, q;
     bool all_voted;
+    byte applied;
 end:
     do
 #if LOG
