@@ -137,7 +137,9 @@ def errors_recorded(ledger: Ledger, token: SliceToken) -> Iterator[None]:
 
 
 def last_error(conn: Connection, row: Row) -> str | None:
-    """Why the latest try of the row's present claim came to nothing, in a line; None if no try has said so."""
+    """Why a try of the row's present claim came to nothing, in a line; None if none has said so, or its slice has gone
+    on since. Where several have, the latest.
+    """
     found = conn.execute(
         select(events.c.move, events.c.detail)
         .where(events.c.pipeline == row.pipeline, events.c.txid == row.txid, events.c.revision == row.revision)
@@ -146,6 +148,9 @@ def last_error(conn: Connection, row: Row) -> str | None:
         .limit(1)
     ).one()
     if found.move != "error":
+        return None
+    slice_ = _read_slice(conn, row.pipeline, row.txid, row.epoch, found.detail["slice"])
+    if slice_.voted_at is not None or slice_.try_number != found.detail["try"]:
         return None
     return " ".join(found.detail["why"].removeprefix(f"{row.pipeline}: ").split())
 

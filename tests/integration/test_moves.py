@@ -77,6 +77,9 @@ def test_why_a_try_came_to_nothing_is_kept_until_the_next_claim(ledger, log):
     assert said() is None
     fail_in(new, "the transform fails again")
     assert said() == "the transform fails again"
+    # What a slice has got over is no reason for what fails later.
+    take_try(ledger, SPEC, adopted.claim, 0)
+    assert said() is None
     with ledger.begin() as conn:
         errors = [e for e in history.read(conn, SPEC.name) if e.move == "error"]
         assert [(e.who, e.detail["slice"], e.detail["try"]) for e in errors] == [("a", 0, 1), ("b", 0, 2)]
