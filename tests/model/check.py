@@ -60,8 +60,8 @@ SCENARIOS = [
     scenario("plans", "Kafka's log grows while it is planned", N=3, LOG=3, CRASHES=1, NOES=1),
     scenario("revisions", "two beside the line, of one transaction or of two", N=2, REVISIONS=2, CRASHES=1, NOES=1),
     scenario("outside", "one sink in another database", N=3, OUTSIDE=1, CRASHES=2),
-    scenario("outside, voided", "the same, a no or an abort, a void", N=2, OUTSIDE=1, CRASHES=1, NOES=1, VOIDS=1),
-    scenario("outside, revised", "the same, and two revisions", N=2, OUTSIDE=1, REVISIONS=2, CRASHES=1),
+    scenario("outside-voided", "the same, a no or an abort, a void", N=2, OUTSIDE=1, CRASHES=1, NOES=1, VOIDS=1),
+    scenario("outside-revised", "the same, and two revisions", N=2, OUTSIDE=1, REVISIONS=2, CRASHES=1),
     scenario("live", "no run in circles: fair actors end the line", live=True, N=2, CRASHES=1, LOST=1, NOES=1),
 ]
 
