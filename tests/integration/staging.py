@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -14,14 +14,15 @@ from ratchet.claims import settle
 from ratchet.kafka import TopicOffsets
 from ratchet.ledger import Ledger, read_transaction
 from ratchet.pipeline import DEAD_LETTERS
-from ratchet.schema import events, pipelines, transactions
+from ratchet.schema import dead_letters, events, pipelines, transactions
 from ratchet.sinks import stage
 from ratchet.sinks.staged import staged_columns
 from ratchet.sinks.tables import target
 from ratchet.spark.checksum import MODULUS, row_hash
-from ratchet.transaction import Run, SinkVote, SliceToken, State, Tag, Vote
+from ratchet.transaction import OffsetRange, Run, SinkVote, SliceToken, State, Tag, Vote
 from ratchet.verify import verify
 from ratchet.votes import SliceWork, cast_vote, take_try
+from tests.reference import Make, staged_rows
 
 MEASURES = ("a_sum", "a_min", "a_max")
 
@@ -78,7 +79,11 @@ def fail(ledger: Ledger, log: Log, run: str, clear_number: int = 0) -> Begun:
 
 def positions(work: SliceWork) -> list[tuple[int, int]]:
     """Every (partition, offset) of a slice."""
-    return [(r.partition, offset) for r in work.ranges for offset in range(r.from_offset, r.until_offset)]
+    return _positions(work.ranges)
+
+
+def _positions(ranges: Iterable[OffsetRange]) -> list[tuple[int, int]]:
+    return [(r.partition, offset) for r in ranges for offset in range(r.from_offset, r.until_offset)]
 
 
 def write(ledger: Ledger, spec: Pipeline, work: SliceWork, sink: str, rows: list[dict], attempt: int = 0) -> SinkVote:
@@ -145,15 +150,14 @@ def appended(ledger: Ledger) -> list[tuple[int, int, int, int]]:
         return sorted(tuple(row) for row in found)
 
 
+def positions_of(begun: Begun) -> list[tuple[int, int]]:
+    """Every (partition, offset) of a transaction."""
+    return [at for part in begun.slices for at in _positions(part.ranges)]
+
+
 def planned(*begun) -> list[tuple[int, int, int, int]]:
     """The rows that these transactions must have appended."""
-    return sorted(
-        (r.partition, offset, 0, b.claim.txid)
-        for b in begun
-        for part in b.slices
-        for r in part.ranges
-        for offset in range(r.from_offset, r.until_offset)
-    )
+    return sorted((partition, offset, 0, b.claim.txid) for b in begun for partition, offset in positions_of(b))
 
 
 def expire(ledger: Ledger) -> None:
@@ -162,24 +166,24 @@ def expire(ledger: Ledger) -> None:
         conn.execute(update(transactions).values(lease_until=func.clock_timestamp() - text("interval '1 second'")))
 
 
-def do(ledger: Ledger, spec: Pipeline, begun: Begun, make: Callable[[int, int], dict[str, list[dict]]]) -> None:
+def do(ledger: Ledger, spec: Pipeline, begun: Begun, make: Make) -> None:
     """Process every slice, each record (partition, offset) giving what `make` says for each sink."""
     for part in begun.slices:
         work = take_try(ledger, spec, begun.claim, part.number)
         assert isinstance(work, SliceWork), work
-        rows: dict[str, list[dict]] = {sink.name: [] for sink in spec.sinks}
-        for partition, offset in positions(work):
-            for name, made in make(partition, offset).items():
-                place = {"_partition": partition, "_offset": offset, "_n": 0}
-                rows[name] += made if isinstance(spec.sink(name), Accumulate) else [{**place, **row} for row in made]
+        rows = staged_rows(spec, positions(work), make)
         sinks = {name: write(ledger, spec, work, name, of) for name, of in rows.items()}
-        cast_vote(ledger, spec, work.token, vote_of(spec, len(positions(work)), sinks))
+        dead = sinks[DEAD_LETTERS].rows
+        cast_vote(ledger, spec, work.token, vote_of(spec, len(positions(work)), sinks, dead_letters=dead))
 
 
 def contents(ledger: Ledger, spec: Pipeline) -> dict[str, list[tuple]]:
-    """Every row that readers see, by sink, sorted."""
+    """Every row that readers see, by sink, sorted; of dead letters (partition, offset, txid, error)."""
+    c = dead_letters.c
+    dead = select(c.partition, c.offset, c.txid, c.error).where(c.pipeline == spec.name)
+    queries = {**{sink.name: select(target(sink)) for sink in spec.sinks}, DEAD_LETTERS: dead}
     with ledger.begin() as conn:
-        return {sink.name: sorted(map(tuple, conn.execute(select(target(sink)))), key=repr) for sink in spec.sinks}
+        return {name: sorted(map(tuple, conn.execute(query)), key=repr) for name, query in queries.items()}
 
 
 def moves_of(ledger: Ledger) -> list[tuple]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from sqlalchemy import select, text
 
-from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert, history
+from ratchet import history
 from ratchet.begin import Skipped, begin
 from ratchet.claims import settle
 from ratchet.commit import Committed, commit
@@ -22,6 +22,7 @@ from ratchet.migrate import migrate
 from ratchet.schema import stages
 from ratchet.sinks import refold
 from ratchet.transaction import Run, State
+from tests.reference import RICH, Fold, transform
 
 from .staging import (
     MEASURES,
@@ -34,98 +35,10 @@ from .staging import (
     do_slice,
     head,
     planned,
+    positions_of,
     prepare,
     start,
 )
-
-RICH = Pipeline(
-    name="rich",
-    source=Topic("t", key="k string", value=Json("a bigint")),
-    transform="tests.integration.staging:rows_of",
-    sinks=[
-        Append("rich_rows", columns="a bigint"),
-        Accumulate("rich_totals", key="k string", sum="a bigint", min="a bigint", max="a bigint", count="n"),
-        Upsert("rich_latest", key="k string", columns="a bigint"),
-        Upsert("rich_newest", key="k string", columns="at bigint, a bigint", order="at"),
-    ],
-    max_records=12,
-    slice_records=5,
-    max_in_flight=32,
-    keep_deltas=timedelta(0),
-)
-KEYS = ("x", "y", "z", None)
-
-
-def transform(version: int):
-    """What one version of the code makes of a record: some give nothing, and keys come and go."""
-
-    def make(partition: int, offset: int) -> dict[str, list[dict]]:
-        dice = random.Random(f"{version} {partition} {offset}")
-        a = dice.choice([None, *range(-5, 6)])
-        made: dict[str, list[dict]] = {}
-        if dice.random() < 0.8:
-            made["rich_rows"] = [{"a": a}]
-        if dice.random() < 0.6:
-            made["rich_totals"] = [{"k": dice.choice(KEYS), **dict.fromkeys(MEASURES, a), "n": 1}]
-        if dice.random() < 0.6:
-            key = None if partition == 0 and dice.random() < 0.3 else f"{partition}-{dice.choice(KEYS)}"
-            gone = dice.random() < 0.3
-            made["rich_latest"] = [{"k": key, "a": None if gone else a, "_deleted": gone}]
-        if dice.random() < 0.6:
-            at = dice.choice([None, 1, 2, 3])
-            made["rich_newest"] = [{"k": dice.choice(KEYS), "at": at, "a": a, "_deleted": False}]
-        return made
-
-    return make
-
-
-class Fold:
-    """The sinks as they must be, folded from nothing by plain Python."""
-
-    def __init__(self) -> None:
-        self._deltas: dict[int, dict[str, list[dict]]] = {}
-
-    def put(self, begun, version: int) -> None:
-        """A transaction's delta, in place of an older one."""
-        delta = defaultdict(list)
-        for r in sorted(r for part in begun.slices for r in part.ranges):
-            for offset in range(r.from_offset, r.until_offset):
-                for sink, rows in transform(version)(r.partition, offset).items():
-                    delta[sink] += [{**row, "p": r.partition, "o": offset} for row in rows]
-        self._deltas[begun.claim.txid] = delta
-
-    def contents(self) -> dict[str, list[tuple]]:
-        of = {
-            sink.name: [(t, row) for t in sorted(self._deltas) for row in self._deltas[t][sink.name]]
-            for sink in RICH.sinks
-        }
-        totals, latest, newest = {}, {}, {}
-        for txid, row in of["rich_totals"]:
-            totals.setdefault(row["k"], []).append((txid, row))
-        for txid, row in of["rich_latest"]:
-            latest[row["k"]] = (txid, row)
-        for txid, row in of["rich_newest"]:
-            old = newest.get(row["k"])
-            rank = (row["at"] is not None, row["at"] or 0, txid, row["o"], row["p"])
-            if old is None or rank > old[0]:
-                newest[row["k"]] = (rank, txid, row)
-        found = {
-            "rich_rows": [(r["a"], "t", r["p"], r["o"], 0, txid) for txid, r in of["rich_rows"]],
-            "rich_totals": [
-                (key, *_sums([r["a_sum"] for _, r in rows]), len(rows), max(t for t, _ in rows))
-                for key, rows in totals.items()
-            ],
-            "rich_latest": [
-                (key, r["a"], r["p"], r["o"], txid) for key, (txid, r) in latest.items() if not r["_deleted"]
-            ],
-            "rich_newest": [(key, r["at"], r["a"], r["p"], r["o"], txid) for key, (_, txid, r) in newest.items()],
-        }
-        return {name: sorted(rows, key=repr) for name, rows in found.items()}
-
-
-def _sums(values: list) -> tuple:
-    there = [v for v in values if v is not None]
-    return (sum(there), min(there), max(there)) if there else (None, None, None)
 
 
 @pytest.fixture
@@ -156,13 +69,13 @@ def test_whatever_is_revised_in_whatever_order_the_sinks_are_the_fold_of_the_new
             keep = RICH.model_copy(update={"keep_deltas": timedelta(0) if dice.random() < 0.3 else timedelta(days=1)})
             if compact(rich, keep):
                 compacted = done
-            assert contents(rich, RICH) == fold.contents()
+            assert contents(rich, RICH) == fold.contents(RICH)
             continue
-        do(rich, RICH, begun, transform(step))
-        fold.put(begun, step)
+        do(rich, RICH, begun, partial(transform, step))
+        fold.put(begun.claim.txid, positions_of(begun), step)
         assert isinstance(commit(rich, RICH, begun.claim), Committed)
         settle(rich, RICH, Run("dag", f"r{begun.claim.txid}", clears.get(begun.claim.txid, 0)), succeeded=True)
-        assert contents(rich, RICH) == fold.contents(), f"after step {step}"
+        assert contents(rich, RICH) == fold.contents(RICH), f"after step {step}"
     with rich.begin() as conn:
         assert history.verify(conn, RICH.name) == []
         assert [refold.unlike(conn, sink) for sink in RICH.sinks[1:]] == [0, 0, 0]
