@@ -228,7 +228,9 @@ def _adopt(conn: Connection, spec: Pipeline, run: Run, is_active: IsActive) -> B
         lost_by = row.run_id
         if not row.claim_ended:
             row = read_transaction(conn, row.pipeline, row.txid, row.revision, lock=True)
-            row = claims.end(conn, spec, row, who=str(run), why=f"run {lost_by} was lost")
+            # Its own settle may have been quicker.
+            if not row.claim_ended:
+                row = claims.end(conn, spec, row, who=str(run), why=f"run {lost_by} was lost")
         if row.halted_at is not None:
             if row.revision:
                 continue

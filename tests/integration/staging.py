@@ -166,6 +166,13 @@ def expire(ledger: Ledger) -> None:
         conn.execute(update(transactions).values(lease_until=func.clock_timestamp() - text("interval '1 second'")))
 
 
+def is_waiting(ledger: Ledger) -> bool:
+    """Whether somebody waits for a lock in this database."""
+    query = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    with ledger.begin() as conn:
+        return conn.execute(text(query)).scalar_one() > 0
+
+
 def do(ledger: Ledger, spec: Pipeline, begun: Begun, make: Make) -> None:
     """Process every slice, each record (partition, offset) giving what `make` says for each sink."""
     for part in begun.slices:

@@ -11,13 +11,14 @@ from sqlalchemy import select, text
 
 from ratchet import Pipeline
 from ratchet.begin import Skipped, begin, wants_another_run
-from ratchet.claims import renew, settle
+from ratchet.claims import end, renew, settle
 from ratchet.commit import commit
 from ratchet.errors import Fenced, NotMigrated, RecordsLost, Refused, TopicChanged
 from ratchet.ledger import read_transaction
 from ratchet.schema import transactions
 from ratchet.transaction import Run, State
 from ratchet.votes import cast_vote, take_try
+from tests.until import until
 
 from .staging import (
     SPEC,
@@ -25,6 +26,8 @@ from .staging import (
     appended,
     do_slice,
     expire,
+    is_waiting,
+    moves_of,
     planned,
     prepare,
     rows_of,
@@ -123,6 +126,20 @@ def test_a_run_that_still_lives_is_not_adopted_though_its_lease_ran_out(ledger, 
 def test_a_lease_that_holds_is_not_adopted_though_airflow_lost_the_run(ledger, log):
     start(ledger, SPEC, log, "a")
     assert start(ledger, SPEC, log, "b", is_active=lambda *_: False).how == "allocated"
+
+
+def test_a_run_that_is_adopted_at_the_moment_in_which_it_settles_has_one_end(ledger, log):
+    """Its claim is looked for without the lock on its row, and has ended when that is taken."""
+    start(ledger, SPEC, log, "a")
+    expire(ledger)
+    with ThreadPoolExecutor(1) as pool, ledger.begin() as conn:
+        row = end(conn, SPEC, read_transaction(conn, SPEC.name, 1, lock=True), who="a", why="the run ended")
+        adopting = pool.submit(begin, ledger, SPEC, Run("dag", "b"), log.offsets, lambda *_: False)
+        until(lambda: is_waiting(ledger))
+        conn.commit()
+        adopted = adopting.result()
+    assert (row.failures, adopted.how, adopted.claim.number) == (1, "adopted", 2)
+    assert [move for _, _, move in moves_of(ledger)] == ["OPEN", "end", "claim"]
 
 
 def test_an_adopted_transaction_keeps_its_votes_and_fences_its_old_run(ledger, log):

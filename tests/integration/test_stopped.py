@@ -22,6 +22,7 @@ from .staging import (
     appended,
     contents,
     head,
+    is_waiting,
     is_whole,
     moves_of,
     prepare,
@@ -95,12 +96,6 @@ def prepared(ledger, log, run: str) -> Begun:
     begun = start(ledger, SPEC, log, run)
     prepare(ledger, SPEC, begun)
     return begun
-
-
-def is_waiting(ledger) -> bool:
-    query = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
-    with ledger.begin() as conn:
-        return conn.execute(text(query)).scalar_one() > 0
 
 
 def test_a_committer_that_is_stopped_before_the_lock_holds_up_nobody_and_then_finds_it_done(ledger, log, committer):

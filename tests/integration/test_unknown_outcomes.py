@@ -25,7 +25,7 @@ from ratchet.votes import SliceWork, cast_vote, take_try
 from tests.until import until
 
 from .proxy import Loss, Proxy, is_commit
-from .staging import SPEC, Log, always_active, appended, planned, positions, rows_of, start, vote_of, write
+from .staging import SPEC, Log, always_active, appended, is_waiting, planned, positions, rows_of, start, vote_of, write
 
 SMALL = SPEC.model_copy(update={"max_records": 4, "slice_records": 2})
 """Two slices of two records."""
@@ -78,12 +78,6 @@ class Line:
     def state(self, begun: Begun):
         with self.ledger.begin() as conn:
             return read_transaction(conn, SMALL.name, begun.claim.txid, begun.claim.revision)
-
-    def is_waiting(self) -> bool:
-        """Whether somebody waits for a lock in this database."""
-        query = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database() "
-        with self.ledger.begin() as conn:
-            return conn.execute(text(query)).scalar_one() > 0
 
     def check(self) -> None:
         """The sinks hold each committed transaction once, the ledger agrees, and nothing else is left."""
@@ -341,7 +335,7 @@ def call_beside(line: Line, call: Call, held) -> tuple[object, bool]:
     """The same call, while PostgreSQL has yet to get the first one's COMMIT, which arrives in the midst of it."""
     with ThreadPoolExecutor(1) as pool:
         again = pool.submit(line.through, call)
-        until(lambda: again.done() or line.is_waiting())
+        until(lambda: again.done() or is_waiting(line.ledger))
         met = not again.done()
         held.go_on.set()
         return again.result(), met
