@@ -115,7 +115,7 @@ class Ledger:
             raise
 
     def _lost(self, why: str, in_commit: bool) -> LedgerUnreachable:
-        where = self.engine.url.set(query={}).render_as_string(hide_password=True)
+        where = self.engine.url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)
         if in_commit:
             return OutcomeUnknown(
                 f"the ledger at {where} was lost in a commit: {why}; whether this step took effect is unknown until "
