@@ -80,11 +80,11 @@ class Fold:
     def __init__(self) -> None:
         self._deltas: dict[int, Made] = {}
 
-    def put(self, txid: int, positions: Iterable[tuple[int, int]], version: object) -> None:
+    def put(self, txid: int, positions: Iterable[tuple[int, int]], make: Make) -> None:
         """A transaction's delta, in place of an older one."""
         delta: Made = defaultdict(list)
         for partition, offset in sorted(positions):
-            for sink, rows in transform(version, partition, offset).items():
+            for sink, rows in make(partition, offset).items():
                 delta[sink] += [{**row, "p": partition, "o": offset, "t": txid} for row in rows]
         self._deltas[txid] = delta
 
