@@ -7,7 +7,7 @@ IVY = $(firstword $(wildcard .venv/lib/python3.*/site-packages/pyspark/jars/ivy-
 # What a user exports for other tools must not reach into this installation.
 unexport PYTHONPATH PYTHONHOME SPARK_HOME AIRFLOW_HOME
 
-.PHONY: help install demo down clean test test-all test-unit model bench lint lock screenshot
+.PHONY: help install demo down clean test test-all test-unit model simulate bench lint lock screenshot
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ test-unit: install  ## the fast part, without servers
 
 model: install  ## every interleaving of the protocol's model, by spin (Debian: apt-get install spin gcc)
 	@$(PY) -m tests.model.check
+
+simulate: install  ## schedules of the real ledger code, cut off between any two statements; SCHEDULES=20000 SEED=7 JOBS=2
+	@$(PY) -m tests.simulate $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
 
 bench: install  ## records per second beside Structured Streaming and a bare count
 	@$(PY) benchmarks/throughput.py

@@ -1,0 +1,115 @@
+"""`make simulate`: schedules of the real ledger code on a real PostgreSQL, as many as asked for.
+
+A schedule that fails is shrunk, told as a story, and named by the seed that leads to it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+from hypothesis import HealthCheck, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+from psycopg import sql
+
+from ratchet.stack import CHECKOUT, Stack
+from tests.simulate.machine import Machine
+from tests.simulate.schedule import Theatre
+from tests.simulate.statements import hooked
+
+RULES = 40
+"""So many rules a schedule has at most."""
+
+
+def main() -> None:
+    said = _arguments()
+    if said.database:
+        _job(said.database, said.schedules, said.seed)
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="simulate-", dir=_state()) as home,
+        Stack(Path(home), {"postgres"}) as stack,
+    ):
+        print(f"{said.schedules:,} schedules, seed {said.seed}, {said.jobs} at once", flush=True)
+        failed = simulate(stack, said.schedules, said.seed, said.jobs)
+    shutil.rmtree(home, ignore_errors=True)
+    if failed:
+        print(failed)
+        sys.exit(1)
+
+
+def simulate(stack: Stack, schedules: int, seed: int, jobs: int) -> str | None:
+    """Run so many schedules, in so many processes; prints the figures, and returns the story of one that failed."""
+    started = time.monotonic()
+    each = -(-schedules // jobs)
+    with ThreadPoolExecutor(jobs) as pool:
+        done = list(pool.map(lambda job: _process(stack, each, seed + job), range(jobs)))
+    counted: Counter[str] = Counter()
+    for process in done:
+        if process.returncode:
+            return process.stdout + process.stderr
+        counted.update(json.loads(process.stdout.splitlines()[-1]))
+    figures = ", ".join(f"{number:,} {what}" for what, number in counted.items())
+    print(f"{figures}; {time.monotonic() - started:.0f} s", flush=True)
+    return None
+
+
+def _process(stack: Stack, schedules: int, seed: int) -> subprocess.CompletedProcess[str]:
+    name = f"schedules_{uuid4().hex[:12]}"
+    with psycopg.connect(stack.ledger_url, autocommit=True) as conn:
+        conn.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    given = ["--database", stack.database_url(name), "--schedules", str(schedules), "--seed", str(seed)]
+    command = [sys.executable, "-m", "tests.simulate", *given]
+    return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
+
+
+def _job(url: str, schedules: int, number: int) -> None:
+    """The schedules of one process, in a database of its own."""
+    with hooked():
+        Machine.theatre = Theatre(url)
+        chosen = settings(
+            max_examples=schedules,
+            stateful_step_count=RULES,
+            deadline=None,
+            database=None,
+            print_blob=False,
+            suppress_health_check=list(HealthCheck),
+        )
+        try:
+            run_state_machine_as_test(seed(number)(Machine), settings=chosen)
+        except BaseException:
+            print(traceback.format_exc(limit=-3))
+            print(f"again: make simulate SEED={number} SCHEDULES={schedules} JOBS=1", flush=True)
+            sys.exit(1)
+    print(json.dumps(Machine.theatre.counted))
+
+
+def _state() -> Path:
+    state = CHECKOUT / ".state"
+    state.mkdir(exist_ok=True)
+    return state
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
+    parser.add_argument("--schedules", type=int, default=2_000)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--database", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""Actors: threads that run the ledger's code, and stand before each statement until the schedule lets them go on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+import psycopg
+
+from ratchet.ledger import Ledger
+from tests.simulate.statements import listening
+
+FOREVER = 10**9
+SECONDS = 20
+"""So long all may take to stand still; a deadlock that PostgreSQL does not see would take longer."""
+_IMPATIENT = "set local lock_timeout = '200ms'"
+_SOONER = "set local lock_timeout = '2ms'"
+
+
+class Killed(BaseException):
+    """The process of the actor has died; no code of it may go on."""
+
+
+class End(StrEnum):
+    """How an actor's step is cut off."""
+
+    KILLED = "is killed"
+    LOST = "loses its connection"
+    UNHEARD = "loses its connection when the COMMIT is done and before it hears of it"
+
+
+class Place(StrEnum):
+    IDLE = "idle"
+    GOES = "goes"
+    STANDS = "stands"
+
+
+class Actor:
+    """A thread with connections of its own. `said` is what its last step gave, or the error that it raised."""
+
+    def __init__(self, stage: Stage, name: str, url: str):
+        self.name, self.ledger = name, Ledger(url)
+        self.place, self.at, self.doing = Place.IDLE, "", ""
+        self.said: Any = None
+        self.pid: int | None = None
+        self.is_impatient = False
+        self._stage, self._budget, self._end = stage, 0, None
+        self._job: Callable[[Ledger], Any] | None = None
+        self._is_dead = False
+        # Connects now, and not in the midst of a schedule.
+        with self.ledger.begin():
+            pass
+        self._thread = threading.Thread(target=self._run, daemon=True, name=name)
+        self._thread.start()
+
+    def start(self, doing: str, job: Callable[[Ledger], Any], steps: int) -> None:
+        """Begin a step, and go on until it stands before its statement number `steps`."""
+        assert self.place is Place.IDLE
+        with self._stage.changed:
+            self.doing, self._job, self._is_dead, self.pid = doing, job, False, None
+            self._budget, self._end, self.place = steps, None, Place.GOES
+            self._stage.changed.notify_all()
+
+    def go(self, steps: int, end: End | None = None) -> None:
+        """Let it pass the statement before which it stands, and as many more; or let it end there."""
+        assert self.place is Place.STANDS
+        with self._stage.changed:
+            self._budget, self._end, self.place = steps, end, Place.GOES
+            self._stage.changed.notify_all()
+
+    def is_in_commit(self) -> bool:
+        """Whether it stands before a COMMIT."""
+        return self.at == "COMMIT"
+
+    # In the actor's own thread.
+
+    def statement(self, connection: psycopg.Connection, query: Any) -> Any:
+        text = _text(query)
+        if self._is_dead and not text.lower().startswith("rollback"):
+            raise Killed
+        self.pid = connection.info.backend_pid
+        self._stand(text)
+        if self._end is End.LOST:
+            self._lose(connection)
+        if text == _IMPATIENT:
+            self.is_impatient = True
+            return _SOONER
+        return query
+
+    def commit(self, connection: psycopg.Connection, do: Callable[[], None]) -> None:
+        if self._is_dead:
+            raise Killed
+        self._stand("COMMIT")
+        if self._end is End.LOST:
+            self._lose(connection)
+        do()
+        self.is_impatient = False
+        self._stage.commits += 1
+        if self._end is End.UNHEARD:
+            self._lose(connection)
+
+    def _lose(self, connection: psycopg.Connection) -> None:
+        self._stage.lost(connection.info.backend_pid)
+        connection.pgconn.finish()
+        raise psycopg.OperationalError("the schedule has cut the connection")
+
+    def _stand(self, at: str) -> None:
+        if self._budget > 0:
+            self._budget -= 1
+            return
+        with self._stage.changed:
+            self.at, self.place = at, Place.STANDS
+            self._stage.changed.notify_all()
+            self._stage.changed.wait_for(lambda: self.place is Place.GOES)
+        self._budget -= 1
+        if self._end is End.KILLED:
+            self._is_dead = True
+            raise Killed
+
+    def _run(self) -> None:
+        while True:
+            with self._stage.changed:
+                self._stage.changed.wait_for(lambda: self._job is not None)
+                job = self._job
+            said: Any
+            try:
+                with listening(self):
+                    said = job(self.ledger)
+            except Killed as killed:
+                said = killed
+            except Exception as error:
+                said = error
+            if self._is_dead:
+                said = Killed()
+            with self._stage.changed:
+                self.said, self._job, self.place, self.is_impatient = said, None, Place.IDLE, False
+                self._stage.changed.notify_all()
+
+
+class Stage:
+    """The actors of a schedule: one goes at a time; the others stand, or wait for a lock of one that stands."""
+
+    def __init__(self, url: str, actors: int):
+        self.changed = threading.Condition()
+        self.commits = 0
+        self._lost: set[int] = set()
+        self._observer = psycopg.connect(url, autocommit=True)
+        self.actors = [Actor(self, f"actor {number}", url) for number in range(actors)]
+
+    def lost(self, pid: int) -> None:
+        """A session whose connection is cut: PostgreSQL is still to notice it."""
+        self._lost.add(pid)
+
+    def settle(self) -> None:
+        """Wait until every actor is idle, stands before a statement, or waits for a lock of one that stands."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: not self._going(), timeout=0.001)
+                going = self._going()
+            if self._lost:
+                there = self._observer.execute(
+                    "select pid from pg_stat_activity where pid = any(%s)", [list(self._lost)]
+                ).fetchall()
+                self._lost &= {pid for (pid,) in there}
+                if self._lost:
+                    continue
+            if not going or self._all_wait(going):
+                return
+            assert time.monotonic() < deadline, f"nothing moves any more: {self.places()}"
+
+    def places(self) -> list[str]:
+        """Where each actor is, a line each."""
+        return [f"{a.name}: {a.doing}: {a.place} before {a.at}" for a in self.actors if a.place is not Place.IDLE]
+
+    def standing(self) -> list[Actor]:
+        return [a for a in self.actors if a.place is Place.STANDS]
+
+    def idle(self) -> list[Actor]:
+        return [a for a in self.actors if a.place is Place.IDLE]
+
+    @property
+    def waiting(self) -> list[Actor]:
+        """Once all is settled: who waits for a lock."""
+        return self._going()
+
+    def _going(self) -> list[Actor]:
+        return [a for a in self.actors if a.place is Place.GOES]
+
+    def _all_wait(self, going: list[Actor]) -> bool:
+        pids = {a.pid for a in going}
+        if None in pids or any(a.is_impatient for a in going):
+            return False
+        rows = self._observer.execute(
+            "select pg_blocking_pids(pid) from unnest(%s::int[]) pid", [list(pids)]
+        ).fetchall()
+        standing = {a.pid for a in self.standing()}
+        blockers = [set(by) for (by,) in rows]
+        held = set().union(*blockers) if blockers else set()
+        return all(blockers) and held <= pids | standing and bool(held & standing)
+
+
+def _text(query: Any) -> str:
+    return " ".join(str(query.decode() if isinstance(query, bytes) else query).split())

@@ -1,0 +1,80 @@
+"""The database of the schedules: a real PostgreSQL whose clock the schedule moves, emptied before each one."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import sql
+
+from ratchet.migrate import migrate
+from ratchet.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA, metadata
+from ratchet.sinks.tables import delta, target
+from tests.simulate.watch import SPEC
+
+_CLOCK = """
+    create schema schedule;
+    create sequence schedule.seconds minvalue 0;
+    create function schedule.clock_timestamp() returns timestamptz language sql volatile as
+    $$ select pg_catalog.clock_timestamp() + make_interval(secs => (select last_value from schedule.seconds)) $$;
+"""
+_SETTINGS = {
+    # What is not qualified is looked for there first: the ledger's clock.
+    "search_path": "schedule, pg_catalog, public",
+    "synchronous_commit": "off",
+    "deadlock_timeout": "100ms",
+}
+
+
+class Database:
+    """One database of a schedule after another."""
+
+    def __init__(self, url: str):
+        migrate(url, [SPEC])
+        self._conn = psycopg.connect(url, autocommit=True)
+        self._conn.execute(_CLOCK)
+        for name, value in _SETTINGS.items():
+            values = sql.SQL(", ").join(map(sql.Literal, value.split(", ")))
+            database = sql.Identifier(self._conn.info.dbname)
+            self._conn.execute(sql.SQL("alter database {} set {} to {}").format(database, sql.Identifier(name), values))
+        # The checks of the tables would not let the history go.
+        self._conn.execute("set session_replication_role = replica")
+        keyed = [sink for sink in SPEC.sinks if sink.kind != "append"]
+        tables = [
+            *(table for table in metadata.sorted_tables if table.name != "legal_moves"),
+            *map(target, SPEC.sinks),
+            *map(delta, keyed),
+        ]
+        named = [sql.Identifier(*filter(None, (table.schema, table.name))) for table in tables]
+        self._empty = sql.SQL("; ").join(sql.SQL("delete from {}").format(name) for name in named)
+
+    def reset(self) -> None:
+        """Forget the schedule before."""
+        stages = self._conn.execute("select tablename from pg_tables where schemaname = %s", [STAGE_SCHEMA]).fetchall()
+        for (name,) in stages:
+            self._conn.execute(sql.SQL("drop table {}").format(sql.Identifier(STAGE_SCHEMA, name)))
+        self._conn.execute(self._empty)
+        self._conn.execute("select setval('schedule.seconds', 0)")
+
+    def pass_time(self, seconds: int) -> None:
+        """Move the database's clock on, for everybody and at once."""
+        self._conn.execute("select setval('schedule.seconds', nextval('schedule.seconds') - 1 + %s)", [seconds])
+
+    def dump(self) -> dict[str, list[str]]:
+        """All that the ledger, its stages and its sinks hold, but for whose run has ended when."""
+        tables = self._conn.execute(
+            "select schemaname, tablename from pg_tables where schemaname = any(%s) and tablename <> 'runs'",
+            [["public", SCHEMA, STAGE_SCHEMA, DELTA_SCHEMA]],
+        ).fetchall()
+        query = sql.SQL("select t::text from {} t order by 1")
+        return {
+            ".".join(table): [row for (row,) in self._conn.execute(query.format(sql.Identifier(*table)))]
+            for table in tables
+        }
+
+    def left(self) -> list[str]:
+        """What is left of work that is done: stages, and sessions in the midst of something."""
+        tables = self._conn.execute("select tablename from pg_tables where schemaname = %s", [STAGE_SCHEMA])
+        sessions = self._conn.execute(
+            "select 'session ' || pid || ' is ' || state from pg_stat_activity "
+            "where datname = current_database() and state like 'idle in transaction%' and pid <> pg_backend_pid()"
+        )
+        return [said for (said,) in (*tables.fetchall(), *sessions.fetchall())]

@@ -1,0 +1,146 @@
+"""The schedules as hypothesis draws and shrinks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from ratchet.begin import Begun
+from tests.simulate.actors import End
+from tests.simulate.code import KEEP_DELTAS, LEASE_SECONDS, VERSIONS
+from tests.simulate.schedule import Schedule, Theatre
+from tests.simulate.world import AirflowRun, Step
+
+STEPS = st.sampled_from([1000, 1, 2, 3, 5, 8, 13, 21, 34, 1000, 1000])
+KINDS = st.sampled_from(["task"] * 5 + ["go"] * 4 + ["outside"] * 2 + ["cut", "beside", "clear", "late"])
+PICK = st.integers(0, 999)
+"""Which of the things that are possible, modulo their number."""
+MAX_RUNS, MAX_RECORDS = 4, 12
+"""So many runs are active at most, and so many records come."""
+
+
+class Machine(RuleBasedStateMachine):
+    """Tasks begin, go on by some statements, are cut off, and are begun again, while the world changes around them."""
+
+    theatre: Theatre
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.schedule = Schedule(self.theatre, note)
+        self.world = self.schedule.world
+        self._failed = True
+
+    @initialize(runs=st.integers(0, 2), first=st.integers(1, 6), second=st.integers(0, 3))
+    def begins(self, runs: int, first: int, second: int) -> None:
+        """Some runs that nothing disturbed; then records come."""
+        for _ in range(runs):
+            self.world.stable[0] += 2
+            self.schedule.run_alone()
+        self.world.stable[0] += first
+        self.world.stable[1] += second
+        self._failed = False
+
+    @rule(kind=KINDS, pick=PICK, steps=STEPS, end=st.sampled_from(End))
+    def happens(self, kind: str, pick: int, steps: int, end: End) -> None:
+        """One thing: of the kind that is said, if anything of it is possible."""
+        self._failed = True
+        schedule = self.schedule
+        if kind == "late" and (late := self._late()):
+            schedule.come_late(_one(late, pick)())
+        elif kind == "outside":
+            schedule.happens(*_one(self._changes(), pick))
+        elif schedule.standing and (kind in ("go", "cut") or not schedule.idle):
+            actor = _one(schedule.standing, pick)
+            if kind == "cut":
+                schedule.cut(actor, end if actor.is_in_commit() or end is not End.UNHEARD else End.KILLED)
+            else:
+                schedule.go(actor, steps)
+        else:
+            steps_ = {"beside": self._beside, "clear": self._clears}.get(kind, self._tasks)() or self._tasks()
+            schedule.start(schedule.idle[0], _one(steps_, pick)(), steps)
+        self._failed = False
+
+    def teardown(self) -> None:
+        if self._failed:
+            self.schedule.abandon()
+        else:
+            self.schedule.finish()
+
+    def _beside(self) -> list[Callable[[], Step]]:
+        """Maintenance, or a person."""
+        world, line = self.world, range(1, self.theatre.watch.last.last_txid + 1)
+        moves = [partial(world.operate, what, txid) for what in ("retry", "abort", "void") for txid in line]
+        return [world.maintain, *moves]
+
+    def _late(self) -> list[Callable[[], Step]]:
+        """Steps of runs that have been overtaken, at a moment at which nobody holds a lock."""
+        return [] if self.schedule.standing else self.world.late(self.theatre.watch.last)
+
+    def _clears(self) -> list[Callable[[], Step]]:
+        return [partial(self.world.clear, of) for of in self.world.runs if of.slices]
+
+    def _tasks(self) -> list[Callable[[], Step]]:
+        world = self.world
+        found: list[Callable[[], Step]] = []
+        active = [of for of in world.runs if of.is_active]
+        for of in active:
+            found += self._tasks_of(of)
+        if len(active) < MAX_RUNS or not found:
+            found.append(lambda: world.begin(world.new_run()))
+        return found
+
+    def _tasks_of(self, of: AirflowRun) -> list[Callable[[], Step]]:
+        """What Airflow may start of a run: the next task, or one that runs already or has run, whose try it lost."""
+        world, found = self.world, []
+        if of.begun is None:
+            return [lambda: world.begin(of)]
+        if not isinstance(of.begun, Begun):
+            return []
+        left = [n for n in of.slices if n not in of.done]
+        for number in left or of.slices:
+            found += [lambda n=number: world.process(of, n), lambda n=number: world.process(of, n, attempts=2)]
+        if left:
+            found.append(lambda n=left[0]: world.refuse(of, n))
+        else:
+            found = [lambda: world.commit(of)] * 3 + found
+        found.append(lambda: world.settle(of, succeeded=not left))
+        found.append(lambda: world.renew(of))
+        found.append(lambda: world.begin(of))
+        return found
+
+    def _changes(self) -> list[tuple[str, Callable[[], None]]]:
+        world = self.world
+        found: list[tuple[str, Callable[[], None]]] = []
+        for of in world.runs:
+            if of.is_active:
+                found.append((f"Airflow has {of.run} no more", lambda of=of: _end(of)))
+        for seconds in (LEASE_SECONDS + 1, 1300, int(KEEP_DELTAS.total_seconds()) + 1):
+            found.append((f"{seconds} s pass", lambda s=seconds: self.schedule.pass_time(s)))
+        for version in VERSIONS:
+            if version != world.version:
+                found.append((f"the code is {version} from here on", lambda v=version: _deploy(world, v)))
+        if sum(world.stable.values()) < MAX_RECORDS:
+            for partition in world.stable:
+                found.append((f"3 records come to partition {partition}", lambda p=partition: _grow(world, p)))
+        return found
+
+
+def _one(of: list[Any], pick: int) -> Any:
+    return of[pick % len(of)]
+
+
+def _end(of: AirflowRun) -> None:
+    of.is_active = False
+
+
+def _deploy(world, version: str) -> None:
+    world.version = version
+
+
+def _grow(world, partition: int) -> None:
+    world.stable[partition] += 3

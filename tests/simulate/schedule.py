@@ -1,0 +1,214 @@
+"""One schedule: actors take the steps of tasks, interleaved and cut off as the test says, while a reader looks on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from ratchet.begin import begin
+from ratchet.claims import settle
+from ratchet.errors import Halted, RatchetError
+from ratchet.ledger import Ledger
+from ratchet.moves import void
+from ratchet.transaction import State
+from ratchet.upkeep import upkeep
+from ratchet.verify import verify
+from tests.simulate.actors import FOREVER, Actor, End, Killed, Stage
+from tests.simulate.code import LEASE_SECONDS
+from tests.simulate.database import Database
+from tests.simulate.watch import SPEC, Watch
+from tests.simulate.world import Step, World
+
+ROUNDS = 40
+"""After so many further runs all must be done."""
+COUNTED = {End.KILLED: "killed", End.LOST: "connections cut", End.UNHEARD: "cut between a COMMIT and its answer"}
+
+
+class Theatre:
+    """What schedules one after another share: the database, the actors and the reader."""
+
+    def __init__(self, url: str, actors: int = 3):
+        self.url = url
+        self.database = Database(url)
+        self.stage = Stage(url, actors)
+        self.watch = Watch(url)
+        self.ledger = Ledger(url)
+        self.counted: Counter[str] = Counter()
+        """What all schedules together had."""
+
+
+class Schedule:
+    """One schedule, from an empty ledger to the end; `tell` is given its story, a line a happening."""
+
+    def __init__(self, theatre: Theatre, tell: Callable[[str], None]):
+        self._theatre, self._stage, self._tell = theatre, theatre.stage, tell
+        self.abandon()
+        theatre.database.reset()
+        theatre.watch.forget()
+        theatre.stage.commits = self._looked = 0
+        self.world = World(theatre.url)
+        self._steps: dict[Actor, Step] = {}
+        self._count("schedules")
+
+    @property
+    def idle(self) -> list[Actor]:
+        return self._stage.idle()
+
+    @property
+    def standing(self) -> list[Actor]:
+        return self._stage.standing()
+
+    def start(self, actor: Actor, step: Step, steps: int) -> None:
+        """Give an actor something to do, and let it go on until its statement number `steps`."""
+        self._steps[actor] = step
+        self._count("steps of tasks, of maintenance and of people")
+        self._tell(f"{actor.name}: {step.doing}")
+        actor.start(step.doing, step.job, steps)
+        self._settle()
+
+    def go(self, actor: Actor, steps: int) -> None:
+        """Let an actor pass so many statements."""
+        self._tell(f"{actor.name}: {actor.doing}: goes on with: {_short(actor.at)}")
+        actor.go(steps)
+        self._settle()
+
+    def cut(self, actor: Actor, end: End) -> None:
+        """End what an actor does, at the statement before which it stands."""
+        self._count(COUNTED[end])
+        self._tell(f"{actor.name}: {actor.doing}: {end} at: {_short(actor.at)}")
+        actor.go(0 if end is End.KILLED else FOREVER, end)
+        self._settle()
+
+    def come_late(self, step: Step) -> None:
+        """A step whose claim is not the current one, alone and whole: it changes nothing (I6)."""
+        self._count("late steps")
+        self._tell(f"late: {step.doing}")
+        before = self._theatre.database.dump()
+        self._alone(step)
+        after = self._theatre.database.dump()
+        changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+        assert not changed, f"{step.doing} came late, and has changed {', '.join(sorted(changed))}"
+
+    def happens(self, what: str, do: Callable[[], None]) -> None:
+        """Something outside changes."""
+        self._count("changes of the world")
+        self._tell(what)
+        do()
+
+    def pass_time(self, seconds: int) -> None:
+        self._theatre.database.pass_time(seconds)
+
+    def abandon(self) -> None:
+        """Let all actors die: the schedule has failed."""
+        while self.standing:
+            self.standing[0].go(0, End.KILLED)
+            self._stage.settle()
+
+    def finish(self) -> None:
+        """Faults are over: all that still goes on ends, and runs that are triggered finish the rest (I10)."""
+        self._tell("the faults are over")
+        while self.standing:
+            self.standing[0].go(FOREVER)
+            self._settle()
+        for run in self.world.runs:
+            run.is_active = False
+        self.pass_time(LEASE_SECONDS + 1)
+        self.world.version = "two"
+        for _ in range(ROUNDS):
+            if not self.run_alone():
+                break
+        else:
+            raise AssertionError(f"after {ROUNDS} more runs there is still work: {self._theatre.watch.look()}")
+        self._is_done()
+        self._count("finished")
+        self._count("transactions", self._theatre.watch.last.last_txid)
+        self._count("revisions", len(self._theatre.watch.last.transactions) - self._theatre.watch.last.last_txid)
+
+    def _count(self, what: str, number: int = 1) -> None:
+        self._theatre.counted[what] += number
+
+    def _settle(self) -> None:
+        """Wait until all stand still; look, if something was committed, and hear who has ended."""
+        self._stage.settle()
+        self._count("moments at which somebody waited for a lock", bool(self._stage.waiting))
+        if self._stage.commits > self._looked:
+            self._count("snapshots")
+            self._looked = self._stage.commits
+            self._theatre.watch.look()
+        for actor in self._stage.idle():
+            step = self._steps.pop(actor, None)
+            if step is not None:
+                self._hear(actor, step)
+
+    def _hear(self, actor: Actor, step: Step) -> None:
+        said = actor.said
+        if isinstance(said, Killed):
+            return
+        self._tell(f"{actor.name}: {step.doing}: said: {_line(said)}")
+        if isinstance(said, RatchetError):
+            return
+        if isinstance(said, Exception):
+            raise AssertionError(f"{step.doing} ended with an error that tells a user nothing: {said!r}") from said
+        # I12: what is told is so.
+        unkept = step.unkept(said, self._theatre.watch.last)
+        assert unkept is None, f"{step.doing} said {_line(said)}, but {unkept}"
+        step.then(said)
+
+    def run_alone(self) -> bool:
+        """A whole run, which nothing disturbs; whether there was something to do."""
+        ledger, spec, world = self._theatre.ledger, self.world.spec, self.world
+        of = world.new_run()
+        self._tell(f"{of.run}: a whole run ({world.version})")
+        try:
+            of.begun = begin(ledger, spec, of.run, world.offsets, world.is_active)
+        except Halted as error:
+            of.is_active = False
+            self._tell(f"{of.run}: {_line(error)}")
+            halted = next(row for row in self._theatre.watch.look().transactions.values() if row.halted_at is not None)
+            void(ledger, spec, halted.txid, "a person said so", "a person")
+            return True
+        for number in of.slices:
+            self._alone(world.process(of, number))
+            of.done.add(number)
+        if of.slices:
+            self._alone(world.commit(of))
+            settle(ledger, spec, of.run, succeeded=True)
+        of.is_active = False
+        self._theatre.watch.look()
+        return bool(of.slices)
+
+    def _alone(self, step: Step) -> None:
+        try:
+            step.job(self._theatre.ledger)
+        except RatchetError as error:
+            self._tell(f"{step.doing}: said: {_line(error)}")
+
+    def _is_done(self) -> None:
+        """Everything in the log is committed or voided, and nothing is left of the work."""
+        ledger = self._theatre.ledger
+        list(upkeep(ledger, self.world.spec, self.world.is_active))
+        seen = self._theatre.watch.look()
+        assert [what for what, row in seen.newest().items() if not _is_over(row)] == []
+        assert seen.head == seen.last_txid
+        reached = {p: max([u for of in seen.ranges.values() for q, _, u in of if q == p], default=0) for p in (0, 1)}
+        assert reached == self.world.stable
+        assert self._theatre.database.left() == []
+        assert [fault for check in verify(ledger, SPEC) for fault in check.faults] == []
+
+
+def _is_over(row: Any) -> bool:
+    """Committed, voided, or a revision that was given up."""
+    return row.state in (State.COMMITTED, State.VOIDED) or (row.revision > 0 and row.halted_at is not None)
+
+
+def _short(statement: str) -> str:
+    return statement if len(statement) <= 90 else f"{statement[:87]}..."
+
+
+def _line(said: Any) -> str:
+    if isinstance(said, tuple):
+        return _line(said[-1])
+    if isinstance(said, Exception):
+        return f"{type(said).__name__}: {said}"
+    return getattr(said, "message", str(said))

@@ -1,0 +1,201 @@
+"""The reference model: what every reader must see at every moment, and which histories are possible."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import namedtuple_row
+
+from ratchet.pipeline import DEAD_LETTERS
+from ratchet.transaction import State
+from tests.reference import Fold
+from tests.simulate.code import SPECS, VERSION_OF, VERSIONS, make_of
+
+MOVES = {
+    State.OPEN: {State.PREPARED, State.ABORTED, State.VOIDED},
+    State.PREPARED: {State.COMMITTED, State.ABORTED, State.VOIDED},
+    State.ABORTED: {State.OPEN, State.VOIDED},
+    State.VOIDED: {State.COMMITTED},
+    State.COMMITTED: set(),
+}
+"""Written down here once more, so that a change of the product's table is noticed."""
+HARMLESS = (
+    "the code is",
+    "gate ",
+    "a person said so",
+    "was not prepared by its deadline",
+    "superseded by",
+    "the transform refuses",
+    "is older than the spec's keep_deltas",
+    "is applied already",
+)
+"""Why a transaction may be aborted here; every other reason is a fault of the protocol."""
+SPEC = SPECS[VERSIONS[0]]
+_OF_LEDGER = {
+    "line": "select head, last_txid from ratchet.pipelines",
+    "transactions": "select * from ratchet.transactions",
+    "ranges": "select txid, partition, from_offset, until_offset from ratchet.ranges where txid > 0",
+    "slices": "select txid, epoch, ranges, try_number, sinks from ratchet.slices order by txid, epoch, slice",
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one snapshot shows."""
+
+    head: int
+    last_txid: int
+    transactions: dict[tuple[int, int], tuple]
+    """{(txid, revision): its row}."""
+    ranges: dict[int, list[tuple[int, int, int]]]
+    """{txid: [(partition, from_offset, until_offset)]}."""
+    votes: dict[tuple[int, int, int], tuple]
+    """{(txid, epoch, slice): (try, what it voted)}."""
+    cuts: dict[tuple[int, int], list]
+    """{(txid, epoch): the ranges of each slice}."""
+    contents: dict[str, list[tuple]]
+    """{sink: rows}, sorted."""
+
+    def newest(self) -> dict[int, tuple]:
+        """{txid: the row of its newest revision}."""
+        return {txid: row for (txid, _), row in sorted(self.transactions.items())}
+
+
+class Watch:
+    """A reader who looks again and again, in one snapshot each time, and remembers what was before."""
+
+    def __init__(self, url: str):
+        self._conn = psycopg.connect(url, row_factory=namedtuple_row)
+        self._conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        self._conn.read_only = True
+        self._queries = {**_OF_LEDGER, **{sink.name: _select(sink.name) for sink in SPEC.sinks}}
+        self._queries[DEAD_LETTERS] = sql.SQL('select partition, "offset", txid, error from ratchet.dead_letters')
+        self.last = NOTHING
+
+    def forget(self) -> None:
+        """A new schedule begins."""
+        self.last = NOTHING
+
+    def look(self) -> Seen:
+        """Take a snapshot; AssertionError when it cannot be, or cannot follow what was seen before."""
+        seen = self._snapshot()
+        self._is_prefix(seen)
+        self._is_counted(seen)
+        self._is_fold(seen)
+        self._follows(seen)
+        self.last = seen
+        return seen
+
+    def _snapshot(self) -> Seen:
+        with self._conn.transaction(), self._conn.pipeline():
+            asked = {name: self._conn.execute(query) for name, query in self._queries.items()}
+            line, transactions, ranges, slices = (asked.pop(name).fetchall() for name in _OF_LEDGER)
+            contents = {name: sorted(map(tuple, cursor), key=repr) for name, cursor in asked.items()}
+        cuts: dict[tuple[int, int], list] = defaultdict(list)
+        votes = {}
+        for row in slices:
+            if row.sinks is not None:
+                votes[row.txid, row.epoch, len(cuts[row.txid, row.epoch])] = (row.try_number, row.sinks)
+            cuts[row.txid, row.epoch].append(row.ranges)
+        head, last_txid = line[0] if line else (0, 0)
+        of: dict[int, list] = defaultdict(list)
+        for row in ranges:
+            of[row.txid].append((row.partition, row.from_offset, row.until_offset))
+        return Seen(
+            head,
+            last_txid,
+            {(row.txid, row.revision): row for row in transactions},
+            dict(of),
+            votes,
+            dict(cuts),
+            contents,
+        )
+
+    def _is_prefix(self, seen: Seen) -> None:
+        """I4: what is committed is a prefix of the line, and each member has passed the gate in its epoch."""
+        for (txid, revision), row in seen.transactions.items():
+            if revision == 0:
+                is_final = row.state in (State.COMMITTED, State.VOIDED)
+                assert is_final or txid > seen.head, f"the head is {seen.head}, and {txid} is {row.state}"
+                assert row.state != State.COMMITTED or txid <= seen.head, (
+                    f"{txid} is committed, the head is {seen.head}"
+                )
+            else:
+                assert txid <= seen.head, f"a revision of {txid} is begun, the head is {seen.head}"
+            if row.applied is not None:
+                assert row.state == State.COMMITTED, f"{txid} is applied and {row.state}"
+                assert row.verdict is not None, f"{txid} was committed without its gates"
+            if row.state == State.ABORTED:
+                assert any(said in row.reason for said in HARMLESS), f"{txid} was aborted: {row.reason}"
+        assert {t for t, r in seen.transactions if r == 0} == set(range(1, seen.last_txid + 1))
+
+    def _is_counted(self, seen: Seen) -> None:
+        """The last vote of an epoch prepares its transaction; a cut is made once, and tiles the plan."""
+        for row in seen.transactions.values():
+            cut = seen.cuts[row.txid, row.epoch]
+            voted = [number for number in range(len(cut)) if (row.txid, row.epoch, number) in seen.votes]
+            assert row.state != State.OPEN or len(voted) < len(cut), f"{row.txid} is OPEN, and every slice has voted"
+            is_prepared = row.state in (State.PREPARED, State.COMMITTED) and row.prepared_at is not None
+            assert not is_prepared or len(voted) == len(cut), f"{row.txid} is {row.state} by the votes {voted} of {cut}"
+        first: dict[int, list] = {}
+        for (txid, epoch), cut in sorted(seen.cuts.items()):
+            assert cut == first.setdefault(txid, cut), f"{txid} was cut anew in epoch {epoch}: {cut}"
+        for txid, cut in first.items():
+            planned = [(p, o) for p, start, until in seen.ranges[txid] for o in range(start, until)]
+            taken = [(p, o) for part in cut for p, start, until in part for o in range(start, until)]
+            assert sorted(planned) == sorted(taken), f"the plan of {txid} is {seen.ranges[txid]}, its cut is {cut}"
+
+    def _is_fold(self, seen: Seen) -> None:
+        """I1, I3, I5: every sink is the fold of what is committed, of its newest revision, and of nothing else."""
+        newest = {}
+        for (txid, _), row in sorted(seen.transactions.items()):
+            if row.applied is not None:
+                newest[txid] = row.code_hash
+        fold = Fold()
+        for txid, code in newest.items():
+            at = [(p, o) for p, start, until in seen.ranges[txid] for o in range(start, until)]
+            fold.put(txid, at, make_of(VERSION_OF[code]))
+        wanted = fold.contents(SPEC)
+        for name, rows in seen.contents.items():
+            assert rows == wanted[name], f"{name} holds {rows}, of what is committed comes {wanted[name]}"
+
+    def _follows(self, seen: Seen) -> None:
+        """Nothing goes back: states move as they may, epochs, claims and the head grow, plans and votes stay."""
+        before = self.last
+        assert seen.head >= before.head and seen.last_txid >= before.last_txid
+        for txid, plan in before.ranges.items():
+            assert seen.ranges.get(txid) == plan, f"the plan of {txid} was {plan}, is {seen.ranges.get(txid)}"
+        for of, vote in before.votes.items():
+            assert seen.votes.get(of) == vote, (
+                f"the vote of (txid, epoch, slice) {of} was {vote}, is {seen.votes.get(of)}"
+            )
+        for txid, epoch, number in seen.votes.keys() - before.votes.keys():
+            epochs = {row.epoch for at in (before, seen) for (t, _), row in at.transactions.items() if t == txid}
+            assert epoch in epochs, f"slice {number} of {txid} has voted in epoch {epoch}, which is over"
+        for of, old in before.transactions.items():
+            new = seen.transactions[of]
+            assert (new.epoch, new.claim) >= (old.epoch, old.claim), f"{of} went back to epoch {new.epoch}"
+            is_way = old.state == new.state or State(new.state) in _reachable(State(old.state))
+            assert is_way, f"{of} went from {old.state} to {new.state}"
+            if old.applied is not None:
+                assert new.applied == old.applied, f"{of} was applied twice"
+
+
+NOTHING = Seen(0, 0, {}, {}, {}, {}, {})
+
+
+def _reachable(state: State) -> set[State]:
+    found: set[State] = set()
+    left = [state]
+    while left:
+        for to in MOVES[left.pop()] - found:
+            found.add(to)
+            left.append(to)
+    return found
+
+
+def _select(sink: str) -> sql.Composed:
+    return sql.SQL("select * from {}").format(sql.Identifier(sink))

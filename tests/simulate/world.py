@@ -1,0 +1,250 @@
+"""The world of a schedule: a topic's log, Airflow's runs, the code of today, a clock; and the steps that tasks take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from sqlalchemy import insert
+
+from ratchet.begin import Begun, Skipped, begin
+from ratchet.claims import claim_of, renew, settle
+from ratchet.columns import Column
+from ratchet.commit import Committed, Waits, commit
+from ratchet.kafka import TopicOffsets
+from ratchet.ledger import Ledger
+from ratchet.moves import abort, retry, void
+from ratchet.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.sinks import stage
+from ratchet.sinks.staged import staged_columns
+from ratchet.spark.checksum import MODULUS, row_hash
+from ratchet.spark.stager import Copying, Stage
+from ratchet.transaction import Claim, Run, SinkVote, SliceToken, State, Tag, Vote
+from ratchet.upkeep import upkeep
+from ratchet.votes import SliceWork, cast_vote, errors_recorded, take_try, vote_no
+from tests.reference import Make, staged_rows
+from tests.simulate.code import LEASE_SECONDS, NAME, SPECS, TOPIC, VERSIONS, make_of
+from tests.simulate.watch import Seen
+
+DAG = NAME
+
+
+@dataclass
+class AirflowRun:
+    """A DAG run, as Airflow has it."""
+
+    run_id: str
+    clear_number: int = 0
+    is_active: bool = True
+    begun: Begun | Skipped | None = None
+    """What its begin has said, once it has."""
+    done: set[int] = field(default_factory=set)
+    """The slices whose tasks are green."""
+
+    @property
+    def run(self) -> Run:
+        return Run(DAG, self.run_id, self.clear_number)
+
+    @property
+    def slices(self) -> list[int]:
+        """The slices that its begin has told Airflow of."""
+        return [part.number for part in self.begun.slices] if isinstance(self.begun, Begun) else []
+
+    def clear(self) -> AirflowRun:
+        """All its tasks once more; the run as it was before, whose tasks may still come late."""
+        before = replace(self)
+        self.clear_number += 1
+        self.is_active, self.begun, self.done = True, None, set()
+        return before
+
+
+@dataclass(frozen=True)
+class Step:
+    """What an actor is given to do.
+
+    When it says something that is no error, `then` is called with that. `unkept` gives what a reader must see
+    thereafter and does not, in a line.
+    """
+
+    doing: str
+    job: Callable[[Ledger], Any]
+    then: Callable[[Any], None] = lambda said: None
+    unkept: Callable[[Any, Seen], str | None] = lambda said, seen: None
+
+
+@dataclass
+class World:
+    """What lies outside the ledger."""
+
+    url: str
+    stable: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+    version: str = VERSIONS[0]
+    runs: list[AirflowRun] = field(default_factory=list)
+    cleared: list[AirflowRun] = field(default_factory=list)
+    """Runs as they were before they were cleared."""
+
+    @property
+    def spec(self) -> Pipeline:
+        return SPECS[self.version]
+
+    def offsets(self, before: object = None) -> TopicOffsets:
+        """What Kafka says of the topic."""
+        return TopicOffsets(TOPIC, "first", dict.fromkeys(self.stable, 0), dict(self.stable), None)
+
+    def is_active(self, dag_id: str, run_id: str) -> bool:
+        """What Airflow says of a run."""
+        return any(run.is_active for run in self.runs if run.run_id == run_id)
+
+    def clear(self, of: AirflowRun) -> Step:
+        """A person clears a run, and its begin follows."""
+        self.cleared.append(of.clear())
+        return self.begin(of)
+
+    def new_run(self) -> AirflowRun:
+        self.runs.append(AirflowRun(f"r{len(self.runs) + 1}"))
+        return self.runs[-1]
+
+    # The tasks of a run, each as its operator does it, with the code of the moment at which it starts.
+
+    def begin(self, of: AirflowRun) -> Step:
+        run, spec = of.run, self.spec
+
+        def then(said: Begun | Skipped) -> None:
+            if of.run == run:
+                of.begun = said
+                of.is_active = isinstance(said, Begun)
+
+        def unkept(said: Begun | Skipped, seen: Seen) -> str | None:
+            if isinstance(said, Begun) and (said.claim.txid, said.claim.revision) not in seen.transactions:
+                return f"{said.claim} is not in the ledger"
+            return None
+
+        job = lambda ledger: begin(ledger, spec, run, self.offsets, self.is_active)  # noqa: E731
+        return Step(f"{run}: begin ({self.version})", job, then, unkept)
+
+    def process(self, of: AirflowRun, number: int, attempts: int = 1) -> Step:
+        """Take a try, stage, vote; with two attempts, Spark runs the task twice and hears of the second."""
+        run, spec, version = of.run, self.spec, self.version
+
+        def then(said: SliceToken | str) -> None:
+            if of.run == run:
+                of.done.add(number)
+
+        def job(ledger: Ledger) -> SliceToken | str:
+            work = take_try(ledger, spec, claim_of(ledger, run), number)
+            if isinstance(work, str):
+                return work
+            with errors_recorded(ledger, work.token):
+                cast_vote(ledger, spec, work.token, vote_on(ledger, spec, work, make_of(version), attempts))
+            return work.token
+
+        def unkept(said: SliceToken | str, seen: Seen) -> str | None:
+            if isinstance(said, SliceToken):
+                vote = seen.votes.get((said.txid, said.epoch, said.slice))
+                return None if vote and vote[0] == said.try_number else f"the vote is {vote}, and not that of {said}"
+            return None
+
+        twice = ", twice in Spark" if attempts > 1 else ""
+        return Step(f"{run}: process[{number}] ({version}{twice})", job, then, unkept)
+
+    def refuse(self, of: AirflowRun, number: int) -> Step:
+        run, spec = of.run, self.spec
+
+        def job(ledger: Ledger) -> str:
+            work = take_try(ledger, spec, claim_of(ledger, run), number)
+            return work if isinstance(work, str) else vote_no(ledger, work.token, "the transform refuses")
+
+        return Step(f"{run}: process[{number}] refuses", job)
+
+    def commit(self, of: AirflowRun) -> Step:
+        run, spec = of.run, self.spec
+
+        def job(ledger: Ledger) -> tuple[Claim, Committed | Waits]:
+            claim = claim_of(ledger, run)
+            return claim, commit(ledger, spec, claim)
+
+        def unkept(said: tuple[Claim, Committed | Waits], seen: Seen) -> str | None:
+            claim, outcome = said
+            row = seen.transactions[claim.txid, claim.revision]
+            is_so = row.state in (State.COMMITTED, State.VOIDED) or isinstance(outcome, Waits)
+            return None if is_so else f"{claim} is {row.state}"
+
+        return Step(f"{run}: commit", job, unkept=unkept)
+
+    def late(self, seen: Seen) -> list[Callable[[], Step]]:
+        """The steps of runs whose claim is not the current one."""
+        return [step for of in (*self.runs, *self.cleared) for step in self._late(of, seen)]
+
+    def _late(self, of: AirflowRun, seen: Seen) -> list[Callable[[], Step]]:
+        if not isinstance(of.begun, Begun):
+            return []
+        claim = of.begun.claim
+        if seen.transactions[claim.txid, claim.revision].claim == claim.number:
+            return []
+        return [partial(self.process, of, of.slices[-1]), partial(self.renew, of), partial(self.settle, of, False)]
+
+    def renew(self, of: AirflowRun) -> Step:
+        run = of.run
+        return Step(f"{run}: renews its lease", lambda ledger: renew(ledger, claim_of(ledger, run), LEASE_SECONDS))
+
+    def settle(self, of: AirflowRun, succeeded: bool) -> Step:
+        run, spec = of.run, self.spec
+
+        def then(said: str) -> None:
+            if of.run == run:
+                of.is_active = False
+
+        why = None if succeeded else "a task has failed"
+        return Step(f"{run}: settle", lambda ledger: settle(ledger, spec, run, succeeded, why), then)
+
+    # What runs beside.
+
+    def maintain(self) -> Step:
+        spec = self.spec
+        return Step("maintenance", lambda ledger: list(upkeep(ledger, spec, self.is_active)))
+
+    def operate(self, what: str, txid: int) -> Step:
+        """A person's move."""
+        spec = self.spec
+        moves = {
+            "retry": lambda ledger: retry(ledger, spec, txid, "a person"),
+            "abort": lambda ledger: abort(ledger, spec, txid, "a person said so", "a person"),
+            "void": lambda ledger: void(ledger, spec, txid, "a person said so", "a person"),
+        }
+        return Step(f"a person: {what} {txid}", moves[what])
+
+
+def vote_on(ledger: Ledger, spec: Pipeline, work: SliceWork, make: Make, attempts: int) -> Vote:
+    """Stage what the slice's records give, as Spark's tasks would, and say what is staged."""
+    positions = [(r.partition, offset) for r in work.ranges for offset in range(r.from_offset, r.until_offset)]
+    staged = staged_rows(spec, positions, make)
+    sinks = {name: _stage(ledger, spec, work, name, rows, attempts) for name, rows in staged.items()}
+    return Vote(
+        records=len(positions),
+        sinks=sinks,
+        dead_letters=sinks[DEAD_LETTERS].rows,
+        reached={r.partition: r.until_offset for r in work.ranges},
+        code_hash=spec.code_hash,
+        application_id="simulated",
+        seconds={},
+    )
+
+
+def _stage(ledger: Ledger, spec: Pipeline, work: SliceWork, name: str, rows: list[dict], attempts: int) -> SinkVote:
+    """One Spark task, run so many times; the last is the one that Spark accepts."""
+    if not rows:
+        return SinkVote((), 0, 0)
+    sink = None if name == DEAD_LETTERS else spec.sink(name)
+    columns: tuple[Column, ...] = staged_columns(sink)
+    token = work.token
+    into = Copying(Stage(name, work.stages[name], ledger.url), token)
+    for attempt in range(attempts):
+        tag = {"_slice": token.slice, "_try": token.try_number, "_task_partition": 0, "_task_attempt": attempt}
+        with ledger.begin() as conn:
+            conn.execute(insert(stage.table(work.stages[name], sink)), [{**tag, **row} for row in rows])
+            # The stager's own last statements, which keep late tries out.
+            into._check_try(conn.connection.dbapi_connection)
+    checksum = sum(row_hash(columns, [row.get(c.name) for c in columns]) for row in rows) % MODULUS
+    return SinkVote((Tag(0, attempts - 1),), len(rows), checksum)
