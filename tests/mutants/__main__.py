@@ -1,0 +1,122 @@
+"""`make mutants`: small random changes of the protocol's code, and whether unit tests and schedules notice them.
+
+So many are drawn with SEED (MUTANTS=200), and 85 of 100 have to be noticed. `PART=2/3` does one part of three; a part
+goes on where it stopped. The changes are cosmic-ray's, which is installed for itself, below `.state`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any
+
+from rich.console import Console
+
+from ratchet.stack import CHECKOUT
+from tests.parts import Part, Results
+from tests.planted.checkout import Copy
+
+STATE = CHECKOUT / ".state" / "mutants"
+COSMIC_RAY = "cosmic-ray==8.7.0"
+FILES = ("plan.py", "ledger.py", "votes.py", "claims.py", "begin.py", "commit.py", "sinks/stage.py", "sinks/fold.py")
+"""Plan, ledger, stage and commit, and what they are made of."""
+AT_LEAST = 0.85
+TOGETHER = 2
+UNIT = ("tests/unit", "-k", "not docs and not dags and not compose")
+"""The unit tests that import what is mutated."""
+SECONDS = 30
+"""Of schedules for each mutant."""
+
+
+def main() -> int:
+    """The exit status: 1 if too few are noticed."""
+    console, part = Console(highlight=False), Part.asked()
+    drawn = _drawn(part)
+    results = Results("mutants", part)
+    known = {(found["file"], found["id"]) for found in results}
+    todo = [mutant for mutant in part.mine(drawn) if (mutant["file"], mutant["id"]) not in known]
+    console.print(f"{len(drawn)} mutants, {len(todo)} to be tried in part {part}")
+    copies: SimpleQueue[Copy] = SimpleQueue()
+    for number in range(TOGETHER if todo else 0):
+        copies.put(Copy(STATE / f"copy-{part.number}-{number}"))
+    started = time.monotonic()
+
+    def one(mutant: dict[str, Any]) -> None:
+        copy = copies.get()
+        try:
+            noticed = _noticed(copy, mutant)
+        finally:
+            copies.put(copy)
+        said = {name: mutant[name] for name in ("file", "id", "line", "operator", "before", "after")}
+        results.add(**said, noticed=noticed)
+        minutes = (time.monotonic() - started) / 60
+        where = f"{mutant['file']}:{mutant['line']}: {mutant['before']}  →  {mutant['after']}"
+        console.print(f"{minutes:5.1f} min: {noticed or 'SURVIVES'}: {where}", markup=False)
+
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        list(pool.map(one, todo))
+    return _report(console, list(results), drawn)
+
+
+def _drawn(part: Part) -> list[dict[str, Any]]:
+    """The sample, the same one for every part."""
+    python = STATE / "venv" / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", STATE / "venv"], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", COSMIC_RAY], check=True)
+    said = subprocess.run(
+        [python, CHECKOUT / "tests" / "mutants" / "mutate.py", *FILES],
+        cwd=CHECKOUT / "include" / "ratchet",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    every = [{**json.loads(line), "id": number} for number, line in enumerate(said.stdout.splitlines())]
+    count = int(os.environ.get("MUTANTS") or 200)
+    return random.Random(part.seed).sample(every, min(count, len(every)))
+
+
+def _noticed(copy: Copy, mutant: dict[str, Any]) -> str | None:
+    """Who has noticed the mutant; None if nobody has."""
+    file = copy.home / "include" / "ratchet" / mutant["file"]
+    before = file.read_text()
+    file.write_text(mutant["text"])
+    try:
+        if _fails(copy, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *UNIT):
+            return "unit tests"
+        if _fails(copy, "-m", "tests.simulate", "--seconds", str(SECONDS), "--jobs", "1", "--seed", "1", "--unshrunk"):
+            return "schedules"
+        return None
+    finally:
+        file.write_text(before)
+
+
+def _fails(copy: Copy, *said: str) -> bool:
+    try:
+        return copy.run(*said, seconds=600).returncode != 0
+    except subprocess.TimeoutExpired:
+        # Nothing goes on for ever in the code as it is.
+        return True
+
+
+def _report(console: Console, results: list[dict[str, Any]], drawn: list[dict[str, Any]]) -> int:
+    survivors = [found for found in results if not found["noticed"]]
+    for found in survivors:
+        console.print(f"{found['file']}:{found['line']}: {found['before']}  →  {found['after']}", markup=False)
+    by = {who: sum(found["noticed"] == who for found in results) for who in ("unit tests", "schedules")}
+    share = 1 - len(survivors) / max(1, len(results))
+    console.print(
+        f"{len(results)} of {len(drawn)} mutants were tried: {share:.1%} noticed, {by['unit tests']} by unit tests and "
+        f"{by['schedules']} by schedules; {len(survivors)} survive, above"
+    )
+    return 1 if share < AT_LEAST else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

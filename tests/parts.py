@@ -1,0 +1,71 @@
+"""Long runs in parts: what was found is written down as it comes, so that a part goes on where it stopped.
+
+Results belong to one commit and one seed; a report joins the parts of these and of no other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ratchet.stack import CHECKOUT
+
+
+@dataclass(frozen=True)
+class Part:
+    """The n-th of so many parts, of the run with this seed; as SEED=7 PART=2/3 say."""
+
+    number: int
+    of: int
+    seed: int
+
+    @classmethod
+    def asked(cls) -> Part:
+        """What the environment asks for: all of it with seed 1, where it says nothing."""
+        said, seed = os.environ.get("PART") or "1/1", os.environ.get("SEED") or "1"
+        number, _, of = said.partition("/")
+        if not (number.isdigit() and of.isdigit() and seed.isdigit() and 1 <= int(number) <= int(of)):
+            sys.exit(f"PART={said} SEED={seed}: write PART=1/3, 2/3 or 3/3, and a whole number as SEED")
+        return cls(int(number), int(of), int(seed))
+
+    def mine(self, items: list[Any]) -> list[Any]:
+        """Those of the items that fall to this part."""
+        return items[self.number - 1 :: self.of]
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
+class Results:
+    """The file `.state/NAME/COMMIT-SEED.jsonl`: a line of JSON for each thing that was found out."""
+
+    def __init__(self, name: str, part: Part):
+        self.commit, self.part = commit(), part
+        self.directory = CHECKOUT / ".state" / name
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.file = self.directory / f"{self.commit}-{part.seed}.jsonl"
+
+    def add(self, **found: Any) -> None:
+        """Write down one finding; parts may do so at the same time."""
+        said = {"commit": self.commit, "seed": self.part.seed, "part": str(self.part), **found}
+        with self.file.open("a") as file:
+            file.write(json.dumps(said) + "\n")
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Every finding of every part."""
+        if self.file.exists():
+            yield from map(json.loads, self.file.read_text().splitlines())
+
+
+def commit() -> str:
+    """The checkout's commit, in twelve digits, with a plus where files of it have been changed since."""
+
+    def git(*said: str) -> str:
+        return subprocess.run(["git", *said], cwd=CHECKOUT, capture_output=True, text=True).stdout.strip()
+
+    return (git("rev-parse", "--short=12", "HEAD") or "unknown") + ("+" if git("status", "--porcelain") else "")

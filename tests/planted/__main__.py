@@ -1,0 +1,79 @@
+"""`make planted`: wrong versions of the protocol, one at a time, and which tests see each, and how soon.
+
+The untouched code passes first. A mistake that nothing sees fails the target: it is a hole in the tests.
+`PART=2/3 make planted` does one part of three; a part goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ratchet.stack import CHECKOUT
+from tests.parts import Part, Results
+from tests.planted.checkout import Copy, DoesNotFit
+from tests.planted.layers import ask
+from tests.planted.plants import PLANTS, Plant
+
+UNTOUCHED = "the untouched code"
+
+
+def main() -> int:
+    """The exit status: 1 if a mistake is seen by nothing, or cannot be planted, or the untouched code fails."""
+    console = Console(highlight=False)
+    part = Part.asked()
+    results = Results("planted", part)
+    mine = part.mine(PLANTS)
+    copy = Copy(CHECKOUT / ".state" / "planted" / f"copy-{part.number}")
+    untouched = Plant(UNTOUCHED, (), tuple(sorted({layer for plant in mine for layer in plant.layers})))
+    started = time.monotonic()
+    for plant in [untouched, *mine]:
+        for layer in plant.layers:
+            if any(_is_of(found, plant, layer, part) for found in results):
+                continue
+            try:
+                with copy.with_planted(plant):
+                    answer = ask(copy, layer)
+            except DoesNotFit as error:
+                console.print(str(error), markup=False)
+                return 1
+            results.add(plant=plant.name, layer=layer, caught_by=answer.caught_by, seconds=answer.seconds)
+            said = f"seen after {answer.seconds:.0f} s: {answer.caught_by}" if answer.caught_by else "nothing is seen"
+            minutes = (time.monotonic() - started) / 60
+            console.print(f"{minutes:5.1f} min: {plant.name}: {layer}: {said}", markup=False)
+            if plant is untouched and answer.caught_by:
+                return 1
+    return _report(console, list(results))
+
+
+def _is_of(found: dict[str, Any], plant: Plant, layer: str, part: Part) -> bool:
+    mine = plant.name != UNTOUCHED or found["part"] == str(part)
+    return mine and (found["plant"], found["layer"]) == (plant.name, layer)
+
+
+def _report(console: Console, results: list[dict[str, Any]]) -> int:
+    """A line for each mistake that any part has planted by now."""
+    table = Table("mistake", "seen by", "after", "what failed")
+    holes = []
+    for plant in PLANTS:
+        of = [found for found in results if found["plant"] == plant.name]
+        seen = [found for found in of if found["caught_by"]]
+        if len(of) == len(plant.layers) and not seen:
+            holes.append(plant.name)
+        for found in seen:
+            first = plant.name if found is seen[0] else ""
+            table.add_row(first, found["layer"], f"{found['seconds']:.0f} s", found["caught_by"])
+    console.print(table)
+    commits = sorted({(found["commit"], found["seed"], found["part"]) for found in results})
+    console.print("parts: " + ", ".join(f"{part} of {commit}, seed {seed}" for commit, seed, part in commits))
+    done = len({found["plant"] for found in results} - {UNTOUCHED})
+    console.print(f"{done} of {len(PLANTS)} mistakes were planted; seen by nothing: {', '.join(holes) or 'none'}")
+    return 1 if holes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""The layers of tests that are asked, each on a copy: whether it passes, and if not, what has failed."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+
+from tests.planted.checkout import Copy
+
+SCHEDULES = 300
+"""Enough for every mistake that schedules find at all, as the planted ones show."""
+_LEDGER = (
+    "begin commit gates moves doubles revisions losses schema stopped unknown_outcomes verify".split(),
+    "tests/integration/test_{}.py",
+)
+_SPARK = ("slice kafka transforms topic_faults".split(), "tests/integration/test_{}.py")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What failed first, in a line; None if nothing did."""
+
+    caught_by: str | None
+    seconds: float
+
+
+def ask(copy: Copy, layer: str) -> Answer:
+    """Run a layer of tests on the copy, until something fails."""
+    started = time.monotonic()
+    caught = _schedules(copy) if layer == "schedules" else _tests(copy, *LAYERS[layer])
+    return Answer(caught, round(time.monotonic() - started, 1))
+
+
+LAYERS = {"schedules": None, "ledger": _LEDGER, "spark": _SPARK}
+
+
+def _schedules(copy: Copy) -> str | None:
+    done = copy.run("-m", "tests.simulate", "--schedules", str(SCHEDULES), "--seed", "1", "--unshrunk", seconds=3600)
+    if not done.returncode:
+        return None
+    errors = re.findall(r"^(?:\w+\.)*(?:AssertionError|\w*Error): (.*)$", done.stdout + done.stderr, re.MULTILINE)
+    return errors[-1][:160] if errors else (done.stdout + done.stderr).strip().splitlines()[-1]
+
+
+def _tests(copy: Copy, names: list[str], where: str) -> str | None:
+    files = [where.format(name) for name in names]
+    done = copy.run("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files, seconds=3600)
+    if not done.returncode:
+        return None
+    failed = re.search(r"^(?:FAILED|ERROR) \S+::(\S+)", done.stdout, re.MULTILINE)
+    return failed[1] if failed else (done.stdout + done.stderr).strip().splitlines()[-1]

@@ -1,0 +1,295 @@
+"""Wrong versions of the protocol, each a small change of the code, as a tired developer could make it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEDGER = ("schedules", "ledger")
+"""What may catch a mistake in the ledger's code."""
+SPARK = ("spark",)
+"""What may catch one in the code that Spark runs, or that asks Kafka."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """In one file below `include/ratchet`, `old`, which is there once, becomes `new`."""
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A mistake, and the layers of tests that are asked whether they see it."""
+
+    name: str
+    changes: tuple[Change, ...]
+    layers: tuple[str, ...] = LEDGER
+
+
+def plant(name: str, file: str, old: str, new: str, *more: tuple[str, str, str], layers=LEDGER) -> Plant:
+    """A mistake of one change, or of several."""
+    return Plant(name, tuple(Change(*change) for change in ((file, old, new), *more)), layers)
+
+
+IN_BETWEEN = "conn.connection.dbapi_connection.commit()"
+"""Commits what has been done so far, in the midst of a database transaction."""
+ADVANCE = "            done.append(row.txid)\n        elif row.state != State.VOIDED:\n            break\n"
+
+PLANTS = [
+    plant(
+        "rows are picked without their try",
+        "sinks/stage.py",
+        "    on = sa.and_(*(staged.c[n] == named.c[n] for n in names))",
+        '    on = sa.and_(*(staged.c[n] == named.c[n] for n in names if n != "_try"))',
+    ),
+    plant(
+        "the whole stage is applied instead of the tags that the votes name",
+        "sinks/stage.py",
+        "    return select(*columns).select_from(staged.join(named, on))",
+        "    return select(*columns).select_from(staged)",
+    ),
+    plant(
+        "a task attempt that Spark has superseded is accepted",
+        "sinks/stage.py",
+        "    on = sa.and_(*(staged.c[n] == named.c[n] for n in names))",
+        '    on = sa.and_(*(staged.c[n] == named.c[n] for n in names if n != "_task_attempt"))',
+    ),
+    plant(
+        "a vote is counted without the lock on its transaction",
+        "votes.py",
+        "        row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)\n"
+        "        current = _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)\n"
+        "        if current.voted_at is not None and _is_same(",
+        "        row = read_transaction(conn, token.pipeline, token.txid, token.revision)\n"
+        "        current = _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)\n"
+        "        if current.voted_at is not None and _is_same(",
+    ),
+    plant(
+        "a slice that has voted takes a new try",
+        "votes.py",
+        "        if current.voted_at is not None:\n            return f",
+        "        if False:\n            return f",
+        (
+            "votes.py",
+            "            slices.c.slice == current.slice,\n            slices.c.voted_at.is_(None),\n",
+            "            slices.c.slice == current.slice,\n",
+        ),
+    ),
+    plant(
+        "a vote is taken whatever its epoch",
+        "votes.py",
+        "    if row.epoch != token.epoch or row.state != State.OPEN:",
+        "    if row.state != State.OPEN:",
+    ),
+    plant(
+        "a vote is taken whatever its try",
+        "votes.py",
+        "    if current.try_number != token.try_number:",
+        "    if False:",
+        ("votes.py", "            slices.c.try_number == token.try_number,\n", ""),
+    ),
+    plant(
+        "the last vote counts one slice too few",
+        "votes.py",
+        "    if missing:\n        return None",
+        "    if missing > 1:\n        return None",
+    ),
+    plant(
+        "the code of a vote is not looked at",
+        "votes.py",
+        "        if vote.code_hash != row.code_hash:",
+        "        if False:",
+        ("votes.py", "        if spec.code_hash != row.code_hash:", "        if False:"),
+    ),
+    plant(
+        "gates are run after the group commit",
+        "commit.py",
+        "        if row.state == State.PREPARED and is_passed(spec, row):",
+        "        if row.state == State.PREPARED:",
+    ),
+    plant(
+        "a verdict outlives its epoch",
+        "claims.py",
+        '"deadline": deadline(spec), "verdict": None}',
+        '"deadline": deadline(spec)}',
+    ),
+    plant(
+        "the head stops at a voided successor",
+        "commit.py",
+        "        elif row.state != State.VOIDED:\n            break",
+        "        else:\n            break",
+    ),
+    plant(
+        "one failing member undoes the group",
+        "commit.py",
+        "                return Advanced(tuple(done), row.txid, why)",
+        "                raise Refused(why) from failure",
+    ),
+    plant(
+        "a group commit skips a gap",
+        "commit.py",
+        ADVANCE,
+        ADVANCE.replace("            break\n", "            head += 1\n            continue\n"),
+        (
+            "commit.py",
+            "pipelines.c.head == head).values(head=head + 1)",
+            "pipelines.c.head <= head).values(head=head + 1)",
+        ),
+    ),
+    plant(
+        "the head moves in a database transaction of its own",
+        "commit.py",
+        "        _move_head(conn, spec.name, head)",
+        f"        {IN_BETWEEN}\n        _move_head(conn, spec.name, head)",
+    ),
+    plant(
+        "dead letters become visible before the rest",
+        "commit.py",
+        "        for sink in [*spec.sinks, None]:\n            name = sink.name if sink else DEAD_LETTERS\n"
+        "            of_sink = [(number, attempt, sinks[name])",
+        "        for sink in [None, *spec.sinks]:\n            name = sink.name if sink else DEAD_LETTERS\n"
+        f"            if sink is spec.sinks[0]:\n                {IN_BETWEEN}\n"
+        "            of_sink = [(number, attempt, sinks[name])",
+    ),
+    plant(
+        "a commit does without the lock on the pipeline",
+        "ledger.py",
+        "where(pipelines.c.pipeline == pipeline).with_for_update()).one_or_none()",
+        "where(pipelines.c.pipeline == pipeline)).one_or_none()",
+    ),
+    plant(
+        "the state is not looked at again under the commit lock",
+        "commit.py",
+        "        row = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)\n"
+        "        ended = _ended(row, claim)\n        if ended:\n            return ended\n        if not",
+        "        ended = _ended(row, claim)\n        if ended:\n            return ended\n        if not",
+    ),
+    plant(
+        "an adoption keeps stale votes",
+        "claims.py",
+        'epoch = {"epoch": row.epoch + 1, "code_hash": code,',
+        'epoch = {"code_hash": code,',
+        ("claims.py", "        copy_cut(conn, row, row.epoch - 1)\n", ""),
+    ),
+    plant(
+        "the cut is computed anew when a transaction is tried again",
+        "claims.py",
+        '                "ranges": plan.without(part.ranges, lost),',
+        '                "ranges": plan.without([[p, a, b - (b - a) // 2] for p, a, b in part.ranges], lost),',
+    ),
+    plant(
+        "an adoption takes what its run still works on",
+        "claims.py",
+        "    return [row for row in within if row.claim_ended or not is_active(row.dag_id, row.run_id)]",
+        "    return within",
+        (
+            "claims.py",
+            "                transactions.c.claim_ended | (transactions.c.lease_until < func.clock_timestamp()),\n",
+            "",
+        ),
+    ),
+    plant(
+        "a lease does not fence",
+        "votes.py",
+        "        if row.epoch != claim.epoch or row.claim != claim.number:\n"
+        '            raise Fenced(f"{claim.pipeline}: {where}: run',
+        '        if row.epoch != claim.epoch:\n            raise Fenced(f"{claim.pipeline}: {where}: run',
+    ),
+    plant(
+        "a lease is renewed by whoever held it once",
+        "claims.py",
+        "        if row.claim != claim.number or row.claim_ended:\n            raise Fenced",
+        "        if row.claim_ended:\n            raise Fenced",
+    ),
+    plant(
+        "settle ends whichever claim there is",
+        "claims.py",
+        "        if row.claim != mine.claim or row.claim_ended:\n            return f",
+        "        if row.claim_ended:\n            return f",
+    ),
+    plant(
+        "a stage is discarded while its epoch is prepared",
+        "commit.py",
+        "        transactions.c.state.in_([State.OPEN, State.PREPARED]),\n    )\n    with ledger.begin()",
+        "        transactions.c.state == State.OPEN,\n    )\n    with ledger.begin()",
+    ),
+    plant(
+        "stages are discarded by the beginning of their names",
+        "sinks/stage.py",
+        "    conn.execute(DropTable(sa.Table(relation, sa.MetaData(), schema=STAGE_SCHEMA), if_exists=True))\n"
+        "    conn.execute(delete(stages).where(stages.c.relation == relation))",
+        '    prefix = relation.rsplit("_", 2)[0]\n'
+        '    found = select(stages.c.relation).where(stages.c.relation.like(prefix + "%"))\n'
+        "    for name in conn.execute(found).scalars().all():\n"
+        "        conn.execute(DropTable(sa.Table(name, sa.MetaData(), schema=STAGE_SCHEMA), if_exists=True))\n"
+        "        conn.execute(delete(stages).where(stages.c.relation == name))",
+    ),
+    plant(
+        "a deadline aborts what is prepared",
+        "claims.py",
+        "            transactions.c.state == State.OPEN,\n            transactions.c.deadline <",
+        "            transactions.c.state.in_([State.OPEN, State.PREPARED]),\n            transactions.c.deadline <",
+    ),
+    plant(
+        "a revision forgets the keys that only the older delta has",
+        "sinks/fold.py",
+        "    touched = refold.touched(conn, sink)\n    refold.touch(conn, touched, deltas, txid)\n",
+        "    touched = refold.touched(conn, sink)\n",
+    ),
+    plant(
+        "a revision leaves the older rows of an Append",
+        "sinks/fold.py",
+        "    if of.replaces:\n        conn.execute(delete(into).where(into.c._txid == of.txid))",
+        "    if False:\n        conn.execute(delete(into).where(into.c._txid == of.txid))",
+    ),
+    plant(
+        "an older revision replaces a newer one",
+        "commit.py",
+        "        if newer is not None and newer > row.revision:",
+        "        if False:",
+        ("revise.py", "        move(conn, newest, State.ABORTED, who=str(run), why=why, reason=why)", "        pass"),
+    ),
+    plant(
+        "a plan starts one offset late",
+        "plan.py",
+        "    start = {p: previous.get(p, offsets.beginning[p]) for p in sorted(offsets.stable)}",
+        "    start = {p: previous[p] + 1 if p in previous else offsets.beginning[p] for p in sorted(offsets.stable)}",
+    ),
+    plant(
+        "a late task stages its rows",
+        "spark/stager.py",
+        "        if over:\n            raise Fenced",
+        "        if False:\n            raise Fenced",
+        layers=("schedules", "ledger", "spark"),
+    ),
+    plant(
+        "Spark reads what its producer has not committed",
+        "spark/reader.py",
+        '"kafka.isolation.level": "read_committed"',
+        '"kafka.isolation.level": "read_uncommitted"',
+        layers=SPARK,
+    ),
+    plant(
+        "a plan goes up to the high watermark instead of the last stable offset",
+        "kafka.py",
+        "wanted, isolation_level=IsolationLevel.READ_COMMITTED, timeout_ms=TIMEOUT_MS",
+        "wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, timeout_ms=TIMEOUT_MS",
+        layers=SPARK,
+    ),
+    plant(
+        "a read is complete by the count of its records instead of their positions",
+        "spark/slice.py",
+        "        if position < r.until_offset:",
+        '        if seen[f"records_{r.partition}"] is None:',
+        layers=SPARK,
+    ),
+    plant(
+        "the driver names every attempt that it finds staged, not those that Spark accepted",
+        "spark/stager.py",
+        "    counted = [r for r in reports if r.rows]",
+        "    counted = [r for r in reports if r.rows for _ in (0, 1)]",
+        layers=SPARK,
+    ),
+]
