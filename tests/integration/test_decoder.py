@@ -114,5 +114,24 @@ def test_a_key_does_not_end_in_a_line_end(session, kind, good):
     assert [r["_error"] for r in rows] == [None, f"the key is not a {kind} in UTF-8 text"]
 
 
+@pytest.mark.parametrize("kind", ["decimal(20,4)", "decimal(38,10)", "decimal(38,0)"])
+def test_a_decimal_key_is_never_rounded(session, kind):
+    keys = {
+        b"5": "5",
+        b"-5.00000000000000000000000000000000000000000000000000": "-5",
+        b"5000e-3": "5",
+        b"0e-999": "0",
+        b"1.00000000000000000000000000000000000000000000000001": None,
+        b"1.00000000001": None,
+        b"67.69e-301": None,
+        b"152369192713946399.4673e-999": None,
+    }
+    raw = session.createDataFrame([(0, i, key, b"{}", None) for i, key in enumerate(keys)], reader.SCHEMA)
+    rows = decode(raw, TOPIC.model_copy(update={"key": f"k {kind}"})).orderBy("_offset").collect()
+    found = {key: row["k"] if row["_error"] is None else None for key, row in zip(keys, rows, strict=True)}
+    assert found == {key: expected and Decimal(expected) for key, expected in keys.items()}
+    assert {r["_error"] for r in rows} == {None, f"the key is not a {kind} in UTF-8 text"}
+
+
 def test_a_session_has_the_settings(session):
     assert {name: session.conf.get(name) for name in SETTINGS} == SETTINGS

@@ -223,7 +223,8 @@ def _from_text(text: Expression, kind: str) -> Expression:
     number = F.when(text.rlike(_NUMBER), text.try_cast(kind))
     decimal = _DECIMAL.fullmatch(kind)
     if decimal:
-        return F.when(number == text.try_cast(_widest(decimal)), number)
+        # A cast to any type would round what the type has no room for, so the text tells.
+        return F.when(_decimals(text) <= int(decimal[2]), number)
     return F.when(~_infinite(number), number)
 
 
