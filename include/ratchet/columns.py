@@ -11,7 +11,7 @@ IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,62}")
 TABLE = re.compile(r"([a-z][a-z0-9_]{0,62}\.)?[a-z][a-z0-9_]{0,62}")
 
 _TYPES = ("string", "boolean", "smallint", "int", "bigint", "float", "double", "date", "timestamp", "binary")
-_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_DECIMAL = re.compile(r"decimal\(([1-9][0-9]?),(0|[1-9][0-9]?)\)")
 EXACT = frozenset({"smallint", "int", "bigint"})
 """Types whose sums are exact; decimals are too."""
 
@@ -60,4 +60,4 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
 
 def _legal_decimal(kind: str) -> bool:
     decimal = _DECIMAL.fullmatch(kind)
-    return bool(decimal) and 1 <= int(decimal[1]) <= 38 and int(decimal[2]) <= int(decimal[1])
+    return bool(decimal) and int(decimal[1]) <= 38 and int(decimal[2]) <= int(decimal[1])
