@@ -28,7 +28,10 @@ class _Spec(BaseModel):
         kind = type(self).__name__
         if len(args) > len(self.positional):
             raise SpecError(f"{kind} takes {len(self.positional)} positional arguments, not {len(args)}")
-        data.update(zip(self.positional, args, strict=False))
+        for name, value in zip(self.positional, args, strict=False):
+            if name in data:
+                raise SpecError(f"{kind}.{name}: it is given twice, by its place and by its name")
+            data[name] = value
         try:
             super().__init__(**data)
         except ValidationError as error:
@@ -243,7 +246,7 @@ class MaxChange(_Spec):
     kind: Literal["max_change"] = "max_change"
     positional: ClassVar = ("sink", "factor")
     sink: str
-    factor: Annotated[float, Field(gt=1)]
+    factor: Annotated[float, Field(gt=1, allow_inf_nan=False)]
     over: Annotated[int, Field(ge=1, le=1000)] = 10
 
     @property
