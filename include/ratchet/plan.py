@@ -188,7 +188,7 @@ def without(stored: list[list[int]], lost: list[tuple[int, int, int]]) -> list[l
     """A slice's stored ranges without what is lost; Kafka loses from the beginning, so only starts move."""
     kept = []
     for partition, start, until in stored:
-        for where, lost_from, lost_until in lost:
+        for where, lost_from, lost_until in sorted(lost):
             if where == partition and lost_from <= start < lost_until:
                 start = min(lost_until, until)
         if start < until:
