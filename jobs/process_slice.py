@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -24,35 +25,66 @@ from ratchet.votes import errors_recorded, load_work
 
 def main(arguments: list[str]) -> None:
     """Process the slice that the arguments name."""
-    if len(arguments) != 6:
-        raise SettingsError(
-            f"process_slice takes PIPELINE TXID REVISION EPOCH SLICE TRY, not {len(arguments)} arguments"
-        )
-    name, *numbers = arguments
-    txid, revision, epoch, number, try_number = map(int, numbers)
-    token = SliceToken(name, txid, epoch, number, try_number, revision)
+    token = token_of(arguments)
     ledger_url, kafka = secrets()
-    spec = load_pipeline(name)
+    spec = load_pipeline(token.pipeline)
     with Ledger(ledger_url) as ledger, errors_recorded(ledger, token):
         work = load_work(ledger, spec, token)
-        spark = driver_session(f"{name} {'.'.join(numbers)}")
+        spark = driver_session(" ".join((token.pipeline, ".".join(map(str, token.numbers)))))
         try:
             print(process_slice(spark, ledger, spec, work, kafka))
         finally:
             spark.stop()
 
 
+def token_of(arguments: list[str]) -> SliceToken:
+    """The token that the arguments name; SettingsError when they name none."""
+    if len(arguments) != 6 or not all(re.fullmatch("[0-9]{1,19}", number) for number in arguments[1:]):
+        raise SettingsError(
+            f"process_slice takes PIPELINE TXID REVISION EPOCH SLICE TRY, five numbers, not {arguments}"
+        )
+    txid, revision, epoch, number, try_number = map(int, arguments[1:])
+    return SliceToken(arguments[0], txid, epoch, number, try_number, revision)
+
+
 def secrets() -> tuple[str, dict[str, str]]:
-    """The ledger's URL and Kafka's properties; SettingsError when they are missing or open to others."""
+    """The ledger's URL and Kafka's properties; SettingsError when they are missing, unfit or open to others."""
     file = os.environ.get("RATCHET_SECRETS_FILE")
     if file:
-        _check_private(Path(file))
-        said = json.loads(Path(file).read_text())
-        return said["ledger_url"], said["kafka"]
+        said = _json("RATCHET_SECRETS_FILE", _private(Path(file)))
+        if not isinstance(said, dict) or not isinstance(said.get("ledger_url"), str):
+            raise SettingsError(
+                "the file that RATCHET_SECRETS_FILE names has no ledger_url; give it ledger_url and kafka"
+            )
+        return said["ledger_url"], _properties("RATCHET_SECRETS_FILE", said.get("kafka"))
     try:
-        return os.environ["RATCHET_LEDGER_URL"], json.loads(os.environ["RATCHET_KAFKA"])
+        url, kafka = os.environ["RATCHET_LEDGER_URL"], os.environ["RATCHET_KAFKA"]
     except KeyError as missing:
         raise SettingsError(f"{missing.args[0]} is not set, nor is RATCHET_SECRETS_FILE; set one of them") from None
+    return url, _properties("RATCHET_KAFKA", _json("RATCHET_KAFKA", kafka.encode()))
+
+
+def _json(where: str, said: bytes) -> object:
+    try:
+        return json.loads(said)
+    except (ValueError, RecursionError):
+        # Not shown: it may hold a password.
+        raise SettingsError(f"{where}: what it holds is no JSON") from None
+
+
+def _properties(where: str, said: object) -> dict[str, str]:
+    if not isinstance(said, dict) or not all(isinstance(value, str) for value in said.values()):
+        raise SettingsError(f'{where}: Kafka\'s properties are no JSON object of texts, as {{"bootstrap.servers": …}}')
+    return said
+
+
+def _private(file: Path) -> bytes:
+    """What is in the file of secrets; SettingsError when it cannot be read, or can be by others."""
+    try:
+        _check_private(file)
+        return file.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"RATCHET_SECRETS_FILE: {error}") from None
 
 
 def _check_private(file: Path) -> None:
