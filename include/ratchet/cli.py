@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from ratchet.errors import RatchetError, SettingsError
 from ratchet.stack.cli import stack_app
@@ -74,6 +76,8 @@ def _print_json(document: object) -> None:
 def _reason(said: str) -> str:
     if not said.strip():
         raise SettingsError("the reason is empty; say why, it is kept in the history")
+    if re.search("[\x00\ud800-\udfff]", said):
+        raise SettingsError("the reason is no text in UTF-8, or holds U+0000; the history cannot keep it")
     return said.strip()
 
 
@@ -250,11 +254,11 @@ def _recompute(ledger: Ledger, spec: Pipeline, since: int, say: Callable[[str], 
 def _kafka_properties() -> dict[str, str]:
     try:
         properties = json.loads(os.environ.get("RATCHET_KAFKA", ""))
-    except ValueError:
+    except (ValueError, RecursionError):
         properties = None
-    if not isinstance(properties, dict):
+    if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
         raise SettingsError(
-            "RATCHET_KAFKA names no Kafka; set it to a JSON object of client properties, "
+            "RATCHET_KAFKA names no Kafka; set it to a JSON object of client properties, all texts, "
             'for example {"bootstrap.servers": "HOST:9092"}'
         )
     return properties
@@ -269,5 +273,6 @@ def main(run: Callable[[], None] = app) -> None:
     try:
         run()
     except RatchetError as error:
-        Console(stderr=True).print(f"[red]error:[/] {error}", soft_wrap=True, highlight=False)
+        said = Text.assemble(("error:", "red"), f" {error}")
+        Console(stderr=True).print(said, soft_wrap=True, highlight=False)
         raise SystemExit(1) from (error if os.environ.get("RATCHET_DEBUG") else None)
