@@ -55,16 +55,15 @@ class Ledger:
     def __init__(self, url: str):
         self.url = url
         try:
-            parsed = make_url(url).set(drivername="postgresql+psycopg")
+            self.engine = create_engine(
+                make_url(url).set(drivername="postgresql+psycopg"),
+                pool_size=2,
+                pool_pre_ping=True,
+                connect_args={"application_name": "ratchet", **PATIENCE},
+            )
         except (ArgumentError, ValueError):
             # Not shown: it may hold a password.
             raise SettingsError("the ledger's URL cannot be read; write postgresql://USER@HOST/DATABASE") from None
-        self.engine = create_engine(
-            parsed,
-            pool_size=2,
-            pool_pre_ping=True,
-            connect_args={"application_name": "ratchet", **PATIENCE},
-        )
         event.listen(self.engine, "connect", lambda connection, _: bound(connection))
 
     @contextmanager

@@ -55,7 +55,7 @@ async def async_ledger_url(connection: str) -> str:
 def kafka_properties(connection: str) -> dict[str, str]:
     """Kafka's client properties by their Java names: the connection's extra, and its host as a bootstrap server."""
     found = _get(connection, "kafka")
-    properties = {name: _as_property(value) for name, value in _extra(found).items()}
+    properties = {name: _as_property(connection, name, value) for name, value in _extra(found).items()}
     if found.host and "bootstrap.servers" not in properties:
         properties["bootstrap.servers"] = f"{found.host}:{found.port}" if found.port else found.host
     if not properties.get("bootstrap.servers"):
@@ -134,12 +134,17 @@ def _extra(found: Any) -> dict[str, Any]:
     """The connection's extra; SettingsError, not silence, when it is no JSON object."""
     try:
         said = json.loads(found.extra or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
         raise SettingsError(f"connection {found.conn_id!r}: its extra is not a JSON object")
     return said
 
 
-def _as_property(value: object) -> str:
+def _as_property(connection: str, name: str, value: object) -> str:
+    if not isinstance(value, str | int | float):
+        raise SettingsError(
+            f"connection {connection!r}: Kafka property {name!r} in its extra is no text; write it as a Kafka client "
+            "would have it, for example HOST:9092,HOST:9092"
+        )
     return str(value).lower() if isinstance(value, bool) else str(value)
