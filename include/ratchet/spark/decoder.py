@@ -7,9 +7,10 @@ What is right is decided once, in column `_error`, whatever the transform uses o
 - Numbers must fit: 1.5 or 3000000000 is no int. A decimal has no more digits than its scale, zeros at the end aside;
   it may be given as a string.
 - A string column takes a JSON string; of any other JSON value the text that Spark gives it (5.10 becomes "5.1").
-- Timestamps are ISO 8601 text, UTC where they name no zone, cut to microseconds. Dates are `yyyy-mm-dd`. Both lie in
-  the years 1 to 9999, which Spark, PostgreSQL and Python can all hold.
-- binary is base64. Of a field given twice the last counts. Undeclared fields are ignored.
+- Timestamps are ISO 8601 text, UTC where they name no zone (which needs seconds before it), cut to microseconds.
+  Dates are `yyyy-mm-dd`. Both lie in the years 1 to 9999, which Spark, PostgreSQL and Python can all hold.
+- binary is base64. Of a field given twice the last counts, and all have to be of the type. Undeclared fields are
+  ignored, save that numbers under the name of a decimal column are looked at wherever they stand.
 - U+0000 and halves of surrogate pairs are errors: PostgreSQL stores no such text.
 """
 
