@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, MetaData, Table
@@ -53,8 +54,12 @@ def key_names(sink: AnySink) -> list[str]:
     return [c.name for c in keys]
 
 
+@cache
 def target(sink: AnySink) -> Table:
-    """The table that readers see; every row carries the txid that last touched it."""
+    """The table that readers see; every row carries the txid that last touched it.
+
+    The same object each time, so that SQLAlchemy compiles a statement about it once.
+    """
     schema, name = sink.table
     if isinstance(sink, Append):
         columns = (*sink.fields, Column("_topic", "string", False), *POSITION, _TXID)
@@ -69,6 +74,7 @@ def target(sink: AnySink) -> Table:
     return Table(name, MetaData(), *map(sql_column, columns), *extra, schema=schema)
 
 
+@cache
 def delta(sink: Accumulate | Upsert) -> Table:
     """What each transaction contributed to each key; an Append's rows are their own deltas."""
     name = ".".join(sink.table)
