@@ -13,6 +13,8 @@ import pytest
 
 from ratchet.errors import StackError
 from ratchet.stack import Stack, down, postgres, prerequisites, running
+from ratchet.stack.airflow import Airflow
+from ratchet.stack.kafka import KafkaBroker
 from ratchet.stack.ports import HOST, Ports
 from ratchet.stack.server import Server, environment
 from ratchet.stack.supervisor import Supervisor
@@ -252,6 +254,36 @@ def test_root_falls_back_to_another_user_where_no_namespace_is_allowed(tmp_path,
     tmp_path.chmod(0o700)
     with pytest.raises(StackError, match="refuses to run as root.*run as an ordinary user"):
         postgres._as_somebody(home)
+
+
+def test_the_servers_are_told_another_port_where_something_stands_between(tmp_path):
+    broker = KafkaBroker(tmp_path, 1, [(15001, 15002)], Path("java"), [Path("a.jar")], advertised=16001)
+    said = broker._settings()
+    assert (said["listeners"], said["advertised.listeners"]) == (
+        "PLAINTEXT://127.0.0.1:15001,CONTROLLER://127.0.0.1:15002",
+        "PLAINTEXT://127.0.0.1:16001,CONTROLLER://127.0.0.1:15002",
+    )
+    assert broker.properties == {"bootstrap.servers": "127.0.0.1:16001"}
+    database = postgres.Postgres(tmp_path, 15003, advertised=16003)
+    database.home.mkdir()
+    database.password_file.write_text("secret")
+    airflow = Airflow(tmp_path, tmp_path, 15004, {}, [], advertised=16004)
+    airflow.home.mkdir()
+    settings = airflow._settings(database)
+    assert settings["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].endswith("@127.0.0.1:16003/airflow")
+    assert settings["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:16004/execution/"
+    # Whoever has started the stack comes by the door.
+    assert database.url().endswith("@127.0.0.1:15003/ratchet") and airflow.url == "http://127.0.0.1:15004"
+
+
+def test_a_server_can_be_altered_before_it_is_started(tmp_path):
+    def alter(server: Server) -> None:
+        server.command, server.env = ["env", *server.command], {"SAID": "up"}
+
+    with Stack(tmp_path / "home", set(), alter=alter) as stack:
+        script = 'echo "$SAID"; exec sleep 60'
+        stack._start([server(tmp_path, script)])
+        assert psutil.pid_exists(stack.pids()["script"])
 
 
 def alive(process: psutil.Process) -> bool:

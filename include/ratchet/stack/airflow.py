@@ -31,9 +31,20 @@ PROCESSES = {
 class Airflow:
     """Airflow with its home below `home`; everyone who reaches the loopback is its administrator."""
 
-    def __init__(self, home: Path, checkout: Path, port: int, env: dict[str, str], more_schedulers: list[int]):
-        """`more_schedulers` are the ports at which further schedulers, one each, say that they are up."""
-        self.home, self.checkout, self.port = home / "airflow", checkout, port
+    def __init__(
+        self,
+        home: Path,
+        checkout: Path,
+        port: int,
+        env: dict[str, str],
+        more_schedulers: list[int],
+        advertised: int | None = None,
+    ):
+        """`more_schedulers` are the ports at which further schedulers, one each, say that they are up.
+
+        The api-server listens at `port`; Airflow's other processes are told to reach it at `advertised`.
+        """
+        self.home, self.checkout, self.port, self._advertised = home / "airflow", checkout, port, advertised or port
         self._env, self._more_schedulers = env, more_schedulers
 
     @property
@@ -97,7 +108,7 @@ class Airflow:
         return reported == "api-server" or (health.get(reported) or {}).get("status") == "healthy"
 
     def _settings(self, postgres: Postgres) -> dict[str, str]:
-        metadata = postgres.url("airflow")
+        metadata = postgres.url("airflow", postgres.advertised)
         keys = self._keys()
         settings = {
             "CORE__DAGS_FOLDER": self.checkout / "dags",
@@ -110,7 +121,7 @@ class Airflow:
             "CORE__DAGS_ARE_PAUSED_AT_CREATION": False,
             "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": True,
             "CORE__FERNET_KEY": keys["fernet"],
-            "CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "CORE__EXECUTION_API_SERVER_URL": f"http://{HOST}:{self._advertised}/execution/",
             "API__HOST": HOST,
             "API__PORT": self.port,
             "API__BASE_URL": self.url,

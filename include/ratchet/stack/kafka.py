@@ -71,7 +71,8 @@ class KafkaBroker:
     """Broker `number` of a KRaft cluster whose brokers are at `ports`, [(for clients, for controllers), …].
 
     Its log is in a directory of its own below `home`. All brokers of a cluster get the same `cluster`, a number that
-    was made up for it, from which follow the ids by which they know each other's logs.
+    was made up for it, from which follow the ids by which they know each other's logs. Clients are told to reach it at
+    port `advertised`, where that is not its own.
     """
 
     def __init__(
@@ -82,17 +83,19 @@ class KafkaBroker:
         java: Path,
         jars: list[Path],
         security: Security | None = None,
+        advertised: int | None = None,
     ):
         self.name = "kafka" if number == 1 else f"kafka-{number}"
         self.home, self.number, self.ports, self.security = home / self.name, number, list(ports), security
+        self._advertised = advertised or self.ports[number - 1][0]
         heap = "768m" if len(ports) == 1 else "384m"
         self._java = [str(java), f"-Xmx{heap}", "-cp", str(jars[0].parent / "*")]
 
     @property
     def properties(self) -> dict[str, str]:
         """Client properties by their Java names; they name every broker of the cluster, this one first."""
-        first, others = self.ports[self.number - 1], [p for n, p in enumerate(self.ports, 1) if n != self.number]
-        servers = ",".join(f"{HOST}:{port}" for port, _ in (first, *others))
+        others = [p for n, p in enumerate(self.ports, 1) if n != self.number]
+        servers = ",".join(f"{HOST}:{port}" for port in (self._advertised, *(port for port, _ in others)))
         secure = self.security.properties(next(iter(self.security.users))) if self.security else {}
         return {"bootstrap.servers": servers, **secure}
 
@@ -123,7 +126,7 @@ class KafkaBroker:
             "node.id": self.number,
             "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{port}" for _, port in self.ports),
             "listeners": f"{protocol}://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
-            "advertised.listeners": f"{protocol}://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+            "advertised.listeners": f"{protocol}://{HOST}:{self._advertised},CONTROLLER://{HOST}:{controller_port}",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": self.home / "log",

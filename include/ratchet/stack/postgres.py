@@ -23,16 +23,19 @@ DATABASES = ("ratchet", "airflow")
 
 
 class Postgres:
-    """A PostgreSQL whose data is below `home`; the password is in a file that only the user can read."""
+    """A PostgreSQL whose data is below `home`; the password is in a file that only the user can read.
 
-    def __init__(self, home: Path, port: int):
-        self.home, self.port = home / "postgres", port
+    It listens at `port`; the other servers are told to reach it at `advertised`.
+    """
+
+    def __init__(self, home: Path, port: int, advertised: int | None = None):
+        self.home, self.port, self.advertised = home / "postgres", port, advertised or port
         self.data = self.home / "data"
         self.password_file = self.home / "password"
 
-    def url(self, database: str = "ratchet") -> str:
+    def url(self, database: str = "ratchet", port: int | None = None) -> str:
         """The libpq URL of one of its databases."""
-        return f"postgresql://{USER}:{self.password_file.read_text()}@{HOST}:{self.port}/{database}"
+        return f"postgresql://{USER}:{self.password_file.read_text()}@{HOST}:{port or self.port}/{database}"
 
     def initialize(self) -> None:
         """Create the cluster, once; fsync stays on, since the ledger's promise rests on it."""

@@ -39,6 +39,9 @@ class Stack:
     all but Airflow is up: what the first scheduled run needs, tables and topics, is made there. Everything is also in
     `home`/supervisor.log.
     `brokers` is how many Kafka brokers there are; of three, any one may fail. With `security` clients must log in.
+    `advertise` is given the name and port of PostgreSQL, the first Kafka broker, Spark Connect and the api-server, and
+    returns the port at which the servers are told to reach it, where something stands between them. `alter` is given
+    each server before it is started, and may change its command and its environment.
     """
 
     def __init__(
@@ -52,7 +55,10 @@ class Stack:
         before_airflow: Callable[[Stack], None] | None = None,
         brokers: int = 1,
         security: Security | None = None,
+        advertise: Callable[[str, int], int] = lambda name, port: port,
+        alter: Callable[[Server], None] = lambda server: None,
     ):
+        self._advertise, self._alter = advertise, alter
         self.home, self.servers = Path(home).resolve(), frozenset(servers)
         self._env, self._to_user = dict(env or {}), say or (lambda line: print(line, file=sys.stderr))
         self._before_airflow, self._schedulers = before_airflow, schedulers
@@ -86,7 +92,8 @@ class Stack:
         env = {**self._env, "PYTHONPATH": path}
         first = []
         if "postgres" in self.servers:
-            self._postgres = Postgres(self.home, ports.get("postgres"))
+            port = ports.get("postgres")
+            self._postgres = Postgres(self.home, port, self._advertise("postgres", port))
             self._postgres.initialize()
             first.append(self._postgres.server(logs / "postgres.log"))
         if "kafka" in self.servers:
@@ -94,13 +101,14 @@ class Stack:
         if "connect" in self.servers:
             jars = prerequisites.jars(CHECKOUT, "spark")
             self._connect = SparkConnect(self.home, ports.get("connect"), java, jars, env)
+            self._connect_at = self._advertise("connect", self._connect.port)
             first.append(self._connect.server(logs / "connect.log"))
         if "standalone" in self.servers:
             self._standalone = SparkStandalone(self.home, ports, java, env)
             first.append(self._standalone.master(logs / "spark-master.log"))
-        self.supervisor.start(first)
+        self._start(first)
         if "standalone" in self.servers:
-            self.supervisor.start(self._standalone.workers(logs))
+            self._start(self._standalone.workers(logs))
         if "postgres" in self.servers:
             self._postgres.create_databases()
         if self._before_airflow is not None:
@@ -109,15 +117,25 @@ class Stack:
         if "airflow" in self.servers:
             env = {**self._connections(), **env} | ({"JAVA_HOME": str(java.parent.parent)} if needs_java else {})
             more = [ports.get(f"scheduler_{number}") for number in range(2, self._schedulers + 1)]
-            self._airflow = Airflow(self.home, CHECKOUT, ports.get("airflow"), env, more)
+            port = ports.get("airflow")
+            self._airflow = Airflow(self.home, CHECKOUT, port, env, more, self._advertise("api-server", port))
             self._airflow.initialize(self._postgres)
-            self.supervisor.start(self._airflow.servers(logs))
+            self._start(self._airflow.servers(logs))
+
+    def _start(self, servers: list[Server]) -> None:
+        for server in servers:
+            self._alter(server)
+        self.supervisor.start(servers)
 
     def _kafka_servers(self, ports: Ports, java: Path, logs: Path) -> list[Server]:
         jars, cluster = prerequisites.jars(CHECKOUT, "broker"), cluster_id(self.home)
         suffixes = ["" if n == 1 else f"_{n}" for n in range(1, self._brokers + 1)]
         at = [(ports.get(f"kafka{s}"), ports.get(f"kafka_controller{s}")) for s in suffixes]
-        brokers = [KafkaBroker(self.home, n, at, java, jars, self._security) for n in range(1, self._brokers + 1)]
+        told = self._advertise("kafka", at[0][0])
+        brokers = [
+            KafkaBroker(self.home, n, at, java, jars, self._security, told if n == 1 else None)
+            for n in range(1, self._brokers + 1)
+        ]
         for broker in brokers:
             broker.initialize(cluster)
         self._kafka = brokers[0]
@@ -194,7 +212,7 @@ class Stack:
             "RATCHET_LEDGER": {
                 "conn_type": "postgres",
                 "host": HOST,
-                "port": self._postgres.port,
+                "port": self._postgres.advertised,
                 "login": "ratchet_owner",
                 "password": self._postgres.password_file.read_text(),
                 "schema": "ratchet",
@@ -204,8 +222,8 @@ class Stack:
         if "kafka" in self.servers:
             connections["RATCHET_KAFKA"] = {"conn_type": "kafka", "extra": self.kafka}
         if "connect" in self.servers:
-            port = self._connect.port
-            connections["RATCHET_SPARK"] = {"conn_type": "spark_connect", "host": f"sc://{HOST}", "port": port}
+            at = {"host": f"sc://{HOST}", "port": self._connect_at}
+            connections["RATCHET_SPARK"] = {"conn_type": "spark_connect", **at}
         if "standalone" in self.servers:
             url, conf = self.spark_master
             extra = {"deploy-mode": "client", "conf": conf}
