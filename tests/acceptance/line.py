@@ -42,6 +42,8 @@ class Record(NamedTuple):
 class Line(Runs):
     """One pipeline of the stack; its topic, its DAG and its tables begin with its name."""
 
+    partitions = 1
+
     def __init__(
         self,
         name: str,
@@ -374,7 +376,8 @@ class Line(Runs):
         try:
             # The records of an interval that is long past are older than Kafka would keep them.
             keep = {"retention.ms": "-1"}
-            admin.create_topics([NewTopic(self.name, num_partitions=1, replication_factor=1, topic_configs=keep)])
+            topic = NewTopic(self.name, num_partitions=self.partitions, replication_factor=1, topic_configs=keep)
+            admin.create_topics([topic])
         except TopicAlreadyExistsError:
             pass
         finally:

@@ -46,11 +46,11 @@ def standalone(df: DataFrame) -> dict[str, DataFrame]:
 def crash(df: DataFrame) -> dict[str, DataFrame]:
     """The records as they are; besides, Spark's own tasks wait while there is a file `crash.wait`."""
     obeyed = obey("crash", df)
-    wait = F.udf(_waiting(f"{os.environ[HOLDS]}/crash"), "bigint").asNondeterministic()
+    wait = F.udf(waiting(f"{os.environ[HOLDS]}/crash"), "bigint").asNondeterministic()
     return {"crash_rows": obeyed.withColumn("v", wait("v")), "crash_sums": obeyed}
 
 
-def _waiting(file: str):
+def waiting(file: str):
     """A function for Spark's workers, which have no modules of the tests."""
 
     def wait(value: int) -> int:

@@ -1,0 +1,67 @@
+"""One world for all tests of faults, and a table of how long each was felt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.acceptance.runs import MAINTENANCE
+
+from .fault import Fault
+from .shaken import Shaken, lasts
+from .world import World
+
+FELT = pytest.StashKey[list[tuple[str, float, float]]]()
+Endure = Callable[[Fault], None]
+
+
+@pytest.fixture(scope="session")
+def world(scratch) -> Iterator[World]:
+    """All servers, with all that surrounds them in the test's hands."""
+    with World(scratch / "world", say=lambda line: None) as made:
+        yield made
+
+
+@pytest.fixture
+def shaken(world) -> Iterator[Shaken]:
+    """The line that is shaken, with nothing unfinished before; maintenance is at work."""
+    with Shaken(world) as line:
+        line.find_dag(MAINTENANCE)
+        line.reset()
+        with line.maintained():
+            yield line
+            line.let_go()
+
+
+@pytest.fixture
+def felt(request) -> Callable[[str, float, float], None]:
+    """Note for the summary: a kind, seconds from its end until all was committed, and until nothing ran any more."""
+    return lambda *row: request.config.stash.setdefault(FELT, []).append(row)
+
+
+@pytest.fixture
+def endure(shaken: Shaken, felt) -> Endure:
+    """Strike with a fault while transactions are in flight, heal it, and see that all is committed exactly once."""
+
+    def endure(fault: Fault) -> None:
+        shaken.in_the_midst()
+        try:
+            fault.strike()
+            shaken.let_go()
+            lasts(fault.seconds)
+        finally:
+            fault.heal()
+        committed, ended = shaken.recovers()
+        felt(fault.kind, committed, ended)
+
+    return endure
+
+
+def pytest_terminal_summary(terminalreporter, config) -> None:
+    rows = config.stash.get(FELT, [])
+    if rows:
+        terminalreporter.section("seconds from the end of a fault")
+        terminalreporter.write_line(f"{'fault':<55}{'all is committed':>18}{'nothing runs':>14}")
+        for kind, committed, ended in rows:
+            terminalreporter.write_line(f"{kind:<55}{committed:>18.1f}{ended:>14.1f}")

@@ -1,0 +1,292 @@
+"""The loopback between the servers: proxies that lose, hold up or tear the connections of one caller to one server.
+
+A proxy stands before each server, and every process comes by it. Who a caller is, is looked up by its socket, and only
+while something is wrong with the proxy's server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import socket
+import struct
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ratchet.stack.ports import HOST
+
+from .callers import callers
+
+_CHUNK = 65536
+_ENCRYPTED = (80877103, 80877104)
+"""The codes by which a client of PostgreSQL asks for TLS or GSSAPI before it says which database it wants."""
+_ATTACH_FILTER, _DETACH_FILTER = 26, 27
+
+
+class Way(StrEnum):
+    """What is wrong with a route."""
+
+    CUT = "cut"
+    """Every connection is reset, and every new one."""
+    SILENT = "silent"
+    """The kernel drops what arrives, acknowledgements too, as where a cable is out."""
+    SLOW = "slow"
+    """Every chunk is late."""
+    TORN = "torn"
+    """Every connection is reset in the midst of what it carries."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """Connections of some processes to a server; of PostgreSQL's, those to one database."""
+
+    name: str
+    callers: frozenset[str]
+    server: str
+    database: str = ""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What is wrong with a route: `seconds` each chunk is late, or `octets` after which a connection is torn."""
+
+    way: Way
+    seconds: float = 0.3
+    octets: int = 3000
+
+
+class Link:
+    """One connection through a proxy: a client's end and a server's end."""
+
+    def __init__(self, client: socket.socket, database: str):
+        self.client, self.database = client, database
+        self.server: socket.socket | None = None
+        self.caller = ""
+        self.trouble: Trouble | None = None
+        self.carried = 0
+
+    def ends(self) -> list[socket.socket]:
+        return [end for end in (self.client, self.server) if end is not None and end.fileno() >= 0]
+
+    def meet(self, trouble: Trouble | None) -> None:
+        """Trouble begins for this connection, or, with None, is over."""
+        was, self.trouble, self.carried = self.trouble, trouble, 0
+        if trouble is not None and trouble.way == Way.CUT:
+            self.reset()
+        elif trouble is not None and trouble.way == Way.SILENT:
+            for end in self.ends():
+                _drop(end)
+        elif was is not None and was.way == Way.SILENT:
+            for end in self.ends():
+                with suppress(OSError):
+                    end.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
+
+    def reset(self) -> None:
+        """Both ends learn at once that the connection is gone."""
+        for end in self.ends():
+            with suppress(OSError):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                # Wakes whoever waits for it; the reset goes out with the close.
+                end.shutdown(socket.SHUT_RD)
+
+
+class Proxy:
+    """Stands before the server `name`, at `port`; runs on the loop of its network."""
+
+    def __init__(self, name: str, server_port: int, who: Callable[[int], str]):
+        self.name, self._to, self._who = name, (HOST, server_port), who
+        self.listening = socket.create_server((HOST, 0), backlog=512)
+        self.listening.setblocking(False)
+        self.port: int = self.listening.getsockname()[1]
+        self.links: set[Link] = set()
+        self.troubles: dict[Route, Trouble] = {}
+
+    async def serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task] = set()
+        while True:
+            client, _ = await loop.sock_accept(self.listening)
+            task = loop.create_task(self._serve(client))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def strike(self, route: Route, trouble: Trouble) -> None:
+        """From now on this is wrong with the route."""
+        self.troubles[route] = trouble
+        await self._name([link for link in self.links if not link.caller])
+        for link in self.links:
+            if self._is_of(link, route):
+                link.meet(trouble)
+
+    async def heal(self, route: Route) -> None:
+        """Nothing is wrong with the route any more."""
+        if self.troubles.pop(route, None) is not None:
+            for link in self.links:
+                if self._is_of(link, route):
+                    link.meet(None)
+
+    async def _serve(self, client: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        _prepare(client)
+        link = Link(client, "")
+        try:
+            said = await self._greeted(link) if self.name == "postgres" else b""
+            self.links.add(link)
+            if self.troubles:
+                await self._name([link])
+                if trouble := self._trouble(link):
+                    link.meet(trouble)
+                    if trouble.way == Way.CUT:
+                        raise ConnectionResetError
+            link.server = socket.socket()
+            _prepare(link.server)
+            await loop.sock_connect(link.server, self._to)
+            if link.trouble is not None and link.trouble.way == Way.SILENT:
+                _drop(link.server)
+            await loop.sock_sendall(link.server, said)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._pump(link, client, link.server))
+                both.create_task(self._pump(link, link.server, client))
+        except* OSError:
+            # One end has reset the connection, or there is no server; the other end is to learn it.
+            link.reset()
+        finally:
+            self.links.discard(link)
+            for end in link.ends():
+                end.close()
+
+    async def _greeted(self, link: Link) -> bytes:
+        """What a client of PostgreSQL says first, which names the database; TLS is declined."""
+        loop = asyncio.get_running_loop()
+        while True:
+            said = b""
+            while len(said) < 8 or len(said) < struct.unpack("!i", said[:4])[0]:
+                more = await loop.sock_recv(link.client, _CHUNK)
+                if not more:
+                    raise ConnectionResetError
+                said += more
+            if struct.unpack("!i", said[4:8])[0] not in _ENCRYPTED:
+                words = said[8:].split(b"\0")
+                named = dict(zip(words[::2], words[1::2], strict=False))
+                link.database = named.get(b"database", b"").decode()
+                return said
+            await loop.sock_sendall(link.client, b"N")
+
+    async def _pump(self, link: Link, source: socket.socket, sink: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            data = await loop.sock_recv(source, _CHUNK)
+            trouble = link.trouble
+            if trouble is not None and trouble.way == Way.CUT:
+                raise ConnectionResetError
+            if not data:
+                with suppress(OSError):
+                    sink.shutdown(socket.SHUT_WR)
+                return
+            if trouble is not None and trouble.way == Way.SLOW:
+                await asyncio.sleep(trouble.seconds)
+            if trouble is not None and trouble.way == Way.TORN:
+                left = max(trouble.octets - link.carried, 0)
+                link.carried += len(data)
+                if len(data) > left:
+                    await loop.sock_sendall(sink, data[:left])
+                    raise ConnectionResetError
+            await loop.sock_sendall(sink, data)
+
+    async def _name(self, links: list[Link]) -> None:
+        ports = {}
+        for link in links:
+            with suppress(OSError):
+                ports[link.client.getpeername()[1]] = link
+        found = await asyncio.to_thread(callers, set(ports), self.port, self._who) if ports else {}
+        for port, link in ports.items():
+            link.caller = found.get(port, "")
+
+    def _is_of(self, link: Link, route: Route) -> bool:
+        return link.caller in route.callers and route.database in ("", link.database)
+
+    def _trouble(self, link: Link) -> Trouble | None:
+        return next((t for route, t in self.troubles.items() if self._is_of(link, route)), None)
+
+
+class Network:
+    """The proxies of one stack, on a thread of their own; a context manager.
+
+    `who` tells the name of a process by its id.
+    """
+
+    def __init__(self, who: Callable[[int], str]):
+        self._who = who
+        self.proxies: dict[str, Proxy] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="network")
+
+    def __enter__(self) -> Network:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._call(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def before(self, name: str, port: int) -> int:
+        """Stand before a server; the port at which others are to reach it."""
+        proxy = self.proxies[name] = Proxy(name, port, self._who)
+        asyncio.run_coroutine_threadsafe(proxy.serve(), self._loop)
+        return proxy.port
+
+    def strike(self, route: Route, trouble: Trouble) -> None:
+        self._call(self.proxies[route.server].strike(route, trouble))
+
+    def heal(self, route: Route) -> None:
+        self._call(self.proxies[route.server].heal(route))
+
+    def _call(self, what: Coroutine) -> None:
+        asyncio.run_coroutine_threadsafe(what, self._loop).result(30)
+
+    async def _end(self) -> None:
+        mine = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not mine]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for proxy in self.proxies.values():
+            proxy.listening.close()
+
+
+def _prepare(end: socket.socket) -> None:
+    end.setblocking(False)
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # A client that has given up while nothing passed is found out when things pass again.
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+    # Whoever drops packets must not give up before it is told to pass them again.
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 100)
+
+
+def _drop(end: socket.socket) -> None:
+    """Have the kernel drop every segment that arrives for this socket, before it is acknowledged."""
+    # One instruction of the kernel's packet filter: return 0, of which nothing is kept.
+    instruction = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+    with suppress(OSError):
+        end.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(instruction)))
+
+
+class Unreachable:
+    """Something is wrong with a route for a while."""
+
+    def __init__(self, network: Network, route: Route, trouble: Trouble, seconds: float):
+        self._network, self._route, self._trouble, self.seconds = network, route, trouble, seconds
+        self.kind = f"connection {route.name} {trouble.way}"
+
+    def strike(self) -> None:
+        self._network.strike(self._route, self._trouble)
+
+    def heal(self) -> None:
+        self._network.heal(self._route)

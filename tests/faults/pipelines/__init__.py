@@ -1,0 +1,1 @@
+"""Pipelines for faults; each has a topic of its name and a shape of its own."""

@@ -1,0 +1,164 @@
+"""The pipeline that is shaken, as a test has it: records in three partitions, and what has become of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+
+import httpx
+import psycopg
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from psycopg import sql
+
+from ratchet.kafka import Kafka
+from tests.acceptance.line import Line
+from tests.acceptance.runs import until
+
+from .world import PIPELINES, World
+
+COMMITTED_WITHIN = 420
+"""Seconds after a fault is over within which all must be committed without anybody's help."""
+
+
+class Shaken(Line):
+    """A line whose records are good, given up by the transform, or no JSON; `v` grows from record to record."""
+
+    partitions = 3
+
+    def __init__(self, world: World, name: str = "shaken"):
+        stack = world.stack
+        super().__init__(name, stack.ledger_url, stack.kafka, stack.airflow_url, world.holds, PIPELINES)
+        self._world, self._next = world, 0
+
+    def publish(self, count: int, **_: object) -> None:
+        """Append so many records; every eleventh is no JSON."""
+        producer = KafkaProducer(bootstrap_servers=self._servers)
+        for number in range(self._next, self._next + count):
+            value = b"no JSON" if number % 11 == 0 else json.dumps({"k": f"key {number % 7}", "v": number}).encode()
+            producer.send(self.name, value, partition=number % self.partitions)
+        producer.flush()
+        producer.close()
+        self._next += count
+
+    def topic(self) -> dict[tuple[int, int], bytes]:
+        """{(partition, offset): value}, of all that is in the topic, read here and not by Spark."""
+        with Kafka(self._kafka) as kafka:
+            ends = kafka.offsets(self.name).stable
+        reader, found = KafkaConsumer(bootstrap_servers=self._servers), {}
+        try:
+            places = {TopicPartition(self.name, partition): end for partition, end in ends.items()}
+            reader.assign(list(places))
+            reader.seek_to_beginning()
+            while any(reader.position(place) < end for place, end in places.items()):
+                for place, records in reader.poll(timeout_ms=1000).items():
+                    found |= {(place.partition, record.offset): record.value for record in records}
+        finally:
+            reader.close()
+        return found
+
+    def everything(self) -> Counter[tuple[int, int]]:
+        """The positions of all that is in the topic."""
+        with Kafka(self._kafka) as kafka:
+            ends = kafka.offsets(self.name).stable
+        return Counter((partition, offset) for partition, end in ends.items() for offset in range(end))
+
+    def in_the_midst(self, count: int = 360) -> None:
+        """Records of three transactions wait; the first is being processed, its Spark tasks wait to be let go."""
+        self.publish(count)
+        self.wait_in_spark(True)
+        self.trigger()
+        until("a Spark task waits", self.is_waiting_in_spark, 120)
+
+    def let_go(self) -> None:
+        """What waits in Spark goes on."""
+        if any(self.holds.glob(f"{self.name}.wait")):
+            self.wait_in_spark(False)
+
+    def all_committed(self, seconds: float = COMMITTED_WITHIN) -> float:
+        """Wait until all that is in the topic is committed or a dead letter; seconds that it took."""
+        everything, began = self.everything(), time.monotonic()
+        until("all is committed", answers(lambda: self.positions() + self.dead_letters() == everything), seconds)
+        return time.monotonic() - began
+
+    def recovers(self) -> tuple[float, float]:
+        """See that everything is committed exactly once and nothing is left; seconds until committed, until at rest."""
+        began = time.monotonic()
+        committed = self.all_committed()
+        self.at_rest()
+        rested = time.monotonic() - began
+        self.is_exact()
+        return committed, rested
+
+    def at_rest(self) -> None:
+        """Wait until nothing works on the line, and nothing is left of what has."""
+        self.is_done()
+        until("nothing is left behind, nothing stands still", answers(lambda: not self._world.strays()), 120)
+
+    def is_done(self) -> None:
+        """Wait until no run is active, no stage is left and nobody has a database transaction."""
+        until("no run is active", answers(lambda: not self.active()), 240)
+        until("no stage is left", answers(lambda: not self.all_stages()), 180)
+        until("nobody is in a database transaction", answers(lambda: not self.sessions()), 120)
+
+    def sessions(self) -> list[str]:
+        """Who is in the midst of a database transaction of the ledger, or has prepared one."""
+        rows = self._ledger.execute(
+            "select application_name || ': ' || query as said from pg_stat_activity where datname = 'ratchet' "
+            "and xact_start is not null and pid <> pg_backend_pid() and backend_type = 'client backend' "
+            "union all select gid from pg_prepared_xacts"
+        )
+        return [row.said for row in rows]
+
+    def not_voted(self) -> list[int]:
+        """The txid of each slice of the present epochs that has not voted."""
+        rows = self._ledger.execute(
+            "select txid from ratchet.slices join ratchet.transactions using (pipeline, txid, epoch) "
+            "where pipeline = %s and state = 'OPEN' and voted_at is null",
+            [self.name],
+        )
+        return [row.txid for row in rows]
+
+    def recorded(self) -> dict[str, list]:
+        """All that the ledger and the sinks say of this line, but for leases; a late task must not change it."""
+        tables = ("ratchet.pipelines", "ratchet.runs", "ratchet.slices", "ratchet.events", "ratchet.dead_letters")
+        tables += ("shaken_rows", "shaken_sums", "shaken_last")
+        found = {}
+        for table in tables:
+            query = sql.SQL("select t::text as said from {} t order by 1").format(sql.Identifier(*table.split(".")))
+            found[table] = [row.said for row in self._ledger.execute(query)]
+        query = "select (to_jsonb(t) - 'lease_until')::text as said from ratchet.transactions t order by 1"
+        found["ratchet.transactions"] = [row.said for row in self._ledger.execute(query)]
+        return found
+
+    def is_exact(self) -> None:
+        """Each record of the topic is once in the sinks, with its content, or once a dead letter; all is consistent."""
+        self.is_whole()
+        topic, rows = self.topic(), {}
+        for row in self._ledger.execute("select _partition, _offset, k, v from shaken_rows"):
+            rows[row[0], row[1]] = {"k": row[2], "v": row[3]}
+        assert rows.keys() | self.dead_letters().keys() == topic.keys()
+        assert rows == {position: json.loads(topic[position]) for position in rows}
+        greatest: dict[str, int] = {}
+        for row in rows.values():
+            greatest[row["k"]] = max(row["v"], greatest.get(row["k"], 0))
+        assert {row.k: row.v for row in self._ledger.execute("select k, v from shaken_last")} == greatest
+        assert self.commits() == list(range(1, self.head() + 1)) and self.unfinished() == 0
+
+
+def lasts(seconds: float) -> None:
+    """Return when a fault has been in effect for so long."""
+    end = time.monotonic() + seconds
+    until(f"{seconds:g} s have passed", lambda: time.monotonic() >= end, seconds + 10)
+
+
+def answers(look: Callable[[], object]) -> Callable[[], object]:
+    """`look`, which says no as long as a server does not answer."""
+
+    def answer() -> object:
+        with suppress(psycopg.Error, httpx.HTTPError, AssertionError):
+            return look()
+
+    return answer

@@ -1,0 +1,96 @@
+"""I6: what stands still until others have done its work, and then goes on, changes nothing."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+import psutil
+import pytest
+
+from tests.acceptance.runs import until
+
+from .servers import WorkerStopped, spark_workers, supervised_tasks, tasks
+from .shaken import COMMITTED_WITHIN, Shaken, answers
+from .world import World
+
+pytestmark = [pytest.mark.all, pytest.mark.timeout(1500)]
+
+
+def nothing() -> None:
+    """No server has to answer."""
+
+
+def wakes_up_late(shaken: Shaken, zombie: WorkerStopped, stopped: list[psutil.Process]) -> None:
+    """Let others do all the work, wake it up, and see that it ends and has changed nothing."""
+    shaken.all_committed()
+    shaken.is_done()
+    before = shaken.recorded()
+    zombie.heal()
+    until("the zombies have ended", lambda: not any(map(is_up, stopped)), 120)
+    # Maintenance does its round once more, in case they have left something to do.
+    shaken.maintain()
+    assert shaken.recorded() == before
+    shaken.at_rest()
+    shaken.is_exact()
+
+
+def is_up(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def test_a_task_that_wakes_up_when_its_work_is_committed_changes_nothing(world: World, shaken: Shaken):
+    """It and its supervisor stand still; Airflow gives them up for dead, and the run's next try does the work."""
+    shaken.in_the_midst()
+    until("all slots are taken", lambda: len(tasks(world)) >= 6, 60)
+    zombie = WorkerStopped("", partial(supervised_tasks, world), nothing, random.Random(1), 0)
+    zombie.strike()
+    stopped = list(zombie.stopped)
+    try:
+        shaken.let_go()
+        wakes_up_late(shaken, zombie, [stopped[1]])
+    finally:
+        zombie.heal()
+
+
+def test_all_tasks_that_wake_up_when_their_work_is_committed_change_nothing(world: World, shaken: Shaken):
+    """As of a machine that is suspended: every task that runs, and every supervisor."""
+    shaken.in_the_midst()
+    until("all slots are taken", lambda: len(tasks(world)) >= 6, 60)
+
+    def everyone() -> list[list[psutil.Process]]:
+        return [[process for group in supervised_tasks(world) for process in group]]
+
+    zombie = WorkerStopped("", everyone, nothing, random.Random(1), 0)
+    zombie.strike()
+    stopped = list(zombie.stopped)
+    try:
+        shaken.let_go()
+        wakes_up_late(shaken, zombie, stopped[1::2])
+    finally:
+        zombie.heal()
+
+
+def test_a_spark_worker_that_never_goes_on_is_given_up_at_the_deadline(world: World, shaken: Shaken):
+    shaken.in_the_midst()
+    waiting = {int(file.suffix[1:]) for file in shaken.holds.glob("shaken.waiting.*")}
+
+    def held() -> list[list[psutil.Process]]:
+        return [group for group in spark_workers(world) if group[0].pid in waiting]
+
+    zombie = WorkerStopped("", held, nothing, random.Random(1), 0)
+    zombie.strike()
+    stopped = list(zombie.stopped)
+    try:
+        shaken.let_go()
+        late = until("one slice alone has not voted", answers(lambda: late_one(shaken)), COMMITTED_WITHIN)
+        shaken.pass_deadline(late)
+        wakes_up_late(shaken, zombie, stopped)
+    finally:
+        zombie.heal()
+
+
+def late_one(shaken: Shaken) -> int:
+    """The txid of the only slice that has not voted, 0 if there are more or none."""
+    late = shaken.not_voted()
+    return late[0] if len(late) == 1 else 0
