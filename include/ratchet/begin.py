@@ -89,7 +89,7 @@ def begin(
         # Step 1: ask Airflow, and in the second round Kafka, without a lock: never while holding one.
         with ledger.begin() as conn:
             tables.probe(conn, spec.sinks)
-            candidates = claims.unclaimed(conn, spec.name)
+            candidates = claims.unclaimed(conn, spec)
         asked = {(c.dag_id, c.run_id): is_active(c.dag_id, c.run_id) for c in candidates if not c.claim_ended}
         # Step 2: decide, under the pipeline's lock.
         with ledger.begin() as conn:
@@ -145,7 +145,7 @@ def wants_another_run(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffset
 def abandoned_work(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> str | None:
     """What lies abandoned and may be adopted, in a line."""
     with ledger.begin() as conn:
-        candidates, halt = claims.unclaimed(conn, spec.name), claims.halt(conn, spec.name)
+        candidates, halt = claims.unclaimed(conn, spec), claims.halt(conn, spec.name)
     lost = claims.abandoned(candidates, is_active, halt)
     return f"{name_of(lost[0].txid, lost[0].revision)} is {lost[0].state} and abandoned" if lost else None
 
@@ -223,7 +223,7 @@ def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: Row) -> Begun | 
 
 def _adopt(conn: Connection, spec: Pipeline, run: Run, is_active: IsActive) -> Begun | None:
     """The first of what is abandoned; a claim that nobody ended is ended here, and counts as a failure."""
-    unclaimed, halt = claims.unclaimed(conn, spec.name), claims.halt(conn, spec.name)
+    unclaimed, halt = claims.unclaimed(conn, spec), claims.halt(conn, spec.name)
     for row in claims.abandoned(unclaimed, is_active, halt):
         lost_by = row.run_id
         if not row.claim_ended:

@@ -59,20 +59,25 @@ def is_newest() -> ColumnElement[bool]:
     )
 
 
-def unclaimed(conn: Connection, pipeline: str) -> list[Row]:
+def unclaimed(conn: Connection, spec: Pipeline) -> list[Row]:
     """What is unfinished and not given up, whose claim has ended or whose lease has run out.
+
+    A lease that reaches further than one given now was given while the database's clock was ahead, and counts as run
+    out: it would hold for as long as the clock was wrong.
 
     The newest revision of each transaction counts. Live transactions first, the lowest first, then revisions. Each row
     has `claim_ended`: where it is false, only Airflow can tell whether the run still lives.
     """
+    now = func.clock_timestamp()
+    holds = transactions.c.lease_until.between(now, now + timedelta(seconds=spec.lease_seconds))
     return list(
         conn.execute(
             select(transactions)
             .where(
-                transactions.c.pipeline == pipeline,
+                transactions.c.pipeline == spec.name,
                 transactions.c.state.in_(UNFINISHED),
                 transactions.c.halted_at.is_(None),
-                transactions.c.claim_ended | (transactions.c.lease_until < func.clock_timestamp()),
+                transactions.c.claim_ended | ~holds,
                 is_newest(),
             )
             .order_by(transactions.c.revision > 0, transactions.c.txid)

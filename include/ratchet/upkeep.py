@@ -63,7 +63,7 @@ def mirror(ledger: Ledger, spec: Pipeline, brokers: Kafka) -> str | None:
 
 def _end_lost(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Iterator[str]:
     with ledger.begin() as conn:
-        silent = [row for row in claims.unclaimed(conn, spec.name) if not row.claim_ended]
+        silent = [row for row in claims.unclaimed(conn, spec) if not row.claim_ended]
     # Airflow is asked without a lock; what has been claimed anew meanwhile is left alone.
     for lost in [row for row in silent if not is_active(row.dag_id, row.run_id)]:
         with ledger.begin() as conn:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import func, select, text, update
 
 from ratchet import Pipeline
 from ratchet.begin import Skipped, begin, wants_another_run
@@ -140,6 +140,16 @@ def test_a_run_that_is_adopted_at_the_moment_in_which_it_settles_has_one_end(led
         adopted = adopting.result()
     assert (row.failures, adopted.how, adopted.claim.number) == (1, "adopted", 2)
     assert [move for _, _, move in moves_of(ledger)] == ["OPEN", "end", "claim"]
+
+
+def test_a_lease_given_while_the_databases_clock_was_ahead_holds_nobody_up_until_then(ledger, log):
+    start(ledger, SPEC, log, "a")
+    ahead = func.clock_timestamp() + timedelta(hours=1)
+    with ledger.begin() as conn:
+        conn.execute(update(transactions).values(lease_until=ahead))
+    assert start(ledger, SPEC, log, "b").how == "allocated"
+    lost = start(ledger, SPEC, log, "c", is_active=lambda dag, run: run != "a")
+    assert (lost.how, lost.claim.txid) == ("adopted", 1)
 
 
 def test_an_adopted_transaction_keeps_its_votes_and_fences_its_old_run(ledger, log):
