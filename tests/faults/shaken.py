@@ -19,7 +19,7 @@ from tests.acceptance.runs import until
 
 from .world import PIPELINES, World
 
-COMMITTED_WITHIN = 420
+COMMITTED_WITHIN = 600
 """Seconds after a fault is over within which all must be committed without anybody's help."""
 
 
@@ -70,7 +70,7 @@ class Shaken(Line):
         self.publish(count)
         self.wait_in_spark(True)
         self.trigger()
-        until("a Spark task waits", self.is_waiting_in_spark, 120)
+        until("a Spark task waits", self.is_waiting_in_spark, 300)
 
     def let_go(self) -> None:
         """What waits in Spark goes on."""

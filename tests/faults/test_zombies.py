@@ -42,7 +42,7 @@ def is_up(process: psutil.Process) -> bool:
 def test_a_task_that_wakes_up_when_its_work_is_committed_changes_nothing(world: World, shaken: Shaken):
     """It and its supervisor stand still; Airflow gives them up for dead, and the run's next try does the work."""
     shaken.in_the_midst()
-    until("all slots are taken", lambda: len(tasks(world)) >= 6, 60)
+    until("all slots are taken", lambda: len(tasks(world)) >= 6, 120)
     zombie = WorkerStopped("", partial(supervised_tasks, world), nothing, random.Random(1), 0)
     zombie.strike()
     stopped = list(zombie.stopped)
@@ -56,7 +56,7 @@ def test_a_task_that_wakes_up_when_its_work_is_committed_changes_nothing(world: 
 def test_all_tasks_that_wake_up_when_their_work_is_committed_change_nothing(world: World, shaken: Shaken):
     """As of a machine that is suspended: every task that runs, and every supervisor."""
     shaken.in_the_midst()
-    until("all slots are taken", lambda: len(tasks(world)) >= 6, 60)
+    until("all slots are taken", lambda: len(tasks(world)) >= 6, 120)
 
     def everyone() -> list[list[psutil.Process]]:
         return [[process for group in supervised_tasks(world) for process in group]]

@@ -101,7 +101,7 @@ class World:
         mine = psutil.Process()
         found = []
         for process in psutil.process_iter():
-            with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+            with suppress(psutil.NoSuchProcess, OSError):
                 if (
                     os.readlink(f"/proc/{process.pid}/ns/mnt") != ours
                     or process == mine
