@@ -14,10 +14,14 @@ _CLONE_NEWNS = 0x00020000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+class Refused(StackError):
+    """The kernel does not let us mount a disk."""
+
+
 class Disk:
     """A tmpfs of so many bytes at `at`, which nobody sees but this thread and what it starts from now on.
 
-    A context manager; whatever ends the process, the mount goes with it. Raises StackError where it is not allowed.
+    A context manager; whatever ends the process, the mount goes with it. Raises Refused where it is not allowed.
     """
 
     def __init__(self, at: Path, size: int):
@@ -26,7 +30,7 @@ class Disk:
     def __enter__(self) -> Disk:
         if _libc.unshare(_CLONE_NEWNS):
             why = os.strerror(ctypes.get_errno())
-            raise StackError(
+            raise Refused(
                 f"a full disk needs a mount namespace of its own, and the kernel refuses one ({why}); run as root, "
                 "or under `unshare --user --map-root-user --mount`"
             )

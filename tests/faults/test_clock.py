@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 
@@ -24,6 +25,7 @@ while True:
 """
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
 def test_a_process_sees_another_time_while_its_clock_is_wrong_and_waits_as_long_as_ever(tmp_path):
     log = tmp_path / "log"
 

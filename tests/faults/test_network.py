@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 
+import psutil
 import psycopg
 import pytest
 from sqlalchemy import make_url
@@ -17,6 +20,7 @@ from ratchet.stack import Stack
 from ratchet.stack.ports import HOST
 from tests.until import until
 
+from .callers import callers
 from .conftest import Endure
 from .kinds import ROUTES, fault
 from .network import Network, Route, Trouble, Way
@@ -77,6 +81,33 @@ def test_everything_passes_while_nothing_is_wrong(port):
         assert answer(one, said) == said
         one.shutdown(socket.SHUT_WR)
         assert one.recv(1) == b""
+
+
+def test_a_connection_is_that_of_the_process_that_opened_it_and_of_no_child_that_inherits_it():
+    program = f"""
+import os, socket, sys, time
+one = socket.create_connection(("{HOST}", int(sys.argv[1])))
+os.set_inheritable(one.fileno(), True)
+if os.fork() == 0:
+    time.sleep(60)
+    os._exit(0)
+print(one.getsockname()[1], flush=True)
+time.sleep(60)
+"""
+    with socket.create_server((HOST, 0)) as listening:
+        to = listening.getsockname()[1]
+        opener = subprocess.Popen([sys.executable, "-c", program, str(to)], stdout=subprocess.PIPE, text=True)
+        try:
+            assert opener.stdout is not None
+            port = int(opener.stdout.readline())
+            accepted, _ = listening.accept()
+            with accepted:
+                assert callers({port}, to, str) == {port: str(opener.pid)}
+                assert callers({port}, to + 1, str) == {}
+        finally:
+            for process in [*psutil.Process(opener.pid).children(), opener]:
+                process.kill()
+            opener.wait()
 
 
 def test_the_end_of_a_server_is_passed_on(network):
