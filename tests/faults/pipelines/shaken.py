@@ -5,7 +5,7 @@ from ratchet.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert
 PIPELINE = Pipeline(
     name="shaken",
     source=Topic("shaken", value=Json("k string, v bigint")),
-    transform="tests.faults.transforms:shaken",
+    transform="tests.faults.shapes:shaken",
     sinks=[
         Append("shaken_rows", columns="k string, v bigint"),
         Accumulate("shaken_sums", key="k string", sum="v bigint", count="n"),
