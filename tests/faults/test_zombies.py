@@ -71,6 +71,21 @@ def test_all_tasks_that_wake_up_when_their_work_is_committed_change_nothing(worl
         zombie.heal()
 
 
+def test_a_task_that_wakes_up_without_its_supervisor_is_stopped_by_the_ledger_alone(world: World, shaken: Shaken):
+    """Nobody is there to end it when it goes on: it gets as far as its next word to the ledger, and ends itself."""
+    shaken.in_the_midst()
+    until("all slots are taken", lambda: len(tasks(world)) >= 6, 120)
+    zombie = WorkerStopped("", partial(tasks, world), nothing, random.Random(1), 0)
+    zombie.strike()
+    stopped = list(zombie.stopped)
+    try:
+        stopped[0].parent().kill()
+        shaken.let_go()
+        wakes_up_late(shaken, zombie, stopped)
+    finally:
+        zombie.heal()
+
+
 def test_a_spark_worker_that_never_goes_on_is_given_up_at_the_deadline(world: World, shaken: Shaken):
     shaken.in_the_midst()
     waiting = {int(file.suffix[1:]) for file in shaken.holds.glob("shaken.waiting.*")}
