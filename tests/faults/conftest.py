@@ -45,13 +45,14 @@ def endure(shaken: Shaken, felt) -> Endure:
     """Strike with a fault while transactions are in flight, heal it, and see that all is committed exactly once."""
 
     def endure(fault: Fault) -> None:
-        shaken.in_the_midst()
+        shaken.in_the_midst(deferred="triggerer" in fault.kind)
         try:
             fault.strike()
             shaken.let_go()
             lasts(fault.seconds)
         finally:
             fault.heal()
+        assert getattr(fault, "met", 1) > 0, "the fault has struck nothing"
         committed, ended = shaken.recovers()
         felt(fault.kind, committed, ended)
 

@@ -11,6 +11,7 @@ import ctypes
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -103,6 +104,7 @@ class Proxy:
         self.port: int = self.listening.getsockname()[1]
         self.links: set[Link] = set()
         self.troubles: dict[Route, Trouble] = {}
+        self.met: Counter[Route] = Counter()
 
     async def serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -119,6 +121,7 @@ class Proxy:
         await self._name([link for link in self.links if not link.caller])
         for link in self.links:
             if self._is_of(link, route):
+                self.met[route] += 1
                 link.meet(trouble)
 
     async def heal(self, route: Route) -> None:
@@ -137,7 +140,8 @@ class Proxy:
             self.links.add(link)
             if self.troubles:
                 await self._name([link])
-                if trouble := self._trouble(link):
+                for route, trouble in self._of(link):
+                    self.met[route] += 1
                     link.meet(trouble)
                     if trouble.way == Way.CUT:
                         raise ConnectionResetError
@@ -208,8 +212,8 @@ class Proxy:
     def _is_of(self, link: Link, route: Route) -> bool:
         return link.caller in route.callers and route.database in ("", link.database)
 
-    def _trouble(self, link: Link) -> Trouble | None:
-        return next((t for route, t in self.troubles.items() if self._is_of(link, route)), None)
+    def _of(self, link: Link) -> list[tuple[Route, Trouble]]:
+        return [(route, trouble) for route, trouble in self.troubles.items() if self._is_of(link, route)]
 
 
 class Network:
@@ -245,6 +249,10 @@ class Network:
 
     def heal(self, route: Route) -> None:
         self._call(self.proxies[route.server].heal(route))
+
+    def met(self, route: Route) -> int:
+        """How many connections have ever been in trouble on this route."""
+        return self.proxies[route.server].met[route]
 
     def _call(self, what: Coroutine) -> None:
         asyncio.run_coroutine_threadsafe(what, self._loop).result(30)
@@ -284,8 +292,15 @@ class Unreachable:
     def __init__(self, network: Network, route: Route, trouble: Trouble, seconds: float):
         self._network, self._route, self._trouble, self.seconds = network, route, trouble, seconds
         self.kind = f"connection {route.name} {trouble.way}"
+        self._before = 0
+
+    @property
+    def met(self) -> int:
+        """How many connections the last strike has met until now; 0 where nobody has called."""
+        return self._network.met(self._route) - self._before
 
     def strike(self) -> None:
+        self._before = self._network.met(self._route)
         self._network.strike(self._route, self._trouble)
 
     def heal(self) -> None:

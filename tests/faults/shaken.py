@@ -65,17 +65,29 @@ class Shaken(Line):
             ends = kafka.offsets(self.name).stable
         return Counter((partition, offset) for partition, end in ends.items() for offset in range(end))
 
-    def in_the_midst(self, count: int = 360) -> None:
-        """Records of three transactions wait; the first is being processed, its Spark tasks wait to be let go."""
-        self.publish(count)
+    def in_the_midst(self, *, deferred: bool = False) -> None:
+        """Records of three transactions wait; the first is being processed, its Spark tasks wait to be let go.
+
+        Where `deferred` it waits in the driver instead, and the second, which is prepared, waits in the triggerer.
+        """
+        first = self.head() + 1
+        self.publish(360)
+        if deferred:
+            self.hold()
+            self.trigger()
+            self.held()
+            until("the second is prepared", lambda: self.states_of(first + 1) == ["PREPARED"], 300)
+            self.task(self.claimant(first + 1), "commit", "deferred", 120)
+            return
         self.wait_in_spark(True)
         self.trigger()
         until("a Spark task waits", self.is_waiting_in_spark, 300)
 
     def let_go(self) -> None:
-        """What waits in Spark goes on."""
+        """What waits in Spark or in the driver goes on."""
         if any(self.holds.glob(f"{self.name}.wait")):
             self.wait_in_spark(False)
+        self.release()
 
     def all_committed(self, seconds: float = COMMITTED_WITHIN) -> float:
         """Wait until all that is in the topic is committed or a dead letter; seconds that it took."""

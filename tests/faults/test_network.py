@@ -113,7 +113,7 @@ time.sleep(60)
 def test_the_end_of_a_server_is_passed_on(network):
     with socket.create_server((HOST, 0)) as gone:
         port = gone.getsockname()[1]
-    with connect(network.before("gone", port)) as one, pytest.raises(ConnectionResetError):
+    with pytest.raises(ConnectionResetError), connect(network.before("gone", port)) as one:
         one.recv(1)
 
 
