@@ -26,9 +26,13 @@ clean: down  ## forget the demo's data
 test: install  ## everything but the longest, on embedded servers of its own
 	@$(PY) -m pytest tests
 
-test-all: install  ## that, clusters, each server's death, and TLS to PostgreSQL (Debian: apt-get install postgresql)
+test-all: install  ## that, clusters, faults, and TLS to PostgreSQL (Debian, as root: apt-get install postgresql gcc)
 	@ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 \
 	  || { echo "test-all needs a PostgreSQL with TLS; Debian: apt-get install postgresql" >&2; exit 1; }
+	@command -v gcc > /dev/null \
+	  || { echo "test-all needs a C compiler, for clocks; Debian: apt-get install gcc libc6-dev" >&2; exit 1; }
+	@unshare --mount true 2> /dev/null || { echo "test-all mounts a disk that can be filled: run it as root, or by" \
+	  "\`unshare --user --map-root-user --mount make test-all\`" >&2; exit 1; }
 	@$(PY) -m pytest tests -m "all or not all"
 
 test-unit: install  ## the fast part, without servers
