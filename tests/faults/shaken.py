@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import httpx
+import psutil
 import psycopg
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from psycopg import sql
@@ -170,7 +171,7 @@ def answers(look: Callable[[], object]) -> Callable[[], object]:
     """`look`, which says no as long as a server does not answer."""
 
     def answer() -> object:
-        with suppress(psycopg.Error, httpx.HTTPError, AssertionError):
+        with suppress(psycopg.Error, httpx.HTTPError, psutil.Error, AssertionError):
             return look()
 
     return answer
