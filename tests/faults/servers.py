@@ -28,11 +28,11 @@ class Killed:
         self._world, self._server, self.kind = world, server, f"{name} killed"
 
     def strike(self) -> None:
-        process = self._world.process(self._server)
+        process, started = self._world.process(self._server), self._world.servers[self._server].process
         children = process.children(recursive=True) if self._server == "postgres" else []
         _send([process, *children], signal.SIGKILL)
-        # The supervisor reaps it; until then its number is still taken.
-        until(lambda: not _is_up(process), 10)
+        # Of a JVM the first thread is dead before the last one, and until then its port still takes connections.
+        until(lambda: started is None or started.poll() is not None, 30)
 
     def heal(self) -> None:
         self._world.answers(self._server)
