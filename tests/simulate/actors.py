@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -33,9 +35,12 @@ class End(StrEnum):
 
 
 class Place(StrEnum):
+    """Where an actor is."""
+
     IDLE = "idle"
     GOES = "goes"
-    STANDS = "stands"
+    STANDS = "stands before a statement"
+    WAITS = "waits for a lock"
 
 
 class Actor:
@@ -146,6 +151,8 @@ class Stage:
     def __init__(self, url: str, actors: int):
         self.changed = threading.Condition()
         self.commits = 0
+        self.waiting: list[Actor] = []
+        """Who waits for a lock, the longest first."""
         self._lost: set[int] = set()
         self._observer = psycopg.connect(url, autocommit=True)
         self.actors = [Actor(self, f"actor {number}", url) for number in range(actors)]
@@ -155,26 +162,42 @@ class Stage:
         self._lost.add(pid)
 
     def settle(self) -> None:
-        """Wait until every actor is idle, stands before a statement, or waits for a lock of one that stands."""
+        """Wait until every actor is idle, stands before a statement, or waits for a lock of one that stands.
+
+        One that waits has its session stopped: of two that wait for the same lock, PostgreSQL would let either go on
+        first, and the schedule would not be the same the next time.
+        """
         deadline = time.monotonic() + SECONDS
         while True:
             with self.changed:
                 self.changed.wait_for(lambda: not self._going(), timeout=0.001)
                 going = self._going()
-            if self._lost:
-                there = self._observer.execute(
-                    "select pid from pg_stat_activity where pid = any(%s)", [list(self._lost)]
-                ).fetchall()
-                self._lost &= {pid for (pid,) in there}
-                if self._lost:
-                    continue
-            if not going or self._all_wait(going):
-                return
             assert time.monotonic() < deadline, f"nothing moves any more: {self.places()}"
+            if self._lost and self._are_there(self._lost):
+                continue
+            blockers = self._blockers([*going, *self.waiting])
+            if going:
+                if any(a.is_impatient or not blockers[a] for a in going):
+                    continue
+                for actor in going:
+                    self._stop(actor)
+            free = next((a for a in self.waiting if not blockers[a]), None)
+            if free is not None:
+                self._continue(free)
+            elif self.waiting and not self.standing():
+                # They wait for one another, which PostgreSQL finds out.
+                self.release()
+            else:
+                return
+
+    def release(self) -> None:
+        """Let all that wait go on as they can."""
+        for actor in self.waiting:
+            self._continue(actor)
 
     def places(self) -> list[str]:
         """Where each actor is, a line each."""
-        return [f"{a.name}: {a.doing}: {a.place} before {a.at}" for a in self.actors if a.place is not Place.IDLE]
+        return [f"{a.name}: {a.doing}: {a.place}: {a.at}" for a in self.actors if a.place is not Place.IDLE]
 
     def standing(self) -> list[Actor]:
         return [a for a in self.actors if a.place is Place.STANDS]
@@ -182,25 +205,35 @@ class Stage:
     def idle(self) -> list[Actor]:
         return [a for a in self.actors if a.place is Place.IDLE]
 
-    @property
-    def waiting(self) -> list[Actor]:
-        """Once all is settled: who waits for a lock."""
-        return self._going()
-
     def _going(self) -> list[Actor]:
         return [a for a in self.actors if a.place is Place.GOES]
 
-    def _all_wait(self, going: list[Actor]) -> bool:
-        pids = {a.pid for a in going}
-        if None in pids or any(a.is_impatient for a in going):
-            return False
+    def _blockers(self, actors: list[Actor]) -> dict[Actor, set[int]]:
+        """The sessions for whose locks each actor waits."""
+        if not actors:
+            return {}
+        pids = {actor: actor.pid or 0 for actor in actors}
         rows = self._observer.execute(
-            "select pg_blocking_pids(pid) from unnest(%s::int[]) pid", [list(pids)]
-        ).fetchall()
-        standing = {a.pid for a in self.standing()}
-        blockers = [set(by) for (by,) in rows]
-        held = set().union(*blockers) if blockers else set()
-        return all(blockers) and held <= pids | standing and bool(held & standing)
+            "select pid, pg_blocking_pids(pid) from unnest(%s::int[]) pid", [list(pids.values())]
+        )
+        found = {pid: set(by) for pid, by in rows}
+        return {actor: found[pid] for actor, pid in pids.items()}
+
+    def _stop(self, actor: Actor) -> None:
+        os.kill(actor.pid, signal.SIGSTOP)
+        actor.place = Place.WAITS
+        self.waiting.append(actor)
+
+    def _continue(self, actor: Actor) -> None:
+        self.waiting.remove(actor)
+        actor.place = Place.GOES
+        os.kill(actor.pid, signal.SIGCONT)
+
+    def _are_there(self, pids: set[int]) -> bool:
+        """Whether PostgreSQL still has one of these sessions; those that are gone are forgotten."""
+        found = self._observer.execute("select pid from pg_stat_activity where pid = any(%s)", [list(pids)]).fetchall()
+        pids &= {pid for (pid,) in found}
+        return bool(pids)
 
 
 def _text(query: Any) -> str:

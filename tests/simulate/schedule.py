@@ -22,6 +22,8 @@ from tests.simulate.world import Step, World
 
 ROUNDS = 40
 """After so many further runs all must be done."""
+AT_ONCE = {"max_records": 100, "slice_records": 100}
+"""A run that nothing disturbs takes all that is there, in one slice: the end of a schedule is not what is looked at."""
 COUNTED = {End.KILLED: "killed", End.LOST: "connections cut", End.UNHEARD: "cut between a COMMIT and its answer"}
 
 
@@ -104,6 +106,7 @@ class Schedule:
         while self.standing:
             self.standing[0].go(0, End.KILLED)
             self._stage.settle()
+        self._stage.release()
 
     def finish(self) -> None:
         """Faults are over: all that still goes on ends, and runs that are triggered finish the rest (I10)."""
@@ -157,7 +160,8 @@ class Schedule:
 
     def run_alone(self) -> bool:
         """A whole run, which nothing disturbs; whether there was something to do."""
-        ledger, spec, world = self._theatre.ledger, self.world.spec, self.world
+        ledger, world = self._theatre.ledger, self.world
+        spec = world.spec.model_copy(update=AT_ONCE)
         of = world.new_run()
         self._tell(f"{of.run}: a whole run ({world.version})")
         try:
