@@ -18,6 +18,8 @@ from tests.simulate.statements import listening
 FOREVER = 10**9
 SECONDS = 20
 """So long all may take to stand still; a deadlock that PostgreSQL does not see would take longer."""
+A_STATEMENT = 0.004
+"""Seconds: after so long it is asked whether somebody waits for a lock."""
 _IMPATIENT = "set local lock_timeout = '200ms'"
 _SOONER = "set local lock_timeout = '2ms'"
 
@@ -170,7 +172,7 @@ class Stage:
         deadline = time.monotonic() + SECONDS
         while True:
             with self.changed:
-                self.changed.wait_for(lambda: not self._going(), timeout=0.001)
+                self.changed.wait_for(lambda: not self._going(), timeout=A_STATEMENT)
                 going = self._going()
             assert time.monotonic() < deadline, f"nothing moves any more: {self.places()}"
             if self._lost and self._are_there(self._lost):

@@ -119,11 +119,12 @@ class Schedule:
         self.pass_time(LEASE_SECONDS + 1)
         self.world.version = "two"
         for _ in range(ROUNDS):
-            if not self.run_alone():
+            if self._all_is_over():
                 break
+            self.run_alone()
         else:
             raise AssertionError(f"after {ROUNDS} more runs there is still work: {self._theatre.watch.look()}")
-        self._is_done()
+        self._nothing_is_left()
         self._count("finished")
         self._count("transactions", self._theatre.watch.last.last_txid)
         self._count("revisions", len(self._theatre.watch.last.transactions) - self._theatre.watch.last.last_txid)
@@ -158,8 +159,8 @@ class Schedule:
         assert unkept is None, f"{step.doing} said {_line(said)}, but {unkept}"
         step.then(said)
 
-    def run_alone(self) -> bool:
-        """A whole run, which nothing disturbs; whether there was something to do."""
+    def run_alone(self) -> None:
+        """A whole run, which nothing disturbs."""
         ledger, world = self._theatre.ledger, self.world
         spec = world.spec.model_copy(update=AT_ONCE)
         of = world.new_run()
@@ -171,7 +172,7 @@ class Schedule:
             self._tell(f"{of.run}: {_line(error)}")
             halted = next(row for row in self._theatre.watch.look().transactions.values() if row.halted_at is not None)
             void(ledger, spec, halted.txid, "a person said so", "a person")
-            return True
+            return
         for number in of.slices:
             self._alone(world.process(of, number))
             of.done.add(number)
@@ -180,7 +181,6 @@ class Schedule:
             settle(ledger, spec, of.run, succeeded=True)
         of.is_active = False
         self._theatre.watch.look()
-        return bool(of.slices)
 
     def _alone(self, step: Step) -> None:
         try:
@@ -188,15 +188,18 @@ class Schedule:
         except RatchetError as error:
             self._tell(f"{step.doing}: said: {_line(error)}")
 
-    def _is_done(self) -> None:
-        """Everything in the log is committed or voided, and nothing is left of the work."""
+    def _all_is_over(self) -> bool:
+        """Whether all that is in the log is committed or voided, and no revision is half done."""
+        seen = self._theatre.watch.last
+        reached = {p: max([u for of in seen.ranges.values() for q, _, u in of if q == p], default=0) for p in (0, 1)}
+        return reached == self.world.stable and all(map(_is_over, seen.newest().values()))
+
+    def _nothing_is_left(self) -> None:
+        """Of the work that is done there is nothing but its result, and the ledger says the same of that."""
         ledger = self._theatre.ledger
         list(upkeep(ledger, self.world.spec, self.world.is_active))
         seen = self._theatre.watch.look()
-        assert [what for what, row in seen.newest().items() if not _is_over(row)] == []
-        assert seen.head == seen.last_txid
-        reached = {p: max([u for of in seen.ranges.values() for q, _, u in of if q == p], default=0) for p in (0, 1)}
-        assert reached == self.world.stable
+        assert self._all_is_over() and seen.head == seen.last_txid
         assert self._theatre.database.left() == []
         assert [fault for check in verify(ledger, SPEC) for fault in check.faults] == []
 
