@@ -1,0 +1,117 @@
+"""The campaign: every point of a part is killed, many at once, each pipeline going on with its own as soon as it can."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from random import Random
+
+from .catalogue import Catalogue, shape_of
+from .field import Field
+from .points import Point
+from .results import Result, Results
+from .trial import Outcome, Trial
+
+TOGETHER = 2
+"""So many points of one role are armed at once for a pipeline: a task has three tries."""
+ATTEMPTS = 6
+"""A point that nobody has come to in so many trials is given up, and fails the campaign."""
+ALONE_FROM = 3
+"""From so many trials on, nothing else is armed beside it."""
+
+
+@dataclass
+class Agenda:
+    """What is still to be killed; asked by one thread for each pipeline."""
+
+    catalogue: Catalogue
+    todo: list[Point]
+    random: Random
+    attempts: Counter[Point] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _taken: set[Point] = field(default_factory=set)
+
+    def take(self, line: str) -> tuple[str, list[Point]] | None:
+        """The scenario that a pipeline is to go through next, and the points that are armed there; None if none is."""
+        with self._lock:
+            free = [p for p in self.todo if p not in self._taken]
+            first = next((p for p in free if self._scenarios(p, line)), None)
+            if first is None:
+                return None
+            by = self._scenarios(first, line)
+            scenario = self.random.choices(list(by), weights=list(by.values()))[0]
+            points = [first]
+            if self.attempts[first] < ALONE_FROM:
+                points += self._beside(first, free, line, scenario)
+            self._taken.update(points)
+            self.attempts.update(points)
+            return scenario, points
+
+    def give_back(self, outcomes: list[Outcome]) -> None:
+        """Those that were not reached go to the end of the line, unless they have been tried often enough."""
+        with self._lock:
+            for outcome in outcomes:
+                point = outcome.point
+                self._taken.discard(point)
+                self.todo.remove(point)
+                if outcome.kill is None and self.attempts[point] < ATTEMPTS:
+                    self.todo.append(point)
+
+    def is_done(self) -> bool:
+        return not self.todo
+
+    def _scenarios(self, point: Point, line: str) -> dict[str, int]:
+        shape = shape_of(line) + ":"
+        if point.role == "trigger" and any(p.role == "trigger" for p in self._taken):
+            # It takes the waits of every pipeline with it, and half a minute to come back.
+            return {}
+        by = self.catalogue.reached[point]
+        return {key.removeprefix(shape): count for key, count in by.items() if key.startswith(shape)}
+
+    def _beside(self, first: Point, free: list[Point], line: str, scenario: str) -> list[Point]:
+        """Others that are reached on the same way, each role with as many as it has tries for."""
+        of_role, found = Counter([first.role]), []
+        for point in free:
+            room = 1 if point.role in ("trigger", "maintenance", "command") else TOGETHER
+            fits = point != first and of_role[point.role] < room and self.attempts[point] < ALONE_FROM
+            if fits and scenario in self._scenarios(point, line):
+                of_role[point.role] += 1
+                found.append(point)
+        return found
+
+
+class Campaign:
+    """One part of a campaign, on a field of its own."""
+
+    def __init__(self, field: Field, catalogue: Catalogue, results: Results, part: str, todo: list[Point]):
+        self._field, self._results, self._part = field, results, part
+        self.agenda = Agenda(catalogue, list(todo), Random(results.seed))
+        self._deadline = float("inf")
+
+    def run(self, tell: Callable[[list[Result]], None], seconds: float) -> None:
+        """Kill what is to do, for so many seconds at most; each pipeline tells its results as they come."""
+        self._deadline = time.monotonic() + seconds
+        with ThreadPoolExecutor(len(self._field.victims)) as pool:
+            for _ in pool.map(lambda line: self._work(line, tell), self._field.victims):
+                pass
+
+    def _work(self, line: str, tell: Callable[[list[Result]], None]) -> None:
+        """Trial after trial, until nothing is left for this pipeline, it is not whole, or the time is over."""
+        while time.monotonic() < self._deadline and not self.agenda.is_done():
+            taken = self.agenda.take(line)
+            if taken is None:
+                # What others have armed may come back.
+                time.sleep(1)
+                if not any(self.agenda._scenarios(point, line) for point in list(self.agenda.todo)):
+                    return
+                continue
+            scenario, points = taken
+            outcomes = Trial(self._field.victims[line], self._field.armoury, scenario, points).run()
+            self.agenda.give_back(outcomes)
+            tell(self._results.add(self._part, outcomes))
+            if any(outcome.faults for outcome in outcomes):
+                return

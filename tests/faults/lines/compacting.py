@@ -1,0 +1,3 @@
+from tests.faults.lines.shape import compacting
+
+PIPELINE = compacting("compacting")

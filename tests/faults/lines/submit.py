@@ -1,0 +1,3 @@
+from tests.faults.lines.shape import through_submit
+
+PIPELINE = through_submit("submit")

@@ -1,0 +1,132 @@
+"""Scenarios: what a pipeline is asked to do while points are armed. Each sets it going and does not look back.
+
+Whatever is killed, nobody helps: the pipeline has to finish by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from .victim import Victim
+
+Scenario = Callable[[Victim], object]
+
+
+def flow(line: Victim) -> None:
+    """Three transactions, the first of them slow: the others are prepared before it and wait, then go with it."""
+    line.ask("slow", "6")
+    line.publish(245, bad=5)
+    line.trigger()
+
+
+def refused(line: Victim) -> None:
+    """The transform refuses once."""
+    line.ask("refuse")
+    line.publish(60)
+    line.trigger()
+
+
+def failed(line: Victim) -> None:
+    """The transform fails once, and another try of the same run would not help."""
+    line.ask("fail")
+    line.publish(60)
+    line.trigger()
+
+
+def gated(line: Victim) -> None:
+    """A gate says no for a while."""
+    line.shut(15)
+    line.publish(60)
+    line.trigger()
+
+
+def revised(line: Victim) -> None:
+    """A committed run is cleared."""
+    row = line.newest("COMMITTED")
+    line.clear(row.run_id)
+
+
+def halved(line: Victim) -> None:
+    """Of a committed run one task is cleared: that revision is given up."""
+    row = line.newest("COMMITTED")
+    line.clear_task(row.run_id, "commit", downstream=False)
+
+
+def lost(line: Victim) -> None:
+    """A run that Airflow does not have holds a transaction."""
+    line.publish(60)
+    line.begin_as(f"lost_{time.time_ns()}")
+
+
+def left(line: Victim) -> None:
+    """Stages of what is committed are still there."""
+    line.leave_a_stage()
+
+
+def late(line: Victim) -> None:
+    """The deadline passes while a job works."""
+    row = _working(line)
+    if row:
+        line.pass_deadline(row.txid)
+
+
+def forgotten(line: Victim) -> None:
+    """A run that Airflow does not have holds a transaction, and its deadline passes."""
+    line.publish(60)
+    line.pass_deadline(line.begin_as(f"forgotten_{time.time_ns()}"))
+
+
+def voided(line: Victim) -> None:
+    """A person voids what a job works on."""
+    row = _working(line)
+    if row:
+        line.say("void", line.name, str(row.txid), "--reason", "the test wants it so")
+
+
+def aborted(line: Victim) -> None:
+    """A person aborts what a job works on."""
+    row = _working(line)
+    if row:
+        line.say("abort", line.name, str(row.txid), "--reason", "the test wants it so")
+
+
+def retried(line: Victim) -> None:
+    """A person lets a failed transaction be tried again."""
+    line.publish(60)
+    run_id = f"retried_{time.time_ns()}"
+    txid = line.begin_as(run_id)
+    line.settle_as(run_id)
+    line.say("retry", line.name, str(txid))
+
+
+def _working(line: Victim):
+    """The transaction of a job that takes its time; None if none has come so far, as when its begin was killed."""
+    line.ask("slow", "9")
+    line.publish(60)
+    line.trigger()
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with suppress(AssertionError):
+            row = line.is_tried()
+            if row:
+                return row
+        time.sleep(0.1)
+    return None
+
+
+EVERYWHERE: dict[str, Scenario] = {
+    f.__name__: f for f in (flow, lost, refused, gated, failed, left, late, forgotten, voided, aborted, retried)
+}
+CLEARS: dict[str, Scenario] = {f.__name__: f for f in (revised, halved)}
+"""Only where deltas are kept, and something is committed."""
+
+
+def scenarios_of(pipeline: str) -> dict[str, Scenario]:
+    """What a pipeline can be asked to do."""
+    if pipeline == "compacting":
+        return {"flow": flow, "lost": lost}
+    if pipeline == "submit":
+        return {"flow": flow, "refused": refused, "failed": failed}
+    return EVERYWHERE | CLEARS

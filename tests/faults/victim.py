@@ -1,0 +1,166 @@
+"""A pipeline whose processes are killed: what can be asked of it, and whether it is whole afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+from psycopg import sql
+
+from ratchet import claims
+from ratchet.ledger import Ledger
+from ratchet.sinks import stage
+from ratchet.stack import CHECKOUT
+from ratchet.transaction import Run
+from ratchet.verify import verify
+
+from ..acceptance.line import Line
+from .lines.shape import GATE
+
+LINES = f"{__package__}.lines"
+
+
+class Victim(Line):
+    """One pipeline of package `lines`; `env` is what a command of its is started with."""
+
+    def __init__(self, name: str, ledger_url: str, kafka: dict[str, str], airflow_url: str, asked: Path, env: dict):
+        super().__init__(name, ledger_url, kafka, airflow_url, asked, LINES)
+        self._env = env
+
+    # What is asked of it.
+
+    def ask(self, what: str, said: str = "") -> None:
+        """Have the next job be slow for so many seconds, refuse, or fail."""
+        fresh = self.holds / f"{self.name}.{what}.new"
+        fresh.write_text(said)
+        fresh.rename(self.holds / f"{self.name}.{what}")
+
+    def forget(self) -> None:
+        """Take back what no job has taken."""
+        for what in ("slow", "refuse", "fail"):
+            (self.holds / f"{self.name}.{what}").unlink(missing_ok=True)
+
+    def shut(self, seconds: float) -> None:
+        """Let the gate say no for a while."""
+        query = sql.SQL("insert into {} values (%s, clock_timestamp() + make_interval(secs => %s))")
+        self._ledger.execute(query.format(sql.Identifier(GATE)), [self.name, seconds])
+
+    def say(self, *said: str) -> int:
+        """What a person has `ratchet …` do, once; its exit status, negative where it was killed."""
+        env = {**os.environ, **self._env, "RATCHET_LEDGER_URL": self._url}
+        done = subprocess.run([sys.executable, "-m", "ratchet", *said], env=env, cwd=CHECKOUT, capture_output=True)
+        return done.returncode
+
+    def newest(self, state: str) -> Any:
+        """The newest transaction in this state, without its revisions; None if there is none."""
+        return self._ledger.execute(
+            "select * from ratchet.transactions where pipeline = %s and state = %s and revision = 0 "
+            "order by txid desc limit 1",
+            [self.name, state],
+        ).fetchone()
+
+    def is_tried(self) -> Any:
+        """The newest OPEN transaction of which a slice has been taken, None if there is none."""
+        row = self.newest("OPEN")
+        return row if row and any(self.tries(row.txid).values()) else None
+
+    def settle_as(self, run_id: str) -> None:
+        """End the claim of a run that Airflow does not have."""
+        with Ledger(self._url) as ledger:
+            claims.settle(ledger, self.spec, Run(self.name, run_id), succeeded=False, reason="the test wants it so")
+
+    def leave_a_stage(self) -> bool:
+        """Stages of an epoch that is over, as a process leaves them that dies before it discards them."""
+        row = self.newest("COMMITTED")
+        if row is None:
+            return False
+        with Ledger(self._url) as ledger, ledger.begin() as conn:
+            stage.create(conn, self.spec, row.txid, row.epoch)
+        return True
+
+    # Whether it is whole.
+
+    def unrest(self) -> str | None:
+        """What is still to be done, in a line; None if nothing is: all is committed, no run is active."""
+        active = self.active()
+        if active:
+            return f"runs are active: {', '.join(active)}"
+        if self.unfinished():
+            return f"{self.unfinished()} transactions are unfinished"
+        planned = self._ledger.execute(
+            "select coalesce(max(until_offset), 0) as until from ratchet.ranges where pipeline = %s", [self.name]
+        ).fetchone()
+        if planned.until != self.end():
+            return f"records wait: {planned.until} of {self.end()} are planned"
+        if self.all_stages():
+            return f"stages are left: {', '.join(self.all_stages())}"
+        if self._sessions():
+            return f"sessions are in the midst of a transaction: {self._sessions()}"
+        return None
+
+    def faults(self) -> list[str]:
+        """What is lost, doubled, or not as the ledger says, in lines; empty if all is as it should be.
+
+        The topic is read here, committed records only, and what the sinks should hold is computed from it.
+        """
+        records = {offset: value for offset, value in self._topic() if not self._is_voided(offset)}
+        good = {o: json.loads(v) for o, v in records.items() if v.startswith(b"{")}
+        wanted = Counter((o, r["k"], r["v"]) for o, r in good.items())
+        found = Counter(map(tuple, self.rows()))
+        faults = [f"{o} is lost" for o, *_ in sorted((wanted - found).elements())]
+        faults += [f"{o} is there and should not be" for o, *_ in sorted((found - wanted).elements())]
+        letters = self.dead_letters()
+        if letters != Counter((0, o) for o in records.keys() - good.keys()):
+            faults.append(f"dead letters are {sorted(letters.elements())}")
+        sums: Counter[str] = Counter()
+        for row in good.values():
+            sums[row["k"]] += row["v"]
+        last = {k: max(r["v"] for r in good.values() if r["k"] == k) for k in sums}
+        faults += [f"sums are {self.sums()}, not {dict(sums)}"] if self.sums() != sums else []
+        faults += [f"last rows are {self._last()}, not {last}"] if self._last() != last else []
+        with Ledger(self._url) as ledger:
+            faults += [fault for check in verify(ledger, self.spec) for fault in check.faults]
+        return faults
+
+    def _topic(self) -> list[tuple[int, bytes]]:
+        reader, tp = KafkaConsumer(bootstrap_servers=self._servers, isolation_level="read_committed"), None
+        found = []
+        try:
+            tp = TopicPartition(self.name, 0)
+            reader.assign([tp])
+            reader.seek(tp, 0)
+            end = self.end()
+            while reader.position(tp) < end:
+                found += [(r.offset, r.value) for r in reader.poll(timeout_ms=1000).get(tp, ())]
+        finally:
+            reader.close()
+        return found
+
+    def _is_voided(self, offset: int) -> bool:
+        return any(first <= offset < until for first, until in self._voided())
+
+    def _voided(self) -> list[tuple[int, int]]:
+        rows = self._ledger.execute(
+            "select from_offset, until_offset from ratchet.ranges join ratchet.transactions using (pipeline, txid) "
+            "where pipeline = %s and state = 'VOIDED' and revision = 0",
+            [self.name],
+        )
+        return [(row.from_offset, row.until_offset) for row in rows]
+
+    def _last(self) -> dict[str, int]:
+        rows = self._ledger.execute(sql.SQL("select k, v from {}").format(self._table("last")))
+        return {row.k: row.v for row in rows}
+
+    def _sessions(self) -> int:
+        """How many sessions hold a transaction of this database open for longer than a statement takes."""
+        row = self._ledger.execute(
+            "select count(*) as n from pg_stat_activity where datname = current_database() "
+            "and state like 'idle in transaction%%' and state_change < clock_timestamp() - interval '20 seconds'"
+        ).fetchone()
+        return row.n
