@@ -1,4 +1,4 @@
-"""The campaign: every point of a part is killed, many at once, each pipeline going on with its own as soon as it can."""
+"""The campaign: every point of a part is killed, many at once; each pipeline goes on with its own as soon as it can."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
 
@@ -14,6 +13,7 @@ from .catalogue import Catalogue, shape_of
 from .field import Field
 from .points import Point
 from .results import Result, Results
+from .sidebyside import side_by_side
 from .trial import Outcome, Trial
 
 TOGETHER = 2
@@ -95,9 +95,7 @@ class Campaign:
     def run(self, tell: Callable[[list[Result]], None], seconds: float) -> None:
         """Kill what is to do, for so many seconds at most; each pipeline tells its results as they come."""
         self._deadline = time.monotonic() + seconds
-        with ThreadPoolExecutor(len(self._field.victims)) as pool:
-            for _ in pool.map(lambda line: self._work(line, tell), self._field.victims):
-                pass
+        side_by_side(lambda line: self._work(line, tell), self._field.victims)
 
     def _work(self, line: str, tell: Callable[[list[Result]], None]) -> None:
         """Trial after trial, until nothing is left for this pipeline, it is not whole, or the time is over."""

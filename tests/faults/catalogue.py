@@ -6,39 +6,23 @@ import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from .field import Field
-from .points import Passed, Point, killable, read_trace
+from .points import Point, is_killable, read_trace
+from .sidebyside import side_by_side
 from .trial import Trial
-from .witness import Logged, group_writes, unseen
+from .witness import Logged, group_points, group_writes, unseen
 
-ROUNDS: tuple[dict[str, str], ...] = (
-    {
-        "connect_1": "flow",
-        "connect_2": "refused",
-        "connect_3": "failed",
-        "connect_4": "gated",
-        "connect_5": "late",
-        "connect_6": "lost",
-        "compacting": "flow",
-        "submit": "flow",
-    },
-    {
-        "connect_1": "revised",
-        "connect_2": "voided",
-        "connect_3": "aborted",
-        "connect_4": "retried",
-        "connect_5": "left",
-        "connect_6": "forgotten",
-        "compacting": "lost",
-        "submit": "refused",
-    },
-    {"connect_1": "halved", "connect_2": "flow", "submit": "failed"},
-)
-"""What each pipeline is asked to do, a round after the other: every scenario of every shape."""
+SEQUENCES: dict[str, tuple[str, ...]] = {
+    "connect_1": ("flow", "revised", "refused", "gated", "lost"),
+    "connect_2": ("flow", "halved", "left", "voided", "forgotten"),
+    "connect_3": ("failed", "late", "aborted", "retried"),
+    "compacting": ("flow", "lost"),
+    "submit": ("flow", "refused", "failed"),
+}
+"""What each pipeline is asked to do, one after the other: every scenario of every shape."""
 
 
 def shape_of(pipeline: str) -> str:
@@ -80,37 +64,31 @@ class Derived:
     faults: list[str]
 
 
-def derive(field: Field, say: Callable[[str], None], rounds: tuple[dict[str, str], ...] = ROUNDS) -> Derived:
+def derive(field: Field, say: Callable[[str], None], asked: dict[str, tuple[str, ...]] = SEQUENCES) -> Derived:
     """Let every scenario run once with nothing armed; the field is a traced one."""
-    reached: dict[Point, Counter[str]] = defaultdict(Counter)
+    began: list[tuple[str, str, int]] = []
     faults: list[str] = []
-    trace: list[Passed] = []
-    for number, asked in enumerate(rounds, 1):
-        say(f"round {number} of {len(rounds)}: {', '.join(f'{line} {what}' for line, what in asked.items())}")
-        with ThreadPoolExecutor(len(asked)) as pool:
-            waited = pool.map(lambda pair: _once(field, *pair), asked.items())
-            faults += [fault for found in waited for fault in found]
-        fresh = list(read_trace([field.armoury.trace]))[len(trace) :]
-        trace += fresh
-        for point, by in killable(fresh).items():
-            for line, count in by.items():
-                if line in asked:
-                    reached[point][f"{shape_of(line)}:{asked[line]}"] += count
-    sets = Counter(f"ratchet-{p.pipeline}" for p in trace if _sets_offsets(p))
-    # What is traced is read before, and what is held against it after, or the present would look like an omission.
-    written = unseen(field.postgres_log, read_trace([field.armoury.trace]))
+
+    def go_through(line: str) -> None:
+        for scenario in asked[line]:
+            say(f"{line}: {scenario}")
+            began.append((line, scenario, field.armoury.trace.stat().st_size))
+            trial = Trial(field.victims[line], field.armoury, scenario, ())
+            faults.extend(f"{line}, {scenario}: {fault}" for fault in trial.finish())
+
+    side_by_side(go_through, asked)
+    reached: dict[Point, Counter[str]] = defaultdict(Counter)
+    scenario_of: dict[str, str] = {}
+    marks = sorted(began, key=lambda mark: mark[2])
+    for passed in read_trace(field.armoury.trace):
+        while marks and marks[0][2] <= passed.at:
+            line, scenario_of[line], _ = marks.pop(0)
+        if passed.pipeline in scenario_of and is_killable(passed.point):
+            reached[passed.point][f"{shape_of(passed.pipeline)}:{scenario_of[passed.pipeline]}"] += 1
+    written, sets = unseen(field.postgres_log, field.armoury.trace), group_writes(field.stack.kafka)
     return Derived(
         Catalogue({point: dict(by) for point, by in reached.items()}),
         written,
-        group_writes(field.stack.kafka) - sets,
+        sets - group_points(field.armoury.trace),
         faults,
     )
-
-
-def _sets_offsets(passed: Passed) -> bool:
-    return passed.point.side == "before" and "SET the offsets of a consumer group" in passed.point.name
-
-
-def _once(field: Field, line: str, scenario: str) -> list[str]:
-    trial = Trial(field.victims[line], field.armoury, scenario, ())
-    return [f"{line}, {scenario}: {fault}" for fault in trial.finish()]

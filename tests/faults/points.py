@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -45,8 +44,11 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Passed:
-    """A line of the trace; `backend` and `statement` are PostgreSQL's process and the statement's fingerprint."""
+    """A line of the trace, `at` so many bytes; `backend` and `statement` are PostgreSQL's process and the statement's
+    fingerprint.
+    """
 
+    at: int
     pid: int
     pipeline: str
     point: Point
@@ -54,24 +56,22 @@ class Passed:
     statement: str | None
 
 
-def read_trace(files: Iterable[Path]) -> Iterator[Passed]:
-    """Every point that was passed, in the order of the files."""
-    for file in files:
-        for line in file.read_text().splitlines():
-            said = json.loads(line)
-            point = Point(said["point"], said["side"])
-            yield Passed(said["pid"], said["pipeline"], point, said.get("backend"), said.get("statement"))
+def read_trace(file: Path) -> Iterator[Passed]:
+    """Every point that was passed, in order."""
+    at = 0
+    for line in file.read_bytes().splitlines(keepends=True):
+        said = json.loads(line)
+        point = Point(said["point"], said["side"])
+        yield Passed(at, said["pid"], said["pipeline"], point, said.get("backend"), said.get("statement"))
+        at += len(line)
 
 
-def killable(trace: Iterable[Passed]) -> dict[Point, Counter[str]]:
-    """{point: how often each pipeline passed it}, of the points at which something may be killed."""
-    found: dict[Point, Counter[str]] = defaultdict(Counter)
-    for passed in trace:
-        point = passed.point
-        is_step = point.role in (*KILLABLE, COMMAND) and not _OPENING.search(point.name)
-        if is_step and point.occurrence <= OCCURRENCES:
-            found[point][passed.pipeline] += 1
-    return dict(found)
+def is_killable(point: Point) -> bool:
+    """Whether something may be killed there: it is a step of a task, a worker or a command, and one that changes,
+    locks or reads something.
+    """
+    is_step = point.role in (*KILLABLE, COMMAND) and not _OPENING.search(point.name)
+    return is_step and point.occurrence <= OCCURRENCES
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class Trial:
                 quiet_since = time.time()
             elif time.time() - quiet_since > self._patience():
                 return None
-            time.sleep(0.5)
+            time.sleep(1)
         return unrest
 
     def _look(self, whole_at: float | None) -> float:

@@ -88,9 +88,6 @@ class Victim(Line):
 
     def unrest(self) -> str | None:
         """What is still to be done, in a line; None if nothing is: all is committed, no run is active."""
-        active = self.active()
-        if active:
-            return f"runs are active: {', '.join(active)}"
         if self.unfinished():
             return f"{self.unfinished()} transactions are unfinished"
         planned = self._ledger.execute(
@@ -102,7 +99,9 @@ class Victim(Line):
             return f"stages are left: {', '.join(self.all_stages())}"
         if self._sessions():
             return f"sessions are in the midst of a transaction: {self._sessions()}"
-        return None
+        # Airflow last, whom the question costs most.
+        active = self.active()
+        return f"runs are active: {', '.join(active)}" if active else None
 
     def faults(self) -> list[str]:
         """What is lost, doubled, or not as the ledger says, in lines; empty if all is as it should be.

@@ -6,14 +6,14 @@ import os
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from kafka import KafkaConsumer, TopicPartition
 
 from .inject.sitecustomize import fingerprint
-from .points import Passed
+from .points import read_trace
 
 DATABASE = "ratchet"
 OFFSETS = "__consumer_offsets"
@@ -46,22 +46,22 @@ def logged(log: Path) -> Iterator[Logged]:
             entry.append(line)
 
 
-def unseen(log: Path, trace: Iterable[Passed]) -> list[Logged]:
+def unseen(log: Path, trace: Path) -> list[Logged]:
     """The statements that PostgreSQL has executed and that no point stands for, told apart by its process.
 
     What this very process asks, to look at the tables, is none of the stack's.
     """
-    statements = [p for p in trace if p.point.side == "before" and p.backend is not None]
+    # The log first: what is said meanwhile is then in the trace, which tells of it before.
+    executed = list(logged(log))
+    statements = [p for p in read_trace(trace) if p.point.side == "before" and p.backend is not None]
     seen = Counter((p.backend, p.statement) for p in statements)
     mine = {p.backend for p in statements if p.pid == os.getpid()}
     found = []
-    for said in logged(log):
-        if said.backend in mine:
-            continue
+    for said in executed:
         key = (said.backend, fingerprint(said.statement.encode()))
         if seen[key]:
             seen[key] -= 1
-        else:
+        elif said.backend not in mine:
             found.append(said)
     return found
 
@@ -81,6 +81,16 @@ def group_writes(kafka: dict[str, str]) -> Counter[str]:
     finally:
         reader.close()
     return found
+
+
+def group_points(trace: Path) -> Counter[str]:
+    """{consumer group: how often the hook saw its offsets being set}."""
+    sets = (
+        p
+        for p in read_trace(trace)
+        if p.point.side == "before" and "SET the offsets of a consumer group" in p.point.name
+    )
+    return Counter(f"ratchet-{p.pipeline}" for p in sets)
 
 
 def _group_of(key: bytes | None, value: bytes | None) -> str | None:
