@@ -7,7 +7,7 @@ IVY = $(firstword $(wildcard .venv/lib/python3.*/site-packages/pyspark/jars/ivy-
 # What a user exports for other tools must not reach into this installation.
 unexport PYTHONPATH PYTHONHOME SPARK_HOME AIRFLOW_HOME
 
-.PHONY: help install demo down clean test test-all test-unit model simulate planted mutants bench lint lock screenshot
+.PHONY: help install demo down clean test test-all test-unit model simulate faults planted mutants bench lint lock screenshot
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,9 @@ model: install  ## every interleaving of the protocol's model, by spin (Debian: 
 
 simulate: install  ## schedules of the real ledger code, cut off between any two statements; SCHEDULES=20000 SEED=7 JOBS=2
 	@$(PY) -m tests.simulate $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
+
+faults: install  ## kill every process at every step it can be killed at (SEED=1 PART=1/3, or POINT=… for one)
+	@$(PY) -m tests.faults
 
 planted: install  ## wrong versions of the protocol, and which tests see them; PART=1/3
 	@$(PY) -m tests.planted

@@ -36,7 +36,7 @@ TELLING = {
     "connect_2": [Point(VOTED, "after"), Point(COMMITTED, "after"), Point(SETTLED, "before"), Point(STAGED, "after")],
     "connect_3": [Point(COPIED, "before"), Point(DISCARDED, "after"), Point(WAITING, "before"), Point(BEGUN, "before")],
 }
-"""What is armed for each pipeline while it goes through three transactions."""
+"""What is armed for each pipeline while it goes through two transactions."""
 
 
 @pytest.fixture(scope="module")
