@@ -19,7 +19,7 @@ from .sidebyside import side_by_side
 from .trial import Outcome, Trial
 from .witness import group_points, group_writes, unseen
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 PREPARED = "process: ledger.move > ledger.notify: NOTIFY"
 VOTED = "process: spark.engine.process_slice > votes.cast_vote: COMMIT"

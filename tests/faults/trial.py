@@ -14,7 +14,7 @@ from .points import Armoury, Kill, Point
 from .scenarios import scenarios_of
 from .victim import Victim
 
-SECONDS = 420
+SECONDS = 600
 """Within which a pipeline must have finished after the last kill."""
 QUIET = 4
 """So long nothing is left to do when a point that nobody has come to is given up,"""
@@ -50,12 +50,13 @@ class _Armed:
 
 @dataclass
 class Trial:
-    """One run of a scenario by one pipeline."""
+    """One run of a scenario by one pipeline; it is over when nothing has been left to do for `quiet` seconds."""
 
     line: Victim
     armoury: Armoury
     scenario: str
     points: Iterable[Point]
+    quiet: float = QUIET
     _armed: dict[str, _Armed] = field(default_factory=dict)
 
     def run(self) -> list[Outcome]:
@@ -91,7 +92,7 @@ class Trial:
                 quiet_since = time.time()
             elif time.time() - quiet_since > self._patience():
                 return None
-            time.sleep(1)
+            time.sleep(2)
         return unrest
 
     def _look(self, whole_at: float | None) -> float:
@@ -105,8 +106,7 @@ class Trial:
     def _patience(self) -> float:
         """How long nothing must have been left to do."""
         waits = [a.point for a in self._armed.values() if a.kill is None]
-        needs = not self._armed or any(point.role == "maintenance" for point in waits)
-        return MINUTE if needs else QUIET
+        return MINUTE if any(point.role == "maintenance" for point in waits) else self.quiet
 
     def _unrest(self) -> str | None:
         with suppress(psycopg.Error, httpx.HTTPError, AssertionError):

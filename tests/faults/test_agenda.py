@@ -1,0 +1,81 @@
+"""Which points are armed when, and that none is forgotten."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from .campaign import ATTEMPTS, Agenda
+from .catalogue import Catalogue
+from .inject.sitecustomize import _said
+from .points import Kill, Point, is_killable
+from .trial import Outcome
+
+POINTS = [Point(f"{role}: step {n}", side) for role in ("begin", "commit") for n in range(8) for side in ("before",)]
+CATALOGUE = Catalogue({point: {"connect:flow": 2, "submit:flow": 1} for point in POINTS})
+
+
+def outcome(point: Point, *, fired: bool) -> Outcome:
+    return Outcome(point, "flow", "connect_1", Kill(1, 0.0) if fired else None, 1.0 if fired else None, ())
+
+
+def test_the_parts_have_every_point_and_none_twice():
+    parts = [CATALOGUE.part(7, number, 3) for number in (1, 2, 3)]
+    assert sorted(point for part in parts for point in part) == sorted(POINTS)
+    assert parts[0] == CATALOGUE.part(7, 1, 3) != CATALOGUE.part(8, 1, 3)
+
+
+def test_two_of_a_role_are_armed_at_once_and_no_point_for_two_pipelines():
+    agenda = Agenda(CATALOGUE, list(POINTS), Random(1))
+    taken = [agenda.take(line) for line in ("connect_1", "connect_2", "submit")]
+    armed = [point for _, points in taken for point in points]
+    assert len(armed) == len(set(armed)) == 12
+    assert all(sum(p.role == role for p in points) == 2 for _, points in taken for role in ("begin", "commit"))
+    assert agenda.take("compacting") is None
+
+
+def test_what_is_not_reached_is_armed_again_at_last_alone_and_then_given_up():
+    agenda = Agenda(CATALOGUE, POINTS[:3], Random(1))
+    armed: list[int] = []
+    while taken := agenda.take("connect_1"):
+        armed.append(len(taken[1]))
+        agenda.give_back([outcome(point, fired=point != POINTS[0]) for point in taken[1]])
+    assert agenda.is_done() and len([n for n in armed if n]) >= ATTEMPTS
+    assert agenda.attempts[POINTS[0]] == ATTEMPTS and armed[-1] == 1
+    assert agenda.attempts[POINTS[1]] == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE ratchet.pipelines SET head=$1 WHERE pipeline = $2", "UPDATE ratchet.pipelines"),
+        ("SELECT epoch FROM ratchet.transactions WHERE txid = $1 FOR UPDATE", "LOCK ratchet.transactions"),
+        ("SELECT epoch FROM ratchet.transactions WHERE txid = $1", "SELECT ratchet.transactions"),
+        ('copy "ratchet_stage"."line_12_1_0" from stdin (format binary)', "COPY ratchet_stage.*_0"),
+        ("CREATE TABLE ratchet_stage.line_3_2_1 (k text)", "CREATE ratchet_stage.*_1"),
+        ("\nDROP TABLE IF EXISTS ratchet_stage.line_3_2_1", "DROP ratchet_stage.*_1"),
+        ("INSERT INTO public.line_rows (k) SELECT k FROM ratchet_stage.line_3_2_0", "INSERT public.*_rows"),
+        ("WITH x AS (SELECT 1) DELETE FROM public.line_last USING x", "DELETE public.*_last"),
+        ("SELECT pg_notify($1, $2)", "NOTIFY"),
+        ("SAVEPOINT sa_savepoint_3", "SAVEPOINT"),
+        ("COMMIT", "COMMIT"),
+    ],
+)
+def test_a_statement_is_named_by_what_it_does_to_which_table(statement: str, said: str):
+    assert _said(statement.encode(), "line") == said
+
+
+@pytest.mark.parametrize(
+    ("name", "killed"),
+    [
+        ("commit: commit.advance > commit._move_head: UPDATE ratchet.pipelines #3", True),
+        ("commit: commit.advance > commit._move_head: UPDATE ratchet.pipelines #4", False),
+        ("commit: commit.commit > gates.judge: BEGIN ISOLATION LEVEL REPEATABLE READ", False),
+        ("begin: begin.begin > begin._register: SELECT pg_type", False),
+        ("begin: begin.begin > begin._register: connect", True),
+        ("runner: begin.begin > begin._register: INSERT ratchet.pipelines", False),
+    ],
+)
+def test_what_opens_a_connection_or_a_transaction_is_no_step(name: str, killed: bool):
+    assert is_killable(Point(name, "before")) is killed
