@@ -15,8 +15,8 @@ Scenario = Callable[[Victim], object]
 
 
 def flow(line: Victim) -> None:
-    """Two transactions, the first of them slow: the other is prepared before it and waits, then goes with it."""
-    line.ask("slow", "6")
+    """Two transactions, the first of them held: the other is prepared before it and waits, then goes with it."""
+    line.ask("hold")
     line.publish(145, bad=5)
     line.trigger()
 
@@ -88,6 +88,7 @@ def voided(line: Victim) -> None:
     row = _working(line)
     if row:
         line.say("void", line.name, str(row.txid), "--reason", "the test wants it so")
+        line.forget()
 
 
 def aborted(line: Victim) -> None:
@@ -95,6 +96,7 @@ def aborted(line: Victim) -> None:
     row = _working(line)
     if row:
         line.say("abort", line.name, str(row.txid), "--reason", "the test wants it so")
+        line.forget()
 
 
 def retried(line: Victim) -> None:
@@ -108,10 +110,10 @@ def retried(line: Victim) -> None:
 
 def _working(line: Victim):
     """The transaction of a job that takes its time; None if none has come so far, as when its begin was killed."""
-    line.ask("slow", "9")
+    line.ask("hold")
     line.publish(60)
     line.trigger()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with suppress(AssertionError):
             row = line.is_tried()

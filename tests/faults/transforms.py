@@ -1,7 +1,6 @@
 """The transforms of the killed pipelines: the records as they are, and once what a file says.
 
-A file is taken by the first job that finds it, so what it asks for happens once, whoever is killed then; nobody has to
-let a job go on.
+A file is taken by the first job that finds it, so what it asks for happens once, whoever is killed then.
 """
 
 from __future__ import annotations
@@ -17,29 +16,28 @@ from pyspark.sql import DataFrame
 from ratchet import Refused
 
 ASKED = "RATCHET_FAULTS_ASKED"
-"""Names the directory of those files: `PIPELINE.slow` with the seconds that the job takes, `.refuse`, `.fail`."""
+"""Names the directory of those files: `PIPELINE.hold`, `.refuse`, `.fail`."""
+PATIENCE = 60
+"""Seconds for which a held job waits at most, if nobody lets it go."""
 
 
 def transform(pipeline: str, df: DataFrame) -> dict[str, DataFrame]:
-    slow = _take(pipeline, "slow")
-    if slow is not None:
-        time.sleep(float(slow))
-    if _take(pipeline, "refuse") is not None:
+    held = _take(pipeline, "hold")
+    until = time.monotonic() + PATIENCE
+    while held and held.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    if _take(pipeline, "refuse"):
         raise Refused("the test wants a refusal")
-    if _take(pipeline, "fail") is not None:
+    if _take(pipeline, "fail"):
         raise ValueError("the test wants a failure")
     return {f"{pipeline}_{sink}": df for sink in ("rows", "sums", "last")}
 
 
-def _take(pipeline: str, what: str) -> str | None:
-    """What the file says, for the one job that takes it; None for every other."""
+def _take(pipeline: str, what: str) -> Path | None:
+    """The file as the one job has it that takes it; None for every other."""
     asked = Path(os.environ[ASKED], f"{pipeline}.{what}")
-    taken = asked.with_name(f"{asked.name}.{os.getpid()}")
     with suppress(FileNotFoundError):
-        asked.rename(taken)
-        said = taken.read_text()
-        taken.unlink()
-        return said
+        return asked.rename(asked.with_name(f"{asked.name}.taken"))
     return None
 
 

@@ -110,5 +110,6 @@ class Trial:
 
     def _unrest(self) -> str | None:
         with suppress(psycopg.Error, httpx.HTTPError, AssertionError):
+            self.line.tend()
             return self.line.unrest()
         return "it does not answer"

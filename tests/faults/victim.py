@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +36,20 @@ class Victim(Line):
 
     # What is asked of it.
 
-    def ask(self, what: str, said: str = "") -> None:
-        """Have the next job be slow for so many seconds, refuse, or fail."""
-        fresh = self.holds / f"{self.name}.{what}.new"
-        fresh.write_text(said)
-        fresh.rename(self.holds / f"{self.name}.{what}")
+    def ask(self, what: str) -> None:
+        """Have the next job be held, refuse, or fail."""
+        (self.holds / f"{self.name}.{what}").touch()
 
     def forget(self) -> None:
-        """Take back what no job has taken."""
-        for what in ("slow", "refuse", "fail"):
+        """Take back what no job has taken, and let go the one that is held."""
+        for what in ("hold", "refuse", "fail", "hold.taken"):
             (self.holds / f"{self.name}.{what}").unlink(missing_ok=True)
+
+    def tend(self) -> None:
+        """Let the held job go when another transaction has been prepared behind it and has had time to wait."""
+        row = self.newest("PREPARED")
+        if row and datetime.now(UTC) - row.prepared_at > timedelta(seconds=8):
+            (self.holds / f"{self.name}.hold.taken").unlink(missing_ok=True)
 
     def shut(self, seconds: float) -> None:
         """Let the gate say no for a while."""
