@@ -24,6 +24,10 @@ ALONE_FROM = 3
 """From so many trials on, nothing else is armed beside it."""
 
 
+UPSTREAM = frozenset({"begin", "process", "spark worker", "driver"})
+"""Who works before a transaction can wait for its turn."""
+
+
 @dataclass
 class Agenda:
     """What is still to be killed; asked by one thread for each pipeline."""
@@ -78,6 +82,9 @@ class Agenda:
         for point in free:
             room = 1 if point.role in ("trigger", "maintenance", "command") else TOGETHER
             fits = point != first and of_role[point.role] < room and self.attempts[point] < ALONE_FROM
+            # Where the job that holds the line up is killed, nobody has to wait.
+            if {point.role, *of_role} >= {"trigger"} and UPSTREAM & {point.role, *of_role}:
+                fits = False
             if fits and scenario in self._scenarios(point, line):
                 of_role[point.role] += 1
                 found.append(point)

@@ -32,9 +32,9 @@ DISCARDED = "commit: commit.discard_finished > sinks.stage.drop: DROP ratchet_st
 WAITING = "trigger: airflow.trigger.TurnTrigger.run > airflow.trigger.TurnTrigger._wait: UPDATE ratchet.transactions"
 
 TELLING = {
-    "connect_1": [Point(PREPARED, "after"), Point(COMMITTED, "before"), Point(BEGUN, "after"), Point(SETTLED, "after")],
+    "connect_1": [Point(WAITING, "before"), Point(COMMITTED, "before"), Point(BEGUN, "after"), Point(SETTLED, "after")],
     "connect_2": [Point(VOTED, "after"), Point(COMMITTED, "after"), Point(SETTLED, "before"), Point(STAGED, "after")],
-    "connect_3": [Point(COPIED, "before"), Point(DISCARDED, "after"), Point(WAITING, "before"), Point(BEGUN, "before")],
+    "connect_3": [Point(PREPARED, "after"), Point(DISCARDED, "after"), Point(COPIED, "before"), Point(BEGUN, "before")],
 }
 """What is armed for each pipeline while it goes through two transactions."""
 

@@ -182,7 +182,7 @@ def _die_if_armed(doing: Operation, name: str, side: str) -> None:
                 wanted = json.load(file)
         except (FileNotFoundError, ValueError):
             continue
-        if (wanted["point"], wanted["side"]) == (name, side):
+        if (wanted["name"], wanted["side"]) == (name, side):
             _die(ticket)
 
 
