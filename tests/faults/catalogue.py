@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -69,14 +71,17 @@ def derive(field: Field, say: Callable[[str], None], asked: dict[str, tuple[str,
     began: list[tuple[str, str, int]] = []
     faults: list[str] = []
 
+    cores = threading.Semaphore(os.cpu_count() or 1)
+
     def go_through(line: str) -> None:
         for scenario in asked[line]:
-            say(f"{line}: {scenario}")
-            began.append((line, scenario, field.armoury.trace.stat().st_size))
             # Maintenance has a last look at each pipeline.
             quiet = MINUTE if scenario == asked[line][-1] else QUIET
-            trial = Trial(field.victims[line], field.armoury, scenario, (), quiet)
-            faults.extend(f"{line}, {scenario}: {fault}" for fault in trial.finish())
+            with cores:
+                say(f"{line}: {scenario}")
+                began.append((line, scenario, field.armoury.trace.stat().st_size))
+                trial = Trial(field.victims[line], field.armoury, scenario, (), quiet)
+                faults.extend(f"{line}, {scenario}: {fault}" for fault in trial.finish())
 
     side_by_side(go_through, asked)
     reached: dict[Point, Counter[str]] = defaultdict(Counter)

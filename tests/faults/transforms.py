@@ -17,7 +17,7 @@ from ratchet import Refused
 
 ASKED = "RATCHET_FAULTS_ASKED"
 """Names the directory of those files: `PIPELINE.hold`, `.refuse`, `.fail`."""
-PATIENCE = 60
+PATIENCE = 180
 """Seconds for which a held job waits at most, if nobody lets it go."""
 
 
