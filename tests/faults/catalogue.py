@@ -22,7 +22,7 @@ SEQUENCES: dict[str, tuple[str, ...]] = {
     "connect_2": ("flow", "halved", "left", "voided", "forgotten"),
     "connect_3": ("failed", "late", "aborted", "retried"),
     "compacting": ("flow", "lost"),
-    "submit": ("flow", "refused", "failed"),
+    "submit": ("alone", "refused", "failed"),
 }
 """What each pipeline is asked to do, one after the other: every scenario of every shape."""
 

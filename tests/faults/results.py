@@ -16,7 +16,7 @@ from .trial import Outcome
 
 @dataclass(frozen=True)
 class Result:
-    """What a run has found out about a point; `alone` tells that no other point was armed beside it."""
+    """What a run has found out about a point: whether somebody was killed there, and how the pipeline was after it."""
 
     commit: str
     seed: int

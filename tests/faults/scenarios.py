@@ -21,6 +21,12 @@ def flow(line: Victim) -> None:
     line.trigger()
 
 
+def alone(line: Victim) -> None:
+    """Two transactions, one after the other."""
+    line.publish(145, bad=5)
+    line.trigger()
+
+
 def refused(line: Victim) -> None:
     """The transform refuses once."""
     line.ask("refuse")
@@ -135,5 +141,5 @@ def scenarios_of(pipeline: str) -> dict[str, Scenario]:
     if pipeline == "compacting":
         return {"flow": flow, "lost": lost}
     if pipeline == "submit":
-        return {"flow": flow, "refused": refused, "failed": failed}
+        return {"alone": alone, "refused": refused, "failed": failed}
     return EVERYWHERE | CLEARS

@@ -13,7 +13,7 @@ from .points import Kill, Point, is_killable
 from .trial import Outcome
 
 POINTS = [Point(f"{role}: step {n}", side) for role in ("begin", "commit") for n in range(8) for side in ("before",)]
-CATALOGUE = Catalogue({point: {"connect:flow": 2, "submit:flow": 1} for point in POINTS})
+CATALOGUE = Catalogue({point: {"connect:flow": 2, "submit:alone": 1} for point in POINTS})
 
 
 def outcome(point: Point, *, fired: bool) -> Outcome:
