@@ -15,10 +15,10 @@ COMMAND = "command"
 OCCURRENCES = 3
 """The same point may be passed any number of times in one operation; it is killed the first so many times."""
 _OPENING = re.compile(
-    r": (;|BEGIN.*|ROLLBACK|show .*|(RELEASE|SAVEPOINT) \"_pg3_1\"|set local .*"
+    r": (;|BEGIN.*|ROLLBACK|DEALLOCATE .*|show .*|(RELEASE|SAVEPOINT) \"_pg3_1\"|set local .*"
     r"|(?i:select) (pg_type|set_config|current_schema|pg_catalog\.version|clock_timestamp))( #\d+)?$"
 )
-"""Statements that change nothing and lock nothing: those by which a connection or a transaction is opened."""
+"""Statements that change nothing and lock nothing: those by which a connection or a transaction is opened or kept."""
 
 
 class Point(NamedTuple):

@@ -140,7 +140,7 @@ def _said(statement: bytes, pipeline: str) -> str:
         if b" for update" in statement.lower() or b"for share" in statement.lower():
             verb = b"lock"
     name = table.decode().replace('"', "")
-    name = re.sub(rf"(^|\.){re.escape(pipeline)}(?=_|$)", r"\1*", name)
+    name = re.sub(rf"(^|[._]){re.escape(pipeline)}(?=_|$)", r"\1*", name)
     name = _STAGE.sub(r"\1_\2", name)
     return f"{verb.decode().upper()} {name}"
 
