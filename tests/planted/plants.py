@@ -186,7 +186,7 @@ PLANTS = [
         "    return within",
         (
             "claims.py",
-            "                transactions.c.claim_ended | (transactions.c.lease_until < func.clock_timestamp()),\n",
+            "                transactions.c.claim_ended | ~holds,\n",
             "",
         ),
     ),

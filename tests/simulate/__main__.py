@@ -13,7 +13,6 @@ import secrets
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections import Counter
@@ -22,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
+import psutil
 import psycopg
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -110,10 +110,13 @@ def _job(url: str, schedules: int, first: int, shrink: bool, seconds: int | None
     print(json.dumps(Machine.theatre.counted))
 
 
-def _state() -> Path:
+def _home() -> Path:
+    """A directory of this process's own; those of processes that were killed are removed."""
     state = CHECKOUT / ".state"
-    state.mkdir(exist_ok=True)
-    return state
+    for left in state.glob("simulate-*"):
+        if not psutil.pid_exists(int(left.name.rpartition("-")[2])):
+            shutil.rmtree(left, ignore_errors=True)
+    return state / f"simulate-{os.getpid()}"
 
 
 def _arguments() -> argparse.Namespace:
