@@ -43,10 +43,8 @@ def main() -> None:
     if said.database:
         _job(said.database, said.schedules, said.seed, not said.unshrunk, said.seconds)
         return
-    with (
-        tempfile.TemporaryDirectory(prefix="simulate-", dir=_state()) as home,
-        Stack(Path(home), {"postgres"}) as stack,
-    ):
+    home = _home()
+    with Stack(home, {"postgres"}) as stack:
         many = f"{said.seconds} s of schedules" if said.seconds else f"{said.schedules:,} schedules"
         print(f"{many}, seed {said.seed}, {said.jobs} at once", flush=True)
         more = (["--unshrunk"] if said.unshrunk else []) + (["--seconds", str(said.seconds)] if said.seconds else [])
