@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,7 @@ def _environment() -> Environment:
         "day": lambda moment: f"{_utc(moment):%Y-%m-%d}",
         "minute": lambda moment: f"{_utc(moment):%H:%M}",
         "span": _span,
+        "glued": lambda said: re.sub(r"(?<=\d) ", "\N{NO-BREAK SPACE}", said),
     }
     return made
 

@@ -278,9 +278,9 @@ def _wrong(part: PartRecord) -> Iterator[Wrong]:
     lists = {
         "torn": part.readings.torn,
         "left behind": part.left,
-        "faults of the history": part.history,
+        "wrong in the history": part.history,
         "found by ratchet verify": part.verify,
-        "faults that went wrong themselves": [said for fault in part.faults if (said := _went_wrong(fault))],
+        "gone wrong in striking or healing": [said for fault in part.faults if (said := _went_wrong(fault))],
     }
     for what, said in lists.items():
         if said:

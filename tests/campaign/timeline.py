@@ -13,7 +13,7 @@ from itertools import pairwise
 from .record import NOT_NOW, STRUCK, CommitRecord, FaultRecord, PartRecord
 
 GROUPS = ("killed", "stopped", "disk", "connections", "clocks", "others")
-COMMITS, SHORTEST = 34, 3
+COMMITS, SHORTEST = 44, 3
 """The height of a pipeline's lane, and of a commit of hardly any records."""
 ROW, BAR = 9, 6
 """Faults of a group that overlap lie in rows below one another."""

@@ -148,7 +148,7 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self.text += data if self._open != "style" else ""
-        self.headline += data if self._open == "h1" else ""
+        self.headline += data.replace("\N{NO-BREAK SPACE}", " ") if self._open == "h1" else ""
 
     def handle_endtag(self, tag):
         self._open = ""
@@ -262,10 +262,10 @@ def test_a_single_record_that_is_wrong_is_said_at_the_top(what):
     [
         ({"readings": Readings(8, 5, ["orders shows 3, clicks 4"])}, "1 torn"),
         ({"left": ["stage orders_7_1"]}, "1 left behind"),
-        ({"history": ["event 9"]}, "1 faults of the history"),
+        ({"history": ["event 9"]}, "1 wrong in the history"),
         ({"verify": ["orders 3"]}, "1 found by ratchet verify"),
-        ({"faults": [fault(what_happened="it did not end")]}, "1 faults that went wrong themselves"),
-        ({"faults": [fault(healed_at=None)]}, "1 faults that went wrong themselves"),
+        ({"faults": [fault(what_happened="it did not end")]}, "1 gone wrong in striking or healing"),
+        ({"faults": [fault(healed_at=None)]}, "1 gone wrong in striking or healing"),
     ],
 )
 def test_whatever_else_is_wrong_is_said_at_the_top(said, headline):
