@@ -78,7 +78,7 @@ def compared(**said) -> Comparison:
     return Comparison(**{"pipeline": "orders", "read": 1_234, "rows": 1_230, "dead_letters": 4} | nothing | said)
 
 
-def sample(of: int = 4, faults: int = 265, commits: int = 300, seed: int = 7) -> list[PartRecord]:
+def sample(of: int = 4, faults: int = 265, commits: int = 370, seed: int = 7) -> list[PartRecord]:
     """Parts of a campaign as it could have been: so many faults in each, and so many commits of each pipeline."""
     return [_sample(random.Random(seed * 1000 + number), number, of, faults, commits) for number in range(1, of + 1)]
 
