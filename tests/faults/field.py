@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import psycopg
 from psycopg import sql
@@ -46,9 +47,9 @@ def field(home: Path, names: set[str] | None = None, *, traced: bool = False) ->
     asked.mkdir(parents=True, exist_ok=True)
     steered = {"RATCHET_PIPELINES": LINES, ASKED: str(asked), hook.DIRECTORY: str(armoury.directory)}
     env = {**steered, "PYTHONPATH": str(INJECT)}
-    os.environ["RATCHET_PIPELINES"] = LINES
+    with patch.dict(os.environ, RATCHET_PIPELINES=LINES):
+        specs = load_pipelines()
     hook.install(str(armoury.directory), "runner")
-    specs = load_pipelines()
     wanted = sorted(names or specs)
 
     def prepare(stack: Stack) -> None:
@@ -69,6 +70,7 @@ def field(home: Path, names: set[str] | None = None, *, traced: bool = False) ->
         finally:
             for victim in victims.values():
                 victim.__exit__()
+            hook.rest()
 
 
 def _log_statements(stack: Stack) -> None:

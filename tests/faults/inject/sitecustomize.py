@@ -366,5 +366,11 @@ def install(directory: str, role: str, pipeline: str = "-") -> None:
             wrap(sys.modules[name])
 
 
+def rest() -> None:
+    """Pass no more points in this process: what it was to steer has ended."""
+    global _directory
+    _directory = ""
+
+
 if _directory and __name__ == "sitecustomize":
     sys.meta_path.insert(0, _Finder())
