@@ -1,0 +1,1 @@
+"""Pipelines for the campaign, of four shapes; each has a topic of its name."""

@@ -1,0 +1,17 @@
+"""Rows alone, in large transactions, through spark-submit."""
+
+from ratchet.pipeline import Append, Json, Pipeline, Topic
+
+PIPELINE = Pipeline(
+    name="archive",
+    source=Topic("archive", value=Json("id bigint, body string")),
+    transform="tests.campaign.shapes:archive",
+    sinks=[Append("archive_rows", columns="id bigint, body string")],
+    max_records=200_000,
+    slice_records=100_000,
+    max_in_flight=4,
+    lease_seconds=10,
+    timeout_seconds=900,
+    max_failures=100_000,
+    spark="ratchet_spark_submit",
+)
