@@ -6,6 +6,8 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from uuid import uuid4
 
 from confluent_kafka import Consumer, TopicPartition
@@ -27,8 +29,9 @@ def read(kafka: Mapping[str, str], topic: str, idle_seconds: float = 10) -> Iter
 
     `kafka` are client properties by their Java names. The consumer ends when it gets nothing for `idle_seconds`. Raises
     Unread, after the last record, unless it has then committed the last stable offset of every partition, printed what
-    it says it did, and all transactions are decided.
+    it says it did, and all transactions are decided; this also before the first.
     """
+    _decided(kafka, topic)
     group, null, last, printed = f"witness-{uuid4().hex}", uuid4().hex.encode(), {}, 0
     command = _command(kafka, topic, group, null.decode(), idle_seconds)
     with tempfile.TemporaryFile() as errors:
@@ -68,13 +71,18 @@ def _command(kafka: Mapping[str, str], topic: str, group: str, null: str, idle_s
         "null.literal": null,
     }
     return [
-        *(str(prerequisites.java()), "-Xmx384m", "-XX:+UseSerialGC", "-cp", str(jars[0].parent / "*")),
+        *(str(_java()), "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", str(jars[0].parent / "*")),
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *("--bootstrap-server", servers, "--topic", topic, "--group", group, "--from-beginning"),
         *("--isolation-level", "read_committed", "--timeout-ms", str(int(idle_seconds * 1000))),
         *(f"--command-property={name}={value}" for name, value in properties.items()),
         *(f"--formatter-property={name}={value}" for name, value in formatted.items()),
     ]
+
+
+@cache
+def _java() -> Path:
+    return prerequisites.java()
 
 
 def _bytes(printed: bytes, null: bytes) -> bytes | None:
@@ -85,9 +93,7 @@ def _bytes(printed: bytes, null: bytes) -> bytes | None:
 
 def _check_end(kafka: Mapping[str, str], topic: str, group: str, last: Mapping[int, int]) -> None:
     """Unread unless the group's offsets, which go past markers and aborted records, are where the topic ends."""
-    stable, high = (ends(kafka, topic, isolation) for isolation in ("read_committed", "read_uncommitted"))
-    if stable != high:
-        raise Unread(f"{topic}: a Kafka transaction is undecided: stable up to {stable}, written up to {high}")
+    high = _decided(kafka, topic)
     reached = _committed(kafka, topic, group, high)
     if reached != {p: end for p, (_, end) in high.items()}:
         raise Unread(f"{topic} ends at {high}, and the console consumer has come to {reached}")
@@ -95,6 +101,14 @@ def _check_end(kafka: Mapping[str, str], topic: str, group: str, last: Mapping[i
         raise Unread(f"{topic} has lost its beginning: {high}")
     if any(offset >= high[p][1] for p, offset in last.items()):
         raise Unread(f"{topic} ends at {high}, and the console consumer has printed {dict(last)}")
+
+
+def _decided(kafka: Mapping[str, str], topic: str) -> dict[int, tuple[int, int]]:
+    """The ends of a topic; Unread if they are not those that readers of committed records see."""
+    stable, high = (ends(kafka, topic, isolation) for isolation in ("read_committed", "read_uncommitted"))
+    if stable != high:
+        raise Unread(f"{topic}: a Kafka transaction is undecided: stable up to {stable}, written up to {high}")
+    return high
 
 
 def ends(kafka: Mapping[str, str], topic: str, isolation: str) -> dict[int, tuple[int, int]]:

@@ -7,6 +7,7 @@ for the witness to say.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 PARTITIONS = {"orders": 4, "accounts": 2, "events": 3, "archive": 1}
 RATES = {"orders": 6_000.0, "accounts": 6_000.0, "events": 5_000.0, "archive": 4_000.0}
 """Records a second that are written, aborted ones too."""
+_LOG = logging.getLogger(__name__)
+_LOG.addHandler(logging.NullHandler())
+_LOG.propagate = False
 KEYS, IDS = 2_000, 20_000
 BAD = 0.01
 _FEWEST, _MOST = 50, 3_000
@@ -160,6 +164,8 @@ class Line:
                 return True
             self._pause(waits)
             if end == "abort":
+                # What is only in the producer's queue would never be in the topic.
+                producer.flush(_PATIENCE)
                 producer.abort_transaction(_PATIENCE)
                 self.tally.aborted += size
                 return True
@@ -239,10 +245,8 @@ class Line:
                 "linger.ms": 20,
                 "compression.type": "lz4",
                 "reconnect.backoff.max.ms": 1000,
-                # What goes wrong is told by the calls.
-                "log_level": 0,
-                "error_cb": lambda _: None,
-            }
+            },
+            logger=_LOG,
         )
 
     def _pause(self, seconds: float) -> None:

@@ -70,7 +70,7 @@ class Verdict:
         return {**asdict(self), "is_exact": self.is_exact}
 
 
-def testify(spec: Pipeline, kafka: Mapping[str, str], ledger_url: str, idle_seconds: float = 10) -> Verdict:
+def examine(spec: Pipeline, kafka: Mapping[str, str], ledger_url: str, idle_seconds: float = 10) -> Verdict:
     """Hold a pipeline's whole topic against its sinks and dead letters; Unread if the topic could not be read."""
     return compare(spec, read(kafka, spec.source.name, idle_seconds), ledger_url)
 
@@ -242,7 +242,7 @@ def _hold_keys(
     def said(keys: Iterable[bytes]) -> Iterator[str]:
         for k in sorted(keys):
             there, should = (x.decode() if x else "nothing" for x in (b" and ".join(found.get(k, [])), wanted.get(k)))
-            yield f"{sink.name}: {k.decode()}: {there}, not {should}"
+            yield f"{sink.name}: {k.decode()}: {there}, not {should}".replace("\t", ", ")
 
     doubled = {k for k, rows in found.items() if len(rows) > 1}
     different = {k for k, rows in found.items() if k in wanted and any(row != wanted[k] for row in rows)}
@@ -296,7 +296,7 @@ def _content(conn: psycopg.Connection, query: sql.Composable, places: set[int]) 
         partition, offset, n, said = line.split(b"\t", 3)
         place = int(partition) << _PARTITION | int(offset) << _N | int(n)
         if place in places:
-            found[place] = f"{found.get(place, '')}: {said.decode()[:200]}"
+            found[place] = f"{found.get(place, '')}: {said.decode()[:200]}".replace("\t", ", ")
     return found
 
 
