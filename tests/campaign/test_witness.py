@@ -233,7 +233,7 @@ WRONG = [
     (
         "orders",
         "update orders_rows set note = null where _offset = 2",
-        {"different": ["orders_rows: partition 1, offset 2, row 0: tab\\t"]},
+        {"different": ["orders_rows: partition 1, offset 2, row 0: tab\\t, back"]},
     ),
     (
         "orders",
@@ -265,7 +265,7 @@ WRONG = [
     (
         "orders",
         'update ratchet.dead_letters set key = null where "offset" = 1',
-        {"different": ["dead_letters: partition 0, offset 1, row 0: \\\\N"]},
+        {"different": ["dead_letters: partition 0, offset 1, row 0: \\N, "]},
     ),
     (
         "orders",
@@ -355,6 +355,8 @@ def test_a_whole_topic_is_held_against_the_tables(make_topic, ledger_url):
 
 def test_two_thirds_are_committed_and_what_was_aborted_is_not_read(kafka_properties):
     create_topics(kafka_properties, {"accounts": 2})
+    there = any(end for _, end in ends(kafka_properties, "accounts", "read_committed").values())
+    before = sum(1 for _ in read(kafka_properties, "accounts", 2)) if there else 0
     with Producers(kafka_properties, 3, {"accounts": 20_000.0}, committed=20_000) as producers:
         producers.wait(60)
     tally = producers.lines["accounts"].tally
@@ -366,7 +368,7 @@ def test_two_thirds_are_committed_and_what_was_aborted_is_not_read(kafka_propert
         )
     )
     found = list(read(kafka_properties, "accounts", 2))
-    assert len(found) == tally.committed
+    assert len(found) == before + tally.committed
     written = sum(end for _, end in ends(kafka_properties, "accounts", "read_committed").values())
     assert written > tally.committed + tally.aborted
     plain = plain_of(import_module("tests.campaign.pipelines.accounts").PIPELINE)

@@ -1,0 +1,66 @@
+"""What Spark and the product make of the producers' records is what plain Python says of them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from ratchet.begin import Begun, begin
+from ratchet.commit import Committed, commit
+from ratchet.kafka import Kafka
+from ratchet.ledger import Ledger
+from ratchet.migrate import migrate
+from ratchet.pipeline import Pipeline
+from ratchet.spark.engine import connect_session
+from ratchet.spark.slice import run_slice
+from ratchet.transaction import Run
+from ratchet.votes import cast_vote, take_try
+from tests.until import until
+
+from .console import ends
+from .producers import PARTITIONS, Producers, create_topics
+from .witness import examine
+
+
+@pytest.fixture(scope="module")
+def produced(kafka) -> dict[str, str]:
+    """Client properties; some records of every pipeline are in its topic, and all is decided."""
+    create_topics(kafka.kafka)
+    with Producers(kafka.kafka, 1, dict.fromkeys(PARTITIONS, 5_000.0), committed=20_000) as producers:
+        producers.wait(60)
+    for name in PARTITIONS:
+        until(lambda name=name: len({tuple(_ends(kafka.kafka, name, i)) for i in ("committed", "uncommitted")}) == 1)
+    return kafka.kafka
+
+
+def _ends(kafka: dict[str, str], name: str, isolation: str) -> list[tuple[int, int]]:
+    return list(ends(kafka, name, f"read_{isolation}").values())
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_what_spark_makes_of_a_topic_is_what_plain_python_says(name, produced, spark_connect, ledger_url):
+    spec = import_module(f"tests.campaign.pipelines.{name}").PIPELINE
+    migrate(ledger_url, [spec])
+    with connect_session(spark_connect.spark, name, spec.code_hash) as session, Kafka(produced) as client:
+        with Ledger(ledger_url) as ledger:
+            transactions = _drain(session, ledger, spec, client, produced)
+    verdict = examine(spec, produced, ledger_url, 2)
+    assert verdict.is_exact, verdict
+    assert transactions >= 1 and verdict.records > 1_000 and min(verdict.rows.values()) > 5
+
+
+def _drain(session, ledger: Ledger, spec: Pipeline, client: Kafka, kafka: dict[str, str]) -> int:
+    """Commit all that is in the topic; how many transactions that took."""
+    number = 0
+    while True:
+        run = Run(spec.name, f"run {number}")
+        begun = begin(ledger, spec, run, lambda _: client.offsets(spec.source.name), lambda *_: True)
+        if not isinstance(begun, Begun):
+            return number
+        for part in begun.slices:
+            work = take_try(ledger, spec, begun.claim, part.number)
+            cast_vote(ledger, spec, work.token, run_slice(session, spec, work, ledger.url, kafka))
+        assert isinstance(commit(ledger, spec, begun.claim), Committed)
+        number += 1
