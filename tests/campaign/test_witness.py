@@ -14,7 +14,12 @@ import pytest
 from confluent_kafka import Producer
 from psycopg import sql
 
+from ratchet.begin import begin
+from ratchet.kafka import Kafka
+from ratchet.ledger import Ledger
 from ratchet.migrate import migrate
+from ratchet.moves import void
+from ratchet.transaction import Run
 from tests.until import until
 
 from .console import Record, Unread, ends, read
@@ -348,6 +353,23 @@ def test_a_whole_topic_is_held_against_the_tables(make_topic, ledger_url):
         "lost": ["orders_rows: partition 0, offset 0, row 0"],
         "foreign": [f"orders_rows: partition 0, offset 3, row 0: a, 1, \\N, {topic.name}"],
     }
+
+
+def test_records_of_a_voided_transaction_should_be_nowhere(make_topic, ledger_url):
+    topic = make_topic(4)
+    topic.transact((0, None, said(k="a", v=1)), (1, None, b"no JSON"))
+    topic.decided()
+    tables = Tables(ledger_url, "orders", topic.name)
+    with Kafka(topic.kafka) as kafka, Ledger(ledger_url) as ledger:
+        begin(ledger, tables.spec, Run("orders", "run"), lambda _: kafka.offsets(topic.name), lambda *_: True)
+        void(ledger, tables.spec, 1, "the test wants it so", "test")
+    topic.transact((0, None, said(k="a", v=2)))
+    verdict = tables.compare(topic.wanted)
+    assert told(verdict) == {
+        # 1: a marker.
+        "lost": ["orders_rows: partition 0, offset 2, row 0", "orders_sums: a: nothing, not 2, 2, 2, 1"]
+    }
+    assert (verdict.records, verdict.voided) == (1, 2)
 
 
 # The producers.
