@@ -7,7 +7,7 @@ IVY = $(firstword $(wildcard .venv/lib/python3.*/site-packages/pyspark/jars/ivy-
 # What a user exports for other tools must not reach into this installation.
 unexport PYTHONPATH PYTHONHOME SPARK_HOME AIRFLOW_HOME
 
-.PHONY: help install demo down clean test test-all test-unit model simulate faults planted mutants bench lint lock screenshot
+.PHONY: help install demo down clean test test-all test-unit model simulate faults campaign planted mutants bench lint lock screenshot
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,6 +46,9 @@ simulate: install  ## schedules of the real ledger code, cut off between any two
 
 faults: install  ## kill every process at every step it can be killed at (SEED=1 PART=1/3, or POINT=… for one)
 	@$(PY) -m tests.faults
+
+campaign: install  ## a thousand random faults over ten million records, in parts of an hour (SEED=1 PART=1/4)
+	@$(PY) -m tests.campaign
 
 planted: install  ## wrong versions of the protocol, and which tests see them; PART=1/3
 	@$(PY) -m tests.planted

@@ -1,0 +1,77 @@
+"""Commits as they come, by a clock that nobody steps: the ledger is asked again and again which there are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg.rows import namedtuple_row
+
+from .record import CommitRecord, FaultRecord
+
+EVERY = 0.25
+BACK = 300
+"""So many events back a commit may turn up that was not there before."""
+_QUERY = """
+    select e.id, e.pipeline, e.txid, e.revision, e.epoch, t.records,
+           extract(epoch from t.committed_at - t.prepared_at)::float8 as waited,
+           (select coalesce(sum(try_number), 0) from ratchet.slices s
+            where (s.pipeline, s.txid) = (e.pipeline, e.txid)) as tries
+    from ratchet.events e join ratchet.transactions t using (pipeline, txid, revision)
+    where e.move = 'COMMITTED' and e.id > %s order by e.id
+"""
+
+
+@dataclass
+class Commits:
+    """Every commit since it was started; `at` is when it was seen."""
+
+    url: str
+    clock: Callable[[], float]
+    seen: list[CommitRecord] = field(default_factory=list)
+    _is_over: threading.Event = field(default_factory=threading.Event)
+    _known: set[int] = field(default_factory=set)
+
+    def __enter__(self) -> Commits:
+        self._thread = threading.Thread(target=self._run, name="commits")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(EVERY):
+            with (
+                suppress(psycopg.OperationalError),
+                psycopg.connect(self.url, autocommit=True, row_factory=namedtuple_row, connect_timeout=5) as conn,
+            ):
+                self._look(conn)
+                while not self._is_over.wait(EVERY):
+                    self._look(conn)
+
+    def _look(self, conn: psycopg.Connection) -> None:
+        # Of two pipelines that commit at once, the greater number may be seen first.
+        rows = conn.execute(_QUERY, [max(self._known, default=0) - BACK]).fetchall()
+        at = self.clock()
+        for row in rows:
+            if row.id in self._known:
+                continue
+            self._known.add(row.id)
+            # Where PostgreSQL's clock was stepped in between, the wait is less than nothing.
+            waited = max(row.waited or 0.0, 0.0)
+            self.seen.append(
+                CommitRecord(row.pipeline, row.txid, row.revision, at, row.records or 0, row.epoch, row.tries, waited)
+            )
+
+    def recovered(self, fault: FaultRecord) -> float | None:
+        """Seconds from the end of a fault until every pipeline that still commits after it has done so again."""
+        first = {}
+        for commit in self.seen:
+            if fault.healed_at is not None and commit.at >= fault.healed_at:
+                first.setdefault(commit.pipeline, commit.at - fault.healed_at)
+        return round(max(first.values()), 2) if first else None

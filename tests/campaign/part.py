@@ -1,0 +1,252 @@
+"""One part of a campaign: the stack, its load, what happens to it, and whether all is as it should be in the end."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from ratchet import history
+from ratchet.kafka import Kafka
+from ratchet.ledger import Ledger
+from ratchet.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.verify import verify
+from tests.acceptance.line import Line
+from tests.acceptance.runs import MAINTENANCE, until
+from tests.faults import inject
+from tests.faults.fault import Fault
+from tests.faults.inject import sitecustomize as hook
+from tests.faults.kinds import faults
+from tests.faults.network import Unreachable
+from tests.faults.servers import WorkerKilled, WorkerStopped
+from tests.faults.shaken import answers
+from tests.faults.world import World
+from tests.parts import Part, commit
+
+from .commits import Commits
+from .people import People
+from .producers import PARTITIONS, Producers, create_topics
+from .readers import Readers
+from .record import Comparison, FaultRecord, Machine, PartRecord, PipelineRecord, Readings
+from .steps import Steps, killed_at_steps
+from .strikes import Hand
+from .witness import Verdict, examine
+
+PIPELINES = f"{__package__}.pipelines"
+READERS = 8
+LEARN_SECONDS = 60
+"""So long processes are watched before any is killed at a step."""
+STRIKE_SECONDS = 45 * 60
+"""So long there are faults, at most."""
+PRODUCE_SECONDS = 20 * 60
+"""In which so many records as are asked for would be committed if nothing happened."""
+DRAIN_SECONDS = 900
+"""Within which all must be committed when the faults are over."""
+DISK_MB = 6_000
+
+
+class Campaign:
+    """One part: at least so many faults, while at least so many records are committed by producers."""
+
+    def __init__(self, home: Path, part: Part, faults: int, records: int, say: Callable[[str], None]):
+        self._home, self._part, self._wanted, self._records, self._say = home, part, faults, records, say
+        self._began, self._started = datetime.now(UTC), time.monotonic()
+        self._is_over = threading.Event()
+        self._seed = part.seed * 1000 + part.number
+        self._struck: list[FaultRecord] = []
+        self._lock = threading.Lock()
+
+    def clock(self) -> float:
+        """Seconds since the part began."""
+        return round(time.monotonic() - self._started, 2)
+
+    def run(self) -> PartRecord:
+        """The record of the part, whatever came of it."""
+        steps = Steps(self._home / "faults")
+        env = {"PYTHONPATH": str(Path(inject.__file__).parent), hook.DIRECTORY: str(steps.armoury.directory)}
+        with (
+            World(self._home, PIPELINES, env=env, disk_mb=DISK_MB, say=lambda line: None) as world,
+            ExitStack() as open_,
+        ):
+            stack = world.stack
+            create_topics(stack.kafka)
+            lines = [open_.enter_context(CampaignLine(world, name)) for name in PARTITIONS]
+            for line in lines:
+                line.ready()
+            lines[0].find_dag(MAINTENANCE)
+            commits = open_.enter_context(Commits(stack.ledger_url, self.clock))
+            people = People(lines, random.Random(f"people {self._seed}"), self._is_over, self.clock)
+            readers = open_.enter_context(Readers(stack.ledger_url, [line.spec for line in lines], READERS, self._seed))
+            with Producers(stack.kafka, self._seed, self._rates()) as producers:
+                self._strike(world, steps, commits, people, producers)
+            self._say(f"{len(self._struck)} faults are over; what is left is committed")
+            left = self._drain(world, lines)
+            return self._record(world, lines, commits, producers, readers, people, left)
+
+    def _rates(self) -> dict[str, float]:
+        """Records a second for each pipeline, a third of them aborted: enough within PRODUCE_SECONDS."""
+        return dict.fromkeys(PARTITIONS, self._records / len(PARTITIONS) / PRODUCE_SECONDS * 1.6)
+
+    def _strike(self, world: World, steps: Steps, commits: Commits, people: People, producers: Producers) -> None:
+        """Faults by three hands at once, until there were enough, or it has taken too long."""
+        until("every pipeline commits", lambda: {c.pipeline for c in commits.seen} == set(PARTITIONS), 600)
+        self._is_over.wait(LEARN_SECONDS)
+        steps.learn()
+        hands = self._hands(world, steps)
+        threads = [hand.start() for hand in hands] + [people.start()]
+        deadline, told = time.monotonic() + STRIKE_SECONDS, 0.0
+        while time.monotonic() < deadline and not self._is_over.is_set():
+            if len(self._struck) >= self._wanted and producers.committed >= self._records:
+                break
+            if time.monotonic() - told > 30:
+                told = time.monotonic()
+                self._say(
+                    f"{self.clock() / 60:5.1f} min: {len(self._struck)} faults, {producers.committed:,} records "
+                    f"committed by producers, {len(commits.seen)} transactions, {len(people.done)} operations"
+                )
+            self._is_over.wait(1)
+        self._is_over.set()
+        for thread in threads:
+            thread.join()
+        for one in (*hands, people):
+            if one.error is not None:
+                raise one.error
+
+    def _hands(self, world: World, steps: Steps) -> list[Hand]:
+        """Three: for processes of tasks and workers, for connections, for servers and what they need."""
+        choice = random.Random(self._seed)
+        every = faults(world, self._seed)
+        workers = [f for f in every if isinstance(f, WorkerKilled)]
+        stopped = [f for f in every if isinstance(f, WorkerStopped)]
+        connections = [f for f in every if isinstance(f, Unreachable)]
+        rest = [f for f in every if not isinstance(f, WorkerKilled | WorkerStopped | Unreachable)]
+        quick: list[Fault] = [*workers, *workers, *killed_at_steps(steps, choice)]
+        given = {"quick": (quick, (0.5, 4.0)), "connections": ([*connections], (2.0, 10.0))}
+        given["servers"] = ([*rest, *stopped], (5.0, 20.0))
+        return [
+            Hand(name, kinds, pause, random.Random(f"{name} {self._seed}"), self._is_over, self.clock, self._tell)
+            for name, (kinds, pause) in given.items()
+        ]
+
+    def _tell(self, fault: FaultRecord) -> None:
+        with self._lock:
+            self._struck.append(fault)
+
+    def _drain(self, world: World, lines: list[CampaignLine]) -> list[str]:
+        """Wait until all is committed and nothing runs any more; what is left then."""
+        for line in lines:
+            until(f"{line.name} has committed everything", answers(line.is_drained), DRAIN_SECONDS)
+        for line in lines:
+            until(f"no run of {line.name} is active", answers(lambda line=line: not line.active()), 300)
+            until(f"no stage of {line.name} is left", answers(lambda line=line: not line.all_stages()), 300)
+        return [f"process {process.pid}: {' '.join(process.cmdline())[:80]}" for process in world.strays()] + [
+            said for line in lines for said in line.left()
+        ]
+
+    def _record(self, world, lines, commits, producers, readers, people, left) -> PartRecord:
+        stack = world.stack
+        specs, compared = [line.spec for line in lines], []
+        for spec in specs:
+            self._say(f"{spec.name}: the sinks are held against the topic")
+            compared.append(_told(examine(spec, stack.kafka, stack.ledger_url)))
+        struck = [
+            FaultRecord(f.kind, f.struck_at, f.healed_at, f.what_happened, commits.recovered(f), f.target)
+            for f in sorted(self._struck, key=lambda f: f.struck_at)
+        ]
+        with Ledger(stack.ledger_url) as ledger:
+            with ledger.snapshot() as conn:
+                chain = [f"{spec.name}: {fault}" for spec in specs for fault in history.verify(conn, spec.name)]
+            found = [
+                f"{spec.name}: {fault}" for spec in specs for check in verify(ledger, spec) for fault in check.faults
+            ]
+        return PartRecord(
+            commit=commit(),
+            seed=self._part.seed,
+            part=str(self._part),
+            began=self._began,
+            ended=datetime.now(UTC),
+            machine=Machine(os.cpu_count() or 0, psutil.virtual_memory().total),
+            readings=Readings(READERS, readers.snapshots, readers.torn),
+            pipelines=[line.told(producers) for line in lines],
+            faults=struck,
+            commits=commits.seen,
+            operations=people.done,
+            comparison=compared,
+            left=left,
+            history=chain,
+            verify=found,
+        )
+
+
+class CampaignLine(Line):
+    """A pipeline of the campaign."""
+
+    def __init__(self, world: World, name: str):
+        stack = world.stack
+        super().__init__(name, stack.ledger_url, stack.kafka, stack.airflow_url, world.holds, PIPELINES)
+
+    def ready(self) -> None:
+        """Airflow has its DAG."""
+        self.find_dag()
+        self.pause(False)
+
+    def is_drained(self) -> bool:
+        """Whether all that is committed in the topic is committed in the sinks."""
+        if self.unfinished():
+            return False
+        rows = self._ledger.execute(
+            "select partition, max(until_offset) as until from ratchet.ranges where pipeline = %s group by partition",
+            [self.name],
+        ).fetchall()
+        with Kafka(self._kafka) as kafka:
+            ends = kafka.offsets(self.name).stable
+        return {row.partition: row.until for row in rows} == ends
+
+    def left(self) -> list[str]:
+        """Claims that are open, sessions in the midst of something, prepared transactions, locks."""
+        claims = self._ledger.execute(
+            "select format('claim of %%s, transaction %%s', run_id, txid) as said from ratchet.transactions "
+            "where pipeline = %s and not claim_ended and state not in ('COMMITTED', 'VOIDED')",
+            [self.name],
+        ).fetchall()
+        sessions = self._ledger.execute(
+            "select format('session %%s: %%s', pid, left(query, 80)) as said from pg_stat_activity "
+            "where datname = 'ratchet' and state like 'idle in transaction%%' union all "
+            "select 'prepared transaction ' || gid from pg_prepared_xacts"
+        ).fetchall()
+        return [row.said for row in (*claims, *sessions)]
+
+    def told(self, producers: Producers) -> PipelineRecord:
+        """What it has done."""
+        row = self._ledger.execute(
+            "select count(*) filter (where revision = 0) as transactions, count(*) filter (where revision > 0) as "
+            "revisions from ratchet.transactions where pipeline = %s",
+            [self.name],
+        ).fetchone()
+        dead = sum(self.dead_letters().values())
+        made = producers.lines[self.name].tally
+        aborted = made.aborted + made.lapsed
+        return PipelineRecord(
+            self.name, shape(self.spec), made.committed, aborted, row.transactions, row.revisions, dead
+        )
+
+
+def _told(said: Verdict) -> Comparison:
+    """What the witness says, as the report has it."""
+    examples = [*said.lost.first, *said.doubled.first, *said.foreign.first, *said.different.first]
+    dead = said.rows.get(DEAD_LETTERS, 0)
+    totals = (said.lost.total, said.doubled.total, said.foreign.total, said.different.total)
+    return Comparison(said.pipeline, said.records, sum(said.rows.values()) - dead, dead, *totals, examples)
+
+
+def shape(spec: Pipeline) -> str:
+    """A pipeline in a line: what it reads, what it keeps, how it runs."""
+    sinks = ", ".join(f"{sink.kind} {sink.name}" for sink in spec.sinks)
+    return f"{sinks}; at most {spec.max_records:,} records a transaction; {spec.spark}"

@@ -1,0 +1,98 @@
+"""People: what users do in the midst of it all, by Airflow's buttons and by the command."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import httpx
+import psycopg
+
+from tests.acceptance.line import Line
+
+from .record import OperationRecord
+
+PAUSE = (5.0, 20.0)
+"""Seconds between two operations."""
+
+
+@dataclass
+class People:
+    """Somebody who clears committed runs, starts further ones, marks one failed, and clears single tasks."""
+
+    lines: list[Line]
+    random: random.Random
+    is_over: threading.Event
+    clock: Callable[[], float]
+    done: list[OperationRecord] = field(default_factory=list)
+    error: BaseException | None = field(default=None, init=False)
+
+    def start(self) -> threading.Thread:
+        """Begin; until `is_over`."""
+        thread = threading.Thread(target=self._run, name="people")
+        thread.start()
+        return thread
+
+    def _run(self) -> None:
+        try:
+            while not self.is_over.wait(self.random.uniform(*PAUSE)):
+                line = self.random.choice(self.lines)
+                what, do = self.random.choice(
+                    [
+                        ("trigger", self._trigger),
+                        ("clear", self._clear),
+                        ("clear", self._clear),
+                        ("clear one task", self._clear_task),
+                        ("mark failed", self._mark_failed),
+                    ]
+                )
+                at = self.clock()
+                try:
+                    said = do(line)
+                except (httpx.HTTPError, psycopg.Error, AssertionError) as error:
+                    # A server is down, or Airflow refuses: a person would try something else.
+                    said = f"refused: {str(error).splitlines()[0][:120] if str(error) else type(error).__name__}"
+                self.done.append(OperationRecord(at, what, line.name, said))
+        except BaseException as error:
+            self.error = error
+            self.is_over.set()
+
+    def _trigger(self, line: Line) -> str:
+        return line.trigger()
+
+    def _clear(self, line: Line) -> str:
+        run = self._a_run(line, "COMMITTED")
+        if run is None:
+            return "nothing is committed yet"
+        line.clear(run)
+        return run
+
+    def _clear_task(self, line: Line) -> str:
+        run = self._a_run(line, "COMMITTED")
+        if run is None:
+            return "nothing is committed yet"
+        task = self.random.choice(["begin", "commit", "settle"])
+        line.clear_task(run, task, downstream=self.random.random() < 0.5)
+        return f"{task} of {run}"
+
+    def _mark_failed(self, line: Line) -> str:
+        active = line.active()
+        if not active:
+            return "no run is active"
+        run = self.random.choice(active)
+        line.mark_failed(run)
+        return run
+
+    def _a_run(self, line: Line, state: str) -> str | None:
+        """A run that holds a transaction in this state, of the latest fifty."""
+        with suppress(psycopg.OperationalError):
+            rows = line._ledger.execute(
+                "select run_id from ratchet.transactions where pipeline = %s and state = %s and revision = 0 "
+                "order by txid desc limit 50",
+                [line.name, state],
+            ).fetchall()
+            return self.random.choice(rows).run_id if rows else None
+        return None

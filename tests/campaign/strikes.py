@@ -1,0 +1,63 @@
+"""Strikes: what happens to the stack in a campaign, fault upon fault, by several hands at once."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from tests.faults.fault import Fault, NotNow
+
+from .record import STRUCK, FaultRecord
+
+
+@dataclass
+class Hand:
+    """Strikes one fault after the other: all kinds in turn, in an order that the seed gives, and again.
+
+    `pause` is how many seconds lie between two of its faults, at least and at most; `clock` says how many have passed
+    since the part began. Every fault that has struck is told when it is healed.
+    """
+
+    name: str
+    faults: list[Fault]
+    pause: tuple[float, float]
+    random: random.Random
+    is_over: threading.Event
+    clock: Callable[[], float]
+    tell: Callable[[FaultRecord], None]
+    error: BaseException | None = field(default=None, init=False)
+    """What has ended it before its time."""
+
+    def start(self) -> threading.Thread:
+        """Begin; it goes on until `is_over`, and its last fault is healed then."""
+        thread = threading.Thread(target=self._run, name=self.name)
+        thread.start()
+        return thread
+
+    def _run(self) -> None:
+        try:
+            for fault in self._in_turn():
+                if self.is_over.wait(self.random.uniform(*self.pause)):
+                    return
+                self._strike(fault)
+        except BaseException as error:
+            self.error = error
+            self.is_over.set()
+
+    def _in_turn(self) -> Iterator[Fault]:
+        while True:
+            yield from self.random.sample(self.faults, len(self.faults))
+
+    def _strike(self, fault: Fault) -> None:
+        struck_at, met = self.clock(), getattr(fault, "met", None)
+        try:
+            fault.strike()
+            self.is_over.wait(fault.seconds)
+        except NotNow:
+            return
+        finally:
+            fault.heal()
+        if met is None or fault.met > met:
+            self.tell(FaultRecord(fault.kind, struck_at, self.clock(), STRUCK, target=self.name))
