@@ -44,8 +44,9 @@ model: install  ## every interleaving of the protocol's model, by spin (Debian: 
 simulate: install  ## schedules of the real ledger code, cut off between any two statements; SCHEDULES=20000 SEED=7 JOBS=2
 	@$(PY) -m tests.simulate $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
 
-faults: install  ## kill every process at every step it can be killed at (SEED=1 PART=1/3, or POINT=… for one)
-	@$(PY) -m tests.faults
+faults: install  ## every process killed at every step, and every fault of servers (SEED=1 PART=1/4, or POINT=… for one)
+	@$(PY) -m tests.points
+	@test -n "$(POINT)" || $(PY) -m tests.faults
 
 campaign: install  ## a thousand random faults over ten million records, in parts of an hour (SEED=1 PART=1/4)
 	@$(PY) -m tests.campaign

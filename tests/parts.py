@@ -50,11 +50,12 @@ class Results:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.file = self.directory / f"{self.commit}-{part.seed}.jsonl"
 
-    def add(self, **found: Any) -> None:
-        """Write down one finding; parts may do so at the same time."""
+    def add(self, **found: Any) -> dict[str, Any]:
+        """Write down one finding; parts may do so at the same time. Returns it as it is read again."""
         said = {"commit": self.commit, "seed": self.part.seed, "part": str(self.part), **found}
         with self.file.open("a") as file:
             file.write(json.dumps(said) + "\n")
+        return said
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Every finding of every part."""

@@ -20,15 +20,15 @@ from ratchet.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.verify import verify
 from tests.acceptance.line import Line
 from tests.acceptance.runs import MAINTENANCE, until
-from tests.faults import inject
 from tests.faults.fault import Fault
-from tests.faults.inject import sitecustomize as hook
 from tests.faults.kinds import faults
 from tests.faults.network import Unreachable
 from tests.faults.servers import WorkerKilled, WorkerStopped
 from tests.faults.shaken import answers
 from tests.faults.world import World
 from tests.parts import Part, commit
+from tests.points import inject
+from tests.points.inject import sitecustomize as hook
 
 from .commits import Commits
 from .people import People

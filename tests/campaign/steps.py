@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from tests.faults.fault import NotNow
-from tests.faults.points import KILLABLE, Armoury, Point, is_killable, read_trace
+from tests.points.points import KILLABLE, Armoury, Point, is_killable, read_trace
 from tests.until import until
 
 WITHIN = 20

@@ -1,115 +1,76 @@
-"""`make faults`: every point is derived, then killed before and after, and the pipelines have to finish by themselves.
+"""The second half of `make faults`: each fault of servers, one after the other, while transactions are in flight.
 
-`SEED=7 PART=2/3 make faults` does one part of three; without PART all is one part. A part goes on where it stopped,
-and takes an hour at most. `POINT="after commit: …"` kills at that one point alone.
+`SEED=7 PART=2/3` does one part of three; a part goes on where it stopped.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
-from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 from ratchet.stack import CHECKOUT
+from tests.acceptance.runs import MAINTENANCE
+from tests.parts import Part, Results
 
-from .campaign import Campaign
-from .catalogue import Catalogue, derive
-from .field import field
-from .points import Point
-from .report import Report
-from .results import Result, Results, commit
+from .endure import endure
+from .fault import NotNow
+from .kinds import fault, faults
+from .shaken import Shaken
+from .world import World
 
-STATE = CHECKOUT / ".state" / "faults"
-SECONDS = 55 * 60
-"""Of killing in one part; the servers and the last trials take the rest of the hour."""
+WHOLE = "whole"
+ATTEMPTS = 3
+"""So often a fault is tried that finds nothing to strike."""
+HOME = CHECKOUT / ".state" / "faults" / "servers"
 
 
 def main() -> int:
-    """The exit status: 1 if something is lost, doubled, unfinished, written past the hook, or never reached."""
-    console = Console(highlight=False)
-    seed, (number, parts) = int(os.environ.get("SEED", "1")), _part(os.environ.get("PART", "1/1"))
-    STATE.mkdir(parents=True, exist_ok=True)
-    at = commit()
-    listed = STATE / f"catalogue-{at}.json"
-    if not listed.exists() and not _derive(listed, console):
-        return 1
-    catalogue = Catalogue.load(listed)
-    results = Results(STATE, at, seed)
-    todo = _chosen(catalogue, os.environ.get("POINT")) or catalogue.part(seed, number, parts)
-    left = [p for p in todo if os.environ.get("POINT") or p not in results.done()]
-    console.print(f"{len(catalogue.reached)} points and sides, {len(todo)} in this part, {len(left)} to be killed")
-    if left:
-        _kill(catalogue, results, f"{number}/{parts}", left, console)
-    report = Report(catalogue, results)
-    report.show(console)
-    report.save(STATE / f"report-{at}-{seed}.json")
-    missed = [p for p in todo if p in set(report.open)]
-    for point in missed:
-        console.print(f"nobody was killed {point}", markup=False)
-    console.print(f"{len(report.open)} of all parts are open; the report is {STATE}/report-{at}-{seed}.json")
-    return 1 if report.bad or missed else 0
-
-
-def _part(said: str) -> tuple[int, int]:
-    number, _, parts = said.partition("/")
-    if not 1 <= int(number) <= int(parts or 0):
-        sys.exit(f"PART={said}: write PART=1/3, 2/3 or 3/3")
-    return int(number), int(parts)
-
-
-def _chosen(catalogue: Catalogue, said: str | None) -> list[Point]:
-    if not said:
-        return []
-    side, _, name = said.partition(" ")
-    if (point := Point(name, side)) not in catalogue.reached:
-        sys.exit(f"POINT={said!r}: there is no such point; write 'before …' or 'after …' as the report has it")
-    return [point]
-
-
-def _derive(listed: Path, console: Console) -> bool:
-    """Let everything run once, and write down the catalogue unless something was written past the hook."""
-    with field(_fresh("derive"), traced=True) as traced:
-        derived = derive(traced, console.print)
-    for said in derived.unseen:
-        console.print(f"written past the hook by {said.application}: {said.statement}", markup=False)
-    for group, count in derived.groups.items():
-        console.print(f"offsets of consumer group {group} were set {count} times past the hook")
-    for fault in derived.faults:
-        console.print(f"with nobody killed: {fault}", markup=False)
-    if derived.unseen or derived.groups or derived.faults:
-        return False
-    derived.catalogue.save(listed)
-    return True
-
-
-def _kill(catalogue: Catalogue, results: Results, part: str, left: list[Point], console: Console) -> None:
-    started = time.monotonic()
-    with field(_fresh(part.replace("/", "-of-"))) as grounds:
-        campaign = Campaign(grounds, catalogue, results, part, left)
-
-        def tell(found: list[Result]) -> None:
-            killed = [result for result in found if result.fired]
-            minutes = (time.monotonic() - started) / 60
-            slowest = max((r.seconds or 0 for r in killed), default=0)
-            said = f"{len(killed)} killed, all whole again after {slowest:.0f} s"
-            for bad in found[:1]:
-                said = bad.state if bad.is_bad else said
-            where = f"{found[0].line} {found[0].scenario}" if found else ""
-            console.print(f"{minutes:5.1f} min, {len(campaign.agenda.todo):4} to go: {where}: {said}", markup=False)
-
-        campaign.run(tell, SECONDS)
-
-
-def _fresh(name: str) -> Path:
-    """A directory for servers that start anew; what the last ones have left is looked at until then."""
-    home = STATE / f"servers-{name}"
+    """The exit status: 1 if a fault has cost anything but time, or could not strike."""
+    console, part = Console(highlight=False), Part.asked()
+    results = Results("faults", part)
+    home = HOME.with_name(f"servers-{part.number}")
     shutil.rmtree(home, ignore_errors=True)
-    home.mkdir()
-    return home
+    done = {found["kind"] for found in results}
+    with World(home, say=lambda line: None) as world, Shaken(world) as line:
+        todo = [one.kind for one in part.mine(faults(world, part.seed)) if one.kind not in done]
+        console.print(f"{len(todo)} faults of servers to be endured in part {part}")
+        line.find_dag(MAINTENANCE)
+        with line.maintained():
+            for kind in todo:
+                line.reset()
+                found = results.add(kind=kind, **_endured(world, line, kind, part.seed))
+                console.print(f"{kind}: {found['state']}, {found['committed'] or 0:.0f} s", markup=False)
+    return _report(console, list(results))
+
+
+def _endured(world: World, line: Shaken, kind: str, seed: int) -> dict[str, Any]:
+    for attempt in range(ATTEMPTS):
+        try:
+            recovery = endure(line, fault(world, kind, seed + attempt))
+            return {"state": WHOLE, "committed": round(recovery.committed, 1), "ended": round(recovery.ended, 1)}
+        except NotNow:
+            line.let_go()
+        except AssertionError as error:
+            line.let_go()
+            return {"state": f"{time.strftime('%H:%M:%S')}: {error}", "committed": None, "ended": None}
+    return {"state": "it found nothing to strike", "committed": None, "ended": None}
+
+
+def _report(console: Console, results: list[dict[str, Any]]) -> int:
+    table = Table("fault", "all is committed after", "nothing runs after", "state")
+    for found in sorted(results, key=lambda found: -(found["committed"] or 0)):
+        seconds = [f"{found[name]:.1f} s" if found[name] is not None else "" for name in ("committed", "ended")]
+        table.add_row(found["kind"], *seconds, found["state"])
+    console.print(table)
+    bad = [found for found in results if found["state"] != WHOLE]
+    parts = sorted({found["part"] for found in results})
+    console.print(f"{len(results)} faults of servers, {len(bad)} with harm; parts {', '.join(parts)}")
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ import pytest
 
 from tests.acceptance.runs import MAINTENANCE
 
+from .endure import endure
 from .fault import Fault
-from .shaken import Shaken, lasts
+from .shaken import Shaken
 from .world import World
 
 FELT = pytest.StashKey[list[tuple[str, float, float]]]()
@@ -40,23 +41,15 @@ def felt(request) -> Callable[[str, float, float], None]:
     return lambda *row: request.config.stash.setdefault(FELT, []).append(row)
 
 
-@pytest.fixture
-def endure(shaken: Shaken, felt) -> Endure:
+@pytest.fixture(name="endure")
+def enduring(shaken: Shaken, felt) -> Endure:
     """Strike with a fault while transactions are in flight, heal it, and see that all is committed exactly once."""
 
-    def endure(fault: Fault) -> None:
-        shaken.in_the_midst(deferred="triggerer" in fault.kind)
-        try:
-            fault.strike()
-            shaken.let_go()
-            lasts(fault.seconds)
-        finally:
-            fault.heal()
-        assert getattr(fault, "met", 1) > 0, "the fault has struck nothing"
-        committed, ended = shaken.recovers()
-        felt(fault.kind, committed, ended)
+    def one(fault: Fault) -> None:
+        recovery = endure(shaken, fault)
+        felt(fault.kind, recovery.committed, recovery.ended)
 
-    return endure
+    return one
 
 
 def pytest_terminal_summary(terminalreporter, config) -> None:

@@ -15,7 +15,7 @@ def through_connect(name: str, **changed: object) -> Pipeline:
     spec = Pipeline(
         name=name,
         source=Topic(name, value=Json("k string, v bigint")),
-        transform=f"tests.faults.transforms:{name}",
+        transform=f"tests.points.transforms:{name}",
         sinks=[
             Append(f"{name}_rows", columns="k string, v bigint"),
             Accumulate(f"{name}_sums", key="k string", sum="v bigint", count="n"),

@@ -6,9 +6,11 @@ from random import Random
 
 import pytest
 
-from .campaign import ATTEMPTS, Agenda
+from tests.parts import Part
+
 from .catalogue import Catalogue
 from .inject.sitecustomize import _said
+from .killing import ATTEMPTS, Agenda
 from .points import Kill, Point, is_killable
 from .trial import Outcome
 
@@ -21,9 +23,9 @@ def outcome(point: Point, *, fired: bool) -> Outcome:
 
 
 def test_the_parts_have_every_point_and_none_twice():
-    parts = [CATALOGUE.part(7, number, 3) for number in (1, 2, 3)]
+    parts = [Part(number, 3, 7).mine(CATALOGUE.shuffled(7)) for number in (1, 2, 3)]
     assert sorted(point for part in parts for point in part) == sorted(POINTS)
-    assert parts[0] == CATALOGUE.part(7, 1, 3) != CATALOGUE.part(8, 1, 3)
+    assert CATALOGUE.shuffled(7) == CATALOGUE.shuffled(7) != CATALOGUE.shuffled(8)
 
 
 def test_two_of_a_role_are_armed_at_once_and_no_point_for_two_pipelines():

@@ -1,4 +1,4 @@
-"""The campaign: every point of a part is killed, many at once; each pipeline goes on with its own as soon as it can."""
+"""Killing: every point of a part is killed, many at once; each pipeline goes on with its own as soon as it can."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .trial import Outcome, Trial
 TOGETHER = 2
 """So many points of one role are armed at once for a pipeline: a task has three tries."""
 ATTEMPTS = 6
-"""A point that nobody has come to in so many trials is given up, and fails the campaign."""
+"""A point that nobody has come to in so many trials is given up, and fails the run."""
 ALONE_FROM = 3
 """From so many trials on, nothing else is armed beside it."""
 
@@ -91,11 +91,11 @@ class Agenda:
         return found
 
 
-class Campaign:
-    """One part of a campaign, on a field of its own."""
+class Killing:
+    """One part, on a field of its own."""
 
-    def __init__(self, field: Field, catalogue: Catalogue, results: Results, part: str, todo: list[Point]):
-        self._field, self._results, self._part = field, results, part
+    def __init__(self, field: Field, catalogue: Catalogue, results: Results, todo: list[Point]):
+        self._field, self._results = field, results
         self.agenda = Agenda(catalogue, list(todo), Random(results.seed))
         self._deadline = float("inf")
 
@@ -117,6 +117,6 @@ class Campaign:
             scenario, points = taken
             outcomes = Trial(self._field.victims[line], self._field.armoury, scenario, points).run()
             self.agenda.give_back(outcomes)
-            tell(self._results.add(self._part, outcomes))
+            tell(self._results.add(outcomes))
             if any(outcome.faults for outcome in outcomes):
                 return

@@ -1,3 +1,0 @@
-from tests.faults.lines.shape import compacting
-
-PIPELINE = compacting("compacting")

@@ -1,3 +1,0 @@
-from tests.faults.lines.shape import through_submit
-
-PIPELINE = through_submit("submit")

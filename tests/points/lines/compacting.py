@@ -1,0 +1,3 @@
+from tests.points.lines.shape import compacting
+
+PIPELINE = compacting("compacting")

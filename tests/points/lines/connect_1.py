@@ -1,0 +1,3 @@
+from tests.points.lines.shape import through_connect
+
+PIPELINE = through_connect("connect_1")

@@ -1,0 +1,3 @@
+from tests.points.lines.shape import through_submit
+
+PIPELINE = through_submit("submit")
