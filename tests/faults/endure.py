@@ -1,4 +1,4 @@
-"""Enduring a fault: it strikes while transactions are in flight, is healed, and all has to be committed exactly once."""
+"""Enduring a fault: it strikes while transactions are in flight, is healed, and all must be committed exactly once."""
 
 from __future__ import annotations
 
