@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from threading import Event, Thread
 
 from confluent_kafka import KafkaException, Producer
@@ -44,7 +44,7 @@ Make = Callable[[int, random.Random], Record]
 
 @dataclass
 class Tally:
-    """What a producer has done; records, but for `transactions`, `unknown` and `renewed`."""
+    """What a producer has done; records, but for `transactions`, `unknown`, `renewed` and `troubles`."""
 
     transactions: int = 0
     committed: int = 0
@@ -56,6 +56,12 @@ class Tally:
     unknown_records: int = 0
     renewed: int = 0
     """How often the producer was made anew."""
+    troubles: dict[str, int] = field(default_factory=dict)
+    """{error: how often a call told of it}."""
+
+    def trouble(self, error: KafkaException) -> None:
+        name = error.args[0].name()
+        self.troubles[name] = self.troubles.get(name, 0) + 1
 
 
 def create_topics(properties: Mapping[str, str], partitions: Mapping[str, int] = PARTITIONS) -> None:
@@ -115,7 +121,7 @@ class Producers:
         """Records that are committed for certain, of all producers."""
         return sum(line.tally.committed for line in self.lines.values())
 
-    def tallies(self) -> dict[str, dict[str, int]]:
+    def tallies(self) -> dict[str, dict]:
         """{pipeline: what its producer has done}, for JSON."""
         return {name: asdict(line.tally) for name, line in self.lines.items()}
 
@@ -169,7 +175,8 @@ class Line:
                 producer.abort_transaction(_PATIENCE)
                 self.tally.aborted += size
                 return True
-        except KafkaException:
+        except KafkaException as error:
+            self.tally.trouble(error)
             return self._is_rid_of(producer)
         return self._commit(producer, size)
 
@@ -180,6 +187,7 @@ class Line:
                 producer.commit_transaction(_PATIENCE)
             except KafkaException as error:
                 said = error.args[0]
+                self.tally.trouble(error)
                 if said.txn_requires_abort():
                     return self._is_rid_of(producer)
                 if said.retriable() and not said.fatal() and not self._stopped():
