@@ -86,6 +86,9 @@ class Campaign:
             people = People(lines, random.Random(f"people {self._seed}"), self._is_over, self.clock)
             readers = open_.enter_context(Readers(stack.ledger_url, [line.spec for line in lines], READERS, self._seed))
             with Producers(stack.kafka, self._seed, self._rates()) as producers:
+                for line in lines:
+                    # Of a line that has never run, maintenance knows nothing.
+                    line.trigger()
                 self._strike(world, steps, commits, people, producers)
             self._say(f"{len(self._struck)} faults are over; what is left is committed")
             left = self._drain(world, lines)
