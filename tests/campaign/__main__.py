@@ -36,7 +36,7 @@ def main() -> int:
     started = time.monotonic()
 
     def say(line: str) -> None:
-        console.print(f"{(time.monotonic() - started) / 60:5.1f} min: {line}", markup=False)
+        console.print(f"{(time.monotonic() - started) / 60:5.1f} min: {line}", markup=False, soft_wrap=True)
 
     if not file.exists():
         say(f"part {part} of commit {at}, seed {part.seed}: {faults:,} faults, {records:,} records")

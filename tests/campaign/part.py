@@ -112,7 +112,7 @@ class Campaign:
             if time.monotonic() - told > 30:
                 told = time.monotonic()
                 self._say(
-                    f"{self.clock() / 60:5.1f} min: {len(self._struck)} faults, {producers.committed:,} records "
+                    f"{len(self._struck)} faults, {producers.committed:,} records "
                     f"committed by producers, {len(commits.seen)} transactions, {len(people.done)} operations"
                 )
             self._is_over.wait(1)
