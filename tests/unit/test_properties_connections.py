@@ -69,7 +69,7 @@ def test_every_part_of_a_spark_connection_reaches_its_client(login, password, ho
     assert client.host == host and client._port == (port or 15002)
     said = {name: unquote(value) for name, value in client._params.items()}
     assert said == {k: v for k, v in {"user_id": login, "token": password, "use_ssl": tls and "True"}.items() if v}
-    assert password is None or len(password) < 4 or password not in repr(target)
+    assert repr(target) == "SparkTarget(connection='s', connect=True)"
 
 
 @settings(max_examples=400)
