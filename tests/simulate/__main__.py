@@ -106,7 +106,7 @@ def _job(url: str, schedules: int, first: int, shrink: bool, seconds: int | None
             print(traceback.format_exc(limit=-3))
             print(f"again: make simulate SEED={number} SCHEDULES={schedules} JOBS=1", flush=True)
             # Actors that still stand somewhere would be waited for.
-            Machine.theatre.stage.release()
+            Machine.theatre.troupe.release()
             os._exit(1)
     print(json.dumps(Machine.theatre.counted))
 

@@ -48,13 +48,13 @@ class Place(StrEnum):
 class Actor:
     """A thread with connections of its own. `said` is what its last step gave, or the error that it raised."""
 
-    def __init__(self, stage: Stage, name: str, url: str):
+    def __init__(self, troupe: Troupe, name: str, url: str):
         self.name, self.ledger = name, Ledger(url)
         self.place, self.at, self.doing = Place.IDLE, "", ""
         self.said: Any = None
         self.pid: int | None = None
         self.is_impatient = False
-        self._stage, self._budget, self._end = stage, 0, None
+        self._troupe, self._budget, self._end = troupe, 0, None
         self._job: Callable[[Ledger], Any] | None = None
         self._is_dead = False
         # Connects now, and not in the midst of a schedule.
@@ -66,17 +66,17 @@ class Actor:
     def start(self, doing: str, job: Callable[[Ledger], Any], steps: int) -> None:
         """Begin a step, and go on until it stands before its statement number `steps`."""
         assert self.place is Place.IDLE
-        with self._stage.changed:
+        with self._troupe.changed:
             self.doing, self._job, self._is_dead, self.pid = doing, job, False, None
             self._budget, self._end, self.place = steps, None, Place.GOES
-            self._stage.changed.notify_all()
+            self._troupe.changed.notify_all()
 
     def go(self, steps: int, end: End | None = None) -> None:
         """Let it pass the statement before which it stands, and as many more; or let it end there."""
         assert self.place is Place.STANDS
-        with self._stage.changed:
+        with self._troupe.changed:
             self._budget, self._end, self.place = steps, end, Place.GOES
-            self._stage.changed.notify_all()
+            self._troupe.changed.notify_all()
 
     def is_in_commit(self) -> bool:
         """Whether it stands before a COMMIT."""
@@ -105,12 +105,14 @@ class Actor:
             self._lose(connection)
         do()
         self.is_impatient = False
-        self._stage.commits += 1
+        self._troupe.commits += 1
         if self._end is End.UNHEARD:
             self._lose(connection)
 
     def _lose(self, connection: psycopg.Connection) -> None:
-        self._stage.lost(connection.info.backend_pid)
+        # Once: whoever goes on after it has another connection.
+        self._end = None
+        self._troupe.lost(connection.info.backend_pid)
         connection.pgconn.finish()
         raise psycopg.OperationalError("the schedule has cut the connection")
 
@@ -118,10 +120,10 @@ class Actor:
         if self._budget > 0:
             self._budget -= 1
             return
-        with self._stage.changed:
+        with self._troupe.changed:
             self.at, self.place = at, Place.STANDS
-            self._stage.changed.notify_all()
-            self._stage.changed.wait_for(lambda: self.place is Place.GOES)
+            self._troupe.changed.notify_all()
+            self._troupe.changed.wait_for(lambda: self.place is Place.GOES)
         self._budget -= 1
         if self._end is End.KILLED:
             self._is_dead = True
@@ -129,8 +131,8 @@ class Actor:
 
     def _run(self) -> None:
         while True:
-            with self._stage.changed:
-                self._stage.changed.wait_for(lambda: self._job is not None)
+            with self._troupe.changed:
+                self._troupe.changed.wait_for(lambda: self._job is not None)
                 job = self._job
             said: Any
             try:
@@ -142,12 +144,12 @@ class Actor:
                 said = error
             if self._is_dead:
                 said = Killed()
-            with self._stage.changed:
+            with self._troupe.changed:
                 self.said, self._job, self.place, self.is_impatient = said, None, Place.IDLE, False
-                self._stage.changed.notify_all()
+                self._troupe.changed.notify_all()
 
 
-class Stage:
+class Troupe:
     """The actors of a schedule: one goes at a time; the others stand, or wait for a lock of one that stands."""
 
     def __init__(self, url: str, actors: int):

@@ -14,7 +14,7 @@ from ratchet.moves import void
 from ratchet.transaction import State
 from ratchet.upkeep import upkeep
 from ratchet.verify import verify
-from tests.simulate.actors import FOREVER, Actor, End, Killed, Stage
+from tests.simulate.actors import FOREVER, Actor, End, Killed, Troupe
 from tests.simulate.code import LEASE_SECONDS
 from tests.simulate.database import Database
 from tests.simulate.watch import SPEC, Watch
@@ -33,7 +33,7 @@ class Theatre:
     def __init__(self, url: str, actors: int = 3):
         self.url = url
         self.database = Database(url)
-        self.stage = Stage(url, actors)
+        self.troupe = Troupe(url, actors)
         self.watch = Watch(url)
         self.ledger = Ledger(url)
         self.counted: Counter[str] = Counter()
@@ -44,22 +44,22 @@ class Schedule:
     """One schedule, from an empty ledger to the end; `tell` is given its story, a line a happening."""
 
     def __init__(self, theatre: Theatre, tell: Callable[[str], None]):
-        self._theatre, self._stage, self._tell = theatre, theatre.stage, tell
+        self._theatre, self._troupe, self._tell = theatre, theatre.troupe, tell
         self.abandon()
         theatre.database.reset()
         theatre.watch.forget()
-        theatre.stage.commits = self._looked = 0
+        theatre.troupe.commits = self._looked = 0
         self.world = World(theatre.url)
         self._steps: dict[Actor, Step] = {}
         self._count("schedules")
 
     @property
     def idle(self) -> list[Actor]:
-        return self._stage.idle()
+        return self._troupe.idle()
 
     @property
     def standing(self) -> list[Actor]:
-        return self._stage.standing()
+        return self._troupe.standing()
 
     def start(self, actor: Actor, step: Step, steps: int) -> None:
         """Give an actor something to do, and let it go on until its statement number `steps`."""
@@ -105,8 +105,8 @@ class Schedule:
         """Let all actors die: the schedule has failed."""
         while self.standing:
             self.standing[0].go(0, End.KILLED)
-            self._stage.settle()
-        self._stage.release()
+            self._troupe.settle()
+        self._troupe.release()
 
     def finish(self) -> None:
         """Faults are over: all that still goes on ends, and runs that are triggered finish the rest (I10)."""
@@ -134,13 +134,13 @@ class Schedule:
 
     def _settle(self) -> None:
         """Wait until all stand still; look, if something was committed, and hear who has ended."""
-        self._stage.settle()
-        self._count("moments at which somebody waited for a lock", bool(self._stage.waiting))
-        if self._stage.commits > self._looked:
+        self._troupe.settle()
+        self._count("moments at which somebody waited for a lock", bool(self._troupe.waiting))
+        if self._troupe.commits > self._looked:
             self._count("snapshots")
-            self._looked = self._stage.commits
+            self._looked = self._troupe.commits
             self._theatre.watch.look()
-        for actor in self._stage.idle():
+        for actor in self._troupe.idle():
             step = self._steps.pop(actor, None)
             if step is not None:
                 self._hear(actor, step)
