@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -36,13 +37,15 @@ class Commits:
     _known: set[int] = field(default_factory=set)
 
     def __enter__(self) -> Commits:
-        self._thread = threading.Thread(target=self._run, name="commits")
-        self._thread.start()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="commits")
+        self._looking = self._pool.submit(self._run)
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Raises what has ended the looking before its time."""
         self._is_over.set()
-        self._thread.join()
+        self._pool.shutdown()
+        self._looking.result()
 
     def _run(self) -> None:
         while not self._is_over.wait(EVERY):

@@ -38,7 +38,7 @@ from .readers import Readers
 from .record import Comparison, FaultRecord, Machine, PartRecord, PipelineRecord, Readings
 from .steps import Steps, killed_at_steps
 from .strikes import Hand
-from .witness import Verdict, examine
+from .witness import Testimony, examine
 
 PIPELINES = f"{__package__}.pipelines"
 READERS = 8
@@ -105,6 +105,19 @@ class Campaign:
         steps.learn()
         hands = self._hands(world, steps)
         threads = [hand.start() for hand in hands] + [people.start()]
+        try:
+            self._watch(commits, people, producers)
+        finally:
+            # Whatever has ended it: what is struck has to be healed.
+            self._is_over.set()
+            for thread in threads:
+                thread.join()
+        for one in (*hands, people):
+            if one.error is not None:
+                raise one.error
+
+    def _watch(self, commits: Commits, people: People, producers: Producers) -> None:
+        """Return when there were enough faults and records, it has taken too long, or somebody could not go on."""
         deadline, told = time.monotonic() + STRIKE_SECONDS, 0.0
         while time.monotonic() < deadline and not self._is_over.is_set():
             if len(self._struck) >= self._wanted and producers.committed >= self._records:
@@ -116,12 +129,6 @@ class Campaign:
                     f"committed by producers, {len(commits.seen)} transactions, {len(people.done)} operations"
                 )
             self._is_over.wait(1)
-        self._is_over.set()
-        for thread in threads:
-            thread.join()
-        for one in (*hands, people):
-            if one.error is not None:
-                raise one.error
 
     def _hands(self, world: World, steps: Steps) -> list[Hand]:
         """Three: for processes of tasks and workers, for connections, for servers and what they need."""
@@ -249,7 +256,7 @@ class CampaignLine(Line):
         )
 
 
-def _told(said: Verdict) -> Comparison:
+def _told(said: Testimony) -> Comparison:
     """What the witness says, as the report has it."""
     examples = [*said.lost.first, *said.doubled.first, *said.foreign.first, *said.different.first]
     dead = said.rows.get(DEAD_LETTERS, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -32,31 +32,35 @@ class Readers:
     torn: list[str] = field(default_factory=list)
     snapshots: int = 0
     _is_over: threading.Event = field(default_factory=threading.Event)
-    _threads: list[threading.Thread] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Readers:
-        for number in range(self.count):
-            thread = threading.Thread(
-                target=self._run, args=[random.Random(f"{self.seed} {number}")], name=f"reader {number}"
-            )
-            self._threads.append(thread)
-            thread.start()
+        self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="reader")
+        choices = [random.Random(f"reader {self.seed} {number}") for number in range(self.count)]
+        self._reading = [self._pool.submit(self._run, choice) for choice in choices]
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Raises what has ended a reader before its time."""
         self._is_over.set()
-        for thread in self._threads:
-            thread.join()
+        self._pool.shutdown()
+        for reading in self._reading:
+            reading.result()
 
     def _run(self, choice: random.Random) -> None:
         while not self._is_over.wait(choice.uniform(0, 1)):
             with suppress(psycopg.OperationalError), psycopg.connect(self.url, row_factory=namedtuple_row) as conn:
                 conn.isolation_level, conn.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
                 while not self._is_over.wait(choice.uniform(0, 1)):
-                    spec = choice.choice(self.specs)
-                    with conn.transaction():
-                        self.torn += Reading(conn, spec, choice).faults()
-                    self.snapshots += 1
+                    self._read(conn, choice)
+
+    def _read(self, conn: psycopg.Connection, choice: random.Random) -> None:
+        spec = choice.choice(self.specs)
+        with conn.transaction():
+            found = Reading(conn, spec, choice).faults()
+        with self._lock:
+            self.torn += found
+            self.snapshots += 1
 
 
 @dataclass
@@ -150,8 +154,3 @@ class Reading:
 
 def _table(sink: Append | Accumulate | Upsert) -> sql.Identifier:
     return sql.Identifier(*sink.table)
-
-
-def by_kind(torn: list[str]) -> Counter[str]:
-    """How often each pipeline was seen torn."""
-    return Counter(fault.partition(",")[0] for fault in torn)

@@ -46,9 +46,9 @@ def test_what_spark_makes_of_a_topic_is_what_plain_python_says(name, produced, s
     with connect_session(spark_connect.spark, name, spec.code_hash) as session, Kafka(produced) as client:
         with Ledger(ledger_url) as ledger:
             transactions = _drain(session, ledger, spec, client, produced)
-    verdict = examine(spec, produced, ledger_url, 2)
-    assert verdict.is_exact, verdict
-    assert transactions >= 1 and verdict.records > 1_000 and min(verdict.rows.values()) > 5
+    testimony = examine(spec, produced, ledger_url, 2)
+    assert testimony.is_exact, testimony
+    assert transactions >= 1 and testimony.records > 1_000 and min(testimony.rows.values()) > 5
 
 
 def _drain(session, ledger: Ledger, spec: Pipeline, client: Kafka, kafka: dict[str, str]) -> int:

@@ -25,7 +25,7 @@ from tests.until import until
 from .console import Record, Unread, ends, read
 from .producers import PARTITIONS, Producers, create_topics
 from .shapes import plain_of
-from .witness import Verdict, compare, examine
+from .witness import Testimony, compare, examine
 
 
 class Topic:
@@ -200,15 +200,15 @@ class Tables:
                 marks = sql.SQL(", ").join(sql.Placeholder() * len(lines[0]))
                 cursor.executemany(sql.SQL("insert into {} values ({})").format(into, marks), lines)
 
-    def compare(self, records: list[Record]) -> Verdict:
+    def compare(self, records: list[Record]) -> Testimony:
         return compare(self.spec, iter(records), self.url)
 
 
-def told(verdict: Verdict) -> dict[str, list[str]]:
+def told(testimony: Testimony) -> dict[str, list[str]]:
     """{kind: what is named}, of the kinds that are not empty."""
-    kinds = {kind: getattr(verdict, kind) for kind in ("lost", "doubled", "foreign", "different")}
+    kinds = {kind: getattr(testimony, kind) for kind in ("lost", "doubled", "foreign", "different")}
     assert all(found.total == len(found.first) for found in kinds.values())
-    assert json.loads(json.dumps(verdict.to_json()))["is_exact"] is verdict.is_exact
+    assert json.loads(json.dumps(testimony.to_json()))["is_exact"] is testimony.is_exact
     return {kind: found.first for kind, found in kinds.items() if found.total}
 
 
@@ -216,10 +216,10 @@ def told(verdict: Verdict) -> dict[str, list[str]]:
 def test_nothing_is_said_against_what_is_right(name, ledger_url):
     tables = Tables(ledger_url, name)
     tables.fill(ROWS[name])
-    verdict = tables.compare(RECORDS[name])
-    assert told(verdict) == {} and verdict.is_exact
-    assert verdict.records == len(RECORDS[name])
-    assert verdict.rows == {table: len(rows) for table, rows in ROWS[name].items()}
+    testimony = tables.compare(RECORDS[name])
+    assert told(testimony) == {} and testimony.is_exact
+    assert testimony.records == len(RECORDS[name])
+    assert testimony.rows == {table: len(rows) for table, rows in ROWS[name].items()}
 
 
 # (pipeline, what goes wrong, {kind: what is named})
@@ -325,9 +325,9 @@ def test_whatever_is_wrong_is_found_and_named(name, ledger_url):
 def test_only_the_first_differences_are_named_and_all_are_counted(ledger_url):
     tables = Tables(ledger_url, "archive")
     tables.fill(ROWS["archive"])
-    verdict = tables.compare([*RECORDS["archive"], *((0, 10 + i, None, said(id=i)) for i in range(1000))])
-    assert verdict.lost.total == 1000 and not verdict.is_exact
-    assert verdict.lost.first == [f"archive_rows: partition 0, offset {10 + i}, row 0" for i in range(20)]
+    testimony = tables.compare([*RECORDS["archive"], *((0, 10 + i, None, said(id=i)) for i in range(1000))])
+    assert testimony.lost.total == 1000 and not testimony.is_exact
+    assert testimony.lost.first == [f"archive_rows: partition 0, offset {10 + i}, row 0" for i in range(20)]
 
 
 def test_a_whole_topic_is_held_against_the_tables(make_topic, ledger_url):
@@ -345,8 +345,8 @@ def test_a_whole_topic_is_held_against_the_tables(make_topic, ledger_url):
             "dead_letters": [(0, 1, b"\x00", b"\xff"), (0, 5, None, b""), (2, 2, None, None)],
         }
     )
-    verdict = examine(tables.spec, topic.kafka, ledger_url, 2)
-    assert told(verdict) == {} and verdict.records == 5
+    testimony = examine(tables.spec, topic.kafka, ledger_url, 2)
+    assert told(testimony) == {} and testimony.records == 5
     tables.say("update orders_rows set _offset = 3 where v = 1")
     of_aborted = tables.compare(topic.wanted)
     assert told(of_aborted) == {
@@ -364,12 +364,12 @@ def test_records_of_a_voided_transaction_should_be_nowhere(make_topic, ledger_ur
         begin(ledger, tables.spec, Run("orders", "run"), lambda _: kafka.offsets(topic.name), lambda *_: True)
         void(ledger, tables.spec, 1, "the test wants it so", "test")
     topic.transact((0, None, said(k="a", v=2)))
-    verdict = tables.compare(topic.wanted)
-    assert told(verdict) == {
+    testimony = tables.compare(topic.wanted)
+    assert told(testimony) == {
         # 1: a marker.
         "lost": ["orders_rows: partition 0, offset 2, row 0", "orders_sums: a: nothing, not 2, 2, 2, 1"]
     }
-    assert (verdict.records, verdict.voided) == (1, 2)
+    assert (testimony.records, testimony.voided) == (1, 2)
 
 
 # The producers.

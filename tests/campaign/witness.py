@@ -42,7 +42,7 @@ class Found:
 
 
 @dataclass
-class Verdict:
+class Testimony:
     """What the witness says of a pipeline; `rows` are those found, by sink and in the dead letters.
 
     `lost`: should be there and is not. `doubled`: is there more than once. `foreign`: should not be there, as it was
@@ -70,18 +70,18 @@ class Verdict:
         return {**asdict(self), "is_exact": self.is_exact}
 
 
-def examine(spec: Pipeline, kafka: Mapping[str, str], ledger_url: str, idle_seconds: float = 10) -> Verdict:
+def examine(spec: Pipeline, kafka: Mapping[str, str], ledger_url: str, idle_seconds: float = 10) -> Testimony:
     """Hold a pipeline's whole topic against its sinks and dead letters; Unread if the topic could not be read."""
     return compare(spec, read(kafka, spec.source.name, idle_seconds), ledger_url)
 
 
-def compare(spec: Pipeline, records: Iterable[Record], ledger_url: str, plain: Plain | None = None) -> Verdict:
+def compare(spec: Pipeline, records: Iterable[Record], ledger_url: str, plain: Plain | None = None) -> Testimony:
     """Hold records against the sinks and dead letters of a pipeline that is at rest.
 
     `plain` says in Python what becomes of a record; by default it is what stands beside the transform. Records of
     voided transactions should be nowhere. Records must be in order within each partition.
     """
-    verdict, plain, began = Verdict(spec.name), plain or plain_of(spec), time.monotonic()
+    testimony, plain, began = Testimony(spec.name), plain or plain_of(spec), time.monotonic()
     wanted = {name: _Rows() for name in [DEAD_LETTERS, *(s.name for s in spec.sinks if isinstance(s, Append))]}
     folds = {s.name: _Sums(s) if isinstance(s, Accumulate) else _Last(s) for s in spec.sinks if s.name not in wanted}
     columns = {s.name: [c.name for c in s.fields] for s in spec.sinks if isinstance(s, Append)}
@@ -89,9 +89,9 @@ def compare(spec: Pipeline, records: Iterable[Record], ledger_url: str, plain: P
     topic = text(spec.source.name)
     for partition, offset, key, value in records:
         if voided and any(p == partition and a <= offset < b for p, a, b in voided):
-            verdict.voided += 1
+            testimony.voided += 1
             continue
-        verdict.records += 1
+        testimony.records += 1
         for name, rows in plain(key, value).items():
             if name == DEAD_LETTERS:
                 wanted[name].add(partition, offset, 0, f"{text(key)}\t{text(value)}")
@@ -107,11 +107,11 @@ def compare(spec: Pipeline, records: Iterable[Record], ledger_url: str, plain: P
         conn.execute("set transaction isolation level repeatable read, read only")
         for name, rows in wanted.items():
             query = _letters(spec) if name == DEAD_LETTERS else _appended(spec.sink(name), columns[name])
-            rows.hold_against(conn, query, name, verdict)
+            rows.hold_against(conn, query, name, testimony)
         for name, fold in folds.items():
-            fold.hold_against(conn, name, verdict)
-    verdict.seconds = round(time.monotonic() - began, 1)
-    return verdict
+            fold.hold_against(conn, name, testimony)
+    testimony.seconds = round(time.monotonic() - began, 1)
+    return testimony
 
 
 def text(value: object) -> str:
@@ -133,14 +133,14 @@ class _Rows:
         self._places.append(partition << _PARTITION | offset << _N | n)
         self._hashes.append(xxh3_64_intdigest(said.encode()))
 
-    def hold_against(self, conn: psycopg.Connection, query: sql.Composable, name: str, verdict: Verdict) -> None:
+    def hold_against(self, conn: psycopg.Connection, query: sql.Composable, name: str, testimony: Testimony) -> None:
         """`query` gives partition, offset, n and then what `add` was given."""
         found = _Rows()
         for line in _copied(conn, query):
             partition, offset, n, said = line.split(b"\t", 3)
             found._places.append(int(partition) << _PARTITION | int(offset) << _N | int(n))
             found._hashes.append(xxh3_64_intdigest(said))
-        verdict.rows[name] = len(found._places)
+        testimony.rows[name] = len(found._places)
         places, hashes = self._sorted()
         their_places, their_hashes = found._sorted()
         if len(places) == len(their_places) and (places == their_places).all() and (hashes == their_hashes).all():
@@ -159,7 +159,7 @@ class _Rows:
         for what, which in (("lost", lost), ("foreign", foreign), ("doubled", doubled), ("different", different)):
             count = int((times[times > 1] - 1).sum()) if what == "doubled" else len(which)
             said = (f"{name}: {_place(p)}{content.get(p, '')}" for p in which[:FIRST].tolist())
-            getattr(verdict, what).add(count, said)
+            getattr(testimony, what).add(count, said)
 
     def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
         """By place; several at one place by hash, so that equal multisets give equal arrays."""
@@ -187,10 +187,10 @@ class _Sums:
                 state[i] = value if old is None else part(old, value)
         state[-1] += 1
 
-    def hold_against(self, conn: psycopg.Connection, name: str, verdict: Verdict) -> None:
+    def hold_against(self, conn: psycopg.Connection, name: str, testimony: Testimony) -> None:
         count = slice(None) if self.sink.count else slice(-1)
         wanted = {_line(key): _line(state[count]) for key, state in self._state.items()}
-        _hold_keys(conn, self.sink, self._key, self.sink.measures, wanted, verdict)
+        _hold_keys(conn, self.sink, self._key, self.sink.measures, wanted, testimony)
 
 
 class _Last:
@@ -211,10 +211,10 @@ class _Last:
             values = None if row.get("_deleted") else [row[c] for c in self._values]
             self._state[key] = rank, partition, offset, values
 
-    def hold_against(self, conn: psycopg.Connection, name: str, verdict: Verdict) -> None:
+    def hold_against(self, conn: psycopg.Connection, name: str, testimony: Testimony) -> None:
         living = ((key, last) for key, last in self._state.items() if last[3] is not None)
         wanted = {_line(key): _line([*values, p, o]) for key, (_, p, o, values) in living}
-        _hold_keys(conn, self.sink, self._key, [*self._values, "_partition", "_offset"], wanted, verdict)
+        _hold_keys(conn, self.sink, self._key, [*self._values, "_partition", "_offset"], wanted, testimony)
 
 
 def _add(a: int, b: int) -> int:
@@ -230,14 +230,14 @@ def _hold_keys(
     key: list[str],
     measures: list[str],
     wanted: dict[bytes, bytes],
-    verdict: Verdict,
+    testimony: Testimony,
 ) -> None:
     """Compare the rows of a table by their key, {key: the other columns} as COPY writes them."""
     found: dict[bytes, list[bytes]] = {}
     for line in _copied(conn, _select([*key, *measures], sink.table)):
         parts = line.split(b"\t")
         found.setdefault(b"\t".join(parts[: len(key)]), []).append(b"\t".join(parts[len(key) :]))
-    verdict.rows[sink.name] = sum(map(len, found.values()))
+    testimony.rows[sink.name] = sum(map(len, found.values()))
 
     def said(keys: Iterable[bytes]) -> Iterator[str]:
         for k in sorted(keys):
@@ -247,10 +247,10 @@ def _hold_keys(
     doubled = {k for k, rows in found.items() if len(rows) > 1}
     different = {k for k, rows in found.items() if k in wanted and any(row != wanted[k] for row in rows)}
     for kind, keys in (
-        (verdict.lost, wanted.keys() - found.keys()),
-        (verdict.foreign, found.keys() - wanted.keys()),
-        (verdict.doubled, doubled),
-        (verdict.different, different),
+        (testimony.lost, wanted.keys() - found.keys()),
+        (testimony.foreign, found.keys() - wanted.keys()),
+        (testimony.doubled, doubled),
+        (testimony.different, different),
     ):
         kind.add(len(keys), said(keys))
 

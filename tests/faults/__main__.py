@@ -26,14 +26,14 @@ from .world import World
 WHOLE = "whole"
 ATTEMPTS = 3
 """So often a fault is tried that finds nothing to strike."""
-HOME = CHECKOUT / ".state" / "faults" / "servers"
+HOME = CHECKOUT / ".state" / "faults"
 
 
 def main() -> int:
     """The exit status: 1 if a fault has cost anything but time, or could not strike."""
     console, part = Console(highlight=False), Part.asked()
     results = Results("faults", part)
-    home = HOME.with_name(f"servers-{part.number}")
+    home = HOME / f"servers-{part.number}"
     shutil.rmtree(home, ignore_errors=True)
     done = {found["kind"] for found in results}
     with World(home, say=lambda line: None) as world, Shaken(world) as line:
