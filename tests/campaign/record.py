@@ -61,7 +61,7 @@ class FaultRecord:
     what_happened: str
     """STRUCK, NOT_NOW, or in words how the fault itself went wrong: the report then counts it as an error."""
     recovered_after: NonNegativeFloat | None = None
-    """Seconds from its heal to the next commit of any pipeline that had work; None if none had."""
+    """Seconds from its heal until every pipeline that commits at all after it has done so; None if none does."""
     target: str | None = None
     """Which of several processes, or none."""
 

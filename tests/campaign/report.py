@@ -42,13 +42,13 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Recovery:
-    """How long it took after a kind of fault until a pipeline that had work committed again; seconds."""
+    """How long it took after a kind of fault until every pipeline had committed again; seconds."""
 
     kind: str
     struck: int
     not_now: int
     measured: int
-    """So many times a pipeline had work when it was healed."""
+    """So many times something was committed after it."""
     p50: float | None
     worst: float | None
 

@@ -133,7 +133,7 @@ def _group(name: str, faults: list[FaultRecord], seconds: float) -> Lane:
 
 
 def _bar(fault: FaultRecord, until: float, top: float) -> list[Mark]:
-    """From when it struck until it was healed; and, thinner, until the next commit."""
+    """From when it struck until it was healed; and, thinner, until every pipeline has committed again."""
     at, title, middle = _number(fault.struck_at), _said(fault), _number(top + BAR / 2)
     if fault.what_happened == NOT_NOW:
         return [Mark(f"M{at} {middle}h0", title, "dot")]
@@ -159,7 +159,11 @@ def _said(fault: FaultRecord) -> str:
         return f"{said}: {fault.what_happened}"
     if fault.healed_at is None:
         return f"{said}: never healed"
-    return said if fault.recovered_after is None else f"{said}: next commit after {fault.recovered_after:.1f} s"
+    return (
+        said
+        if fault.recovered_after is None
+        else f"{said}: every pipeline has committed again after {fault.recovered_after:.1f} s"
+    )
 
 
 def _operations(part: PartRecord) -> Lane:
