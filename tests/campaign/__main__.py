@@ -55,9 +55,5 @@ def main() -> int:
     return 1 if done.wrong else 0
 
 
-def _asked(name: str, otherwise: int) -> int:
-    return int(os.environ.get(name) or otherwise)
-
-
 if __name__ == "__main__":
     sys.exit(main())

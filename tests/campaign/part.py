@@ -14,11 +14,9 @@ from pathlib import Path
 import psutil
 
 from ratchet import history
-from ratchet.kafka import Kafka
 from ratchet.ledger import Ledger
-from ratchet.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.pipeline import DEAD_LETTERS
 from ratchet.verify import verify
-from tests.acceptance.line import Line
 from tests.acceptance.runs import MAINTENANCE, until
 from tests.faults.fault import Fault
 from tests.faults.kinds import faults
@@ -31,16 +29,15 @@ from tests.points import inject
 from tests.points.inject import sitecustomize as hook
 
 from .commits import Commits
-from .console import ends
+from .line import PIPELINES, CampaignLine
 from .people import People
 from .producers import PARTITIONS, Producers, create_topics
 from .readers import Readers
-from .record import Comparison, FaultRecord, Machine, PartRecord, PipelineRecord, Readings
+from .record import Comparison, FaultRecord, Machine, PartRecord, Readings
 from .steps import Steps, killed_at_steps
 from .strikes import Hand
 from .witness import Testimony, examine
 
-PIPELINES = f"{__package__}.pipelines"
 READERS = 8
 LEARN_SECONDS = 60
 """So long processes are watched before any is killed at a step."""
@@ -78,7 +75,7 @@ class Campaign:
         ):
             stack = world.stack
             create_topics(stack.kafka)
-            lines = [open_.enter_context(CampaignLine(world, name)) for name in PARTITIONS]
+            lines = [open_.enter_context(CampaignLine(name, stack, world.holds)) for name in PARTITIONS]
             for line in lines:
                 line.ready()
             lines[0].find_dag(MAINTENANCE)
@@ -199,72 +196,9 @@ class Campaign:
         )
 
 
-class CampaignLine(Line):
-    """A pipeline of the campaign."""
-
-    def __init__(self, world: World, name: str):
-        stack = world.stack
-        super().__init__(name, stack.ledger_url, stack.kafka, stack.airflow_url, world.holds, PIPELINES)
-
-    def ready(self) -> None:
-        """Airflow has its DAG."""
-        self.find_dag()
-        self.pause(False)
-
-    def is_decided(self) -> bool:
-        """Whether every record of the topic is committed or aborted."""
-        return ends(self._kafka, self.name, "read_committed") == ends(self._kafka, self.name, "read_uncommitted")
-
-    def is_drained(self) -> bool:
-        """Whether all that is committed in the topic is committed in the sinks."""
-        if self.unfinished():
-            return False
-        rows = self._ledger.execute(
-            "select partition, max(until_offset) as until from ratchet.ranges where pipeline = %s group by partition",
-            [self.name],
-        ).fetchall()
-        with Kafka(self._kafka) as kafka:
-            ends = kafka.offsets(self.name).stable
-        return {row.partition: row.until for row in rows} == ends
-
-    def left(self) -> list[str]:
-        """Claims that are open, sessions in the midst of something, prepared transactions, locks."""
-        claims = self._ledger.execute(
-            "select format('claim of %%s, transaction %%s', run_id, txid) as said from ratchet.transactions "
-            "where pipeline = %s and not claim_ended and state not in ('COMMITTED', 'VOIDED')",
-            [self.name],
-        ).fetchall()
-        sessions = self._ledger.execute(
-            "select format('session %%s: %%s', pid, left(query, 80)) as said from pg_stat_activity "
-            "where datname = 'ratchet' and state like 'idle in transaction%%' union all "
-            "select 'prepared transaction ' || gid from pg_prepared_xacts"
-        ).fetchall()
-        return [row.said for row in (*claims, *sessions)]
-
-    def told(self, producers: Producers) -> PipelineRecord:
-        """What it has done."""
-        row = self._ledger.execute(
-            "select count(*) filter (where revision = 0) as transactions, count(*) filter (where revision > 0) as "
-            "revisions from ratchet.transactions where pipeline = %s",
-            [self.name],
-        ).fetchone()
-        dead = sum(self.dead_letters().values())
-        made = producers.lines[self.name].tally
-        aborted = made.aborted + made.lapsed
-        return PipelineRecord(
-            self.name, shape(self.spec), made.committed, aborted, row.transactions, row.revisions, dead
-        )
-
-
 def _told(said: Testimony) -> Comparison:
     """What the witness says, as the report has it."""
     examples = [*said.lost.first, *said.doubled.first, *said.foreign.first, *said.different.first]
     dead = said.rows.get(DEAD_LETTERS, 0)
     totals = (said.lost.total, said.doubled.total, said.foreign.total, said.different.total)
     return Comparison(said.pipeline, said.records, sum(said.rows.values()) - dead, dead, *totals, examples)
-
-
-def shape(spec: Pipeline) -> str:
-    """A pipeline in a line: what it reads, what it keeps, how it runs."""
-    sinks = ", ".join(f"{sink.kind} {sink.name}" for sink in spec.sinks)
-    return f"{sinks}; at most {spec.max_records:,} records a transaction; {spec.spark}"

@@ -1,0 +1,78 @@
+"""A pipeline of the campaign, and whether it has done all there is to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ratchet.kafka import Kafka
+from ratchet.pipeline import Pipeline
+from ratchet.stack import Stack
+from tests.acceptance.line import Line
+
+from .console import ends
+from .producers import Producers
+from .record import PipelineRecord
+
+PIPELINES = f"{__package__}.pipelines"
+
+
+class CampaignLine(Line):
+    """A pipeline of the campaign."""
+
+    def __init__(self, name: str, stack: Stack, holds: Path):
+        super().__init__(name, stack.ledger_url, stack.kafka, stack.airflow_url, holds, PIPELINES)
+
+    def ready(self) -> None:
+        """Airflow has its DAG."""
+        self.find_dag()
+        self.pause(False)
+
+    def is_decided(self) -> bool:
+        """Whether every record of the topic is committed or aborted."""
+        return ends(self._kafka, self.name, "read_committed") == ends(self._kafka, self.name, "read_uncommitted")
+
+    def is_drained(self) -> bool:
+        """Whether all that is committed in the topic is committed in the sinks."""
+        if self.unfinished():
+            return False
+        rows = self._ledger.execute(
+            "select partition, max(until_offset) as until from ratchet.ranges where pipeline = %s group by partition",
+            [self.name],
+        ).fetchall()
+        with Kafka(self._kafka) as kafka:
+            ends = kafka.offsets(self.name).stable
+        return {row.partition: row.until for row in rows} == ends
+
+    def left(self) -> list[str]:
+        """Claims that are open, sessions in the midst of something, prepared transactions, locks."""
+        claims = self._ledger.execute(
+            "select format('claim of %%s, transaction %%s', run_id, txid) as said from ratchet.transactions "
+            "where pipeline = %s and not claim_ended and state not in ('COMMITTED', 'VOIDED')",
+            [self.name],
+        ).fetchall()
+        sessions = self._ledger.execute(
+            "select format('session %%s: %%s', pid, left(query, 80)) as said from pg_stat_activity "
+            "where datname = 'ratchet' and state like 'idle in transaction%%' union all "
+            "select 'prepared transaction ' || gid from pg_prepared_xacts"
+        ).fetchall()
+        return [row.said for row in (*claims, *sessions)]
+
+    def told(self, producers: Producers) -> PipelineRecord:
+        """What it has done."""
+        row = self._ledger.execute(
+            "select count(*) filter (where revision = 0) as transactions, count(*) filter (where revision > 0) as "
+            "revisions from ratchet.transactions where pipeline = %s",
+            [self.name],
+        ).fetchone()
+        dead = sum(self.dead_letters().values())
+        made = producers.lines[self.name].tally
+        aborted = made.aborted + made.lapsed
+        return PipelineRecord(
+            self.name, shape(self.spec), made.committed, aborted, row.transactions, row.revisions, dead
+        )
+
+
+def shape(spec: Pipeline) -> str:
+    """A pipeline in a line: what it reads, what it keeps, how it runs."""
+    sinks = ", ".join(f"{sink.kind} {sink.name}" for sink in spec.sinks)
+    return f"{sinks}; at most {spec.max_records:,} records a transaction; {spec.spark}"
