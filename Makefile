@@ -6,8 +6,10 @@ PY := .venv/bin/python
 IVY = $(firstword $(wildcard .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar))
 # What a user exports for other tools must not reach into this installation.
 unexport PYTHONPATH PYTHONHOME SPARK_HOME AIRFLOW_HOME
+# Long work is also followed through a pipe.
+export PYTHONUNBUFFERED = 1
 
-.PHONY: help install demo down clean test test-all test-unit model simulate faults campaign planted mutants bench lint lock screenshot
+.PHONY: help install demo down clean test test-all test-unit model simulate faults campaign soak planted mutants bench lint lock screenshot
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +52,9 @@ faults: install  ## every process killed at every step, and every fault of serve
 
 campaign: install  ## a thousand random faults over ten million records, in parts of an hour (SEED=1 PART=1/4)
 	@$(PY) -m tests.campaign
+
+soak: install  ## half an hour of steady load, and whether anything grows that should not; MINUTES=30
+	@$(PY) -m tests.soak
 
 planted: install  ## wrong versions of the protocol, and which tests see them; PART=1/3
 	@$(PY) -m tests.planted

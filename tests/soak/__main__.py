@@ -1,0 +1,110 @@
+"""`make soak`: half an hour of steady load without faults, and whether anything grows that should not.
+
+The campaign's four pipelines take what its producers write, at a rate that two cores bear. Memory, open files,
+sessions, tables and what is dead in them are measured all the while; more in the last third than in the second fails
+the run. MINUTES=5 asks for another length.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from unittest.mock import patch
+
+from rich.console import Console
+from rich.table import Table
+
+from ratchet.migrate import migrate
+from ratchet.specs import load_pipelines
+from ratchet.stack import CHECKOUT, Stack
+from tests.acceptance.runs import MAINTENANCE, until
+from tests.acceptance.transforms import HOLDS
+from tests.campaign.line import PIPELINES, CampaignLine
+from tests.campaign.producers import PARTITIONS, Producers, create_topics
+from tests.campaign.witness import examine
+from tests.parts import commit
+
+from .gauges import Gauges
+
+STATE = CHECKOUT / ".state" / "soak"
+EVERY = 15
+"""Seconds between two looks."""
+RATE = 400.0
+"""Records a second for each pipeline, of which a third is aborted."""
+
+
+def main() -> int:
+    """The exit status: 1 if anything has grown, or a record is lost or doubled."""
+    minutes, console, at = float(os.environ.get("MINUTES") or 30), Console(highlight=False, width=130), commit()
+    home, holds = STATE / "servers", STATE / "servers" / "holds"
+    shutil.rmtree(home, ignore_errors=True)
+    holds.mkdir(parents=True)
+
+    def prepare(stack: Stack) -> None:
+        with patch.dict(os.environ, RATCHET_PIPELINES=PIPELINES):
+            migrate(stack.ledger_url, load_pipelines().values())
+        create_topics(stack.kafka)
+
+    env = {"RATCHET_PIPELINES": PIPELINES, HOLDS: str(holds)}
+    with Stack(home, env=env, before_airflow=prepare) as stack:
+        lines = [CampaignLine(name, stack, holds) for name in PARTITIONS]
+        for line in lines:
+            line.ready()
+        lines[0].find_dag(MAINTENANCE)
+        gauges = Gauges(stack)
+        with Producers(stack.kafka, 1, dict.fromkeys(PARTITIONS, RATE)) as producers:
+            for line in lines:
+                # Of a line that has never run, maintenance knows nothing.
+                line.trigger()
+            _measure(gauges, producers, minutes * 60, console)
+        for line in lines:
+            # Some Kafka transactions were left to the broker, which aborts them when their time is over.
+            until(f"all of {line.name} is decided", line.is_decided, 120)
+            until(f"{line.name} has committed everything", line.is_drained, 600)
+        wrong = [fault for line in lines for fault in _faults(line, stack)]
+    growing = [gauge for gauge in gauges.all.values() if not gauge.is_flat]
+    _report(console, at, minutes, producers.committed, gauges, wrong)
+    return 1 if growing or wrong else 0
+
+
+def _measure(gauges: Gauges, producers: Producers, seconds: float, console: Console) -> None:
+    began, told = time.monotonic(), 0.0
+    while (now := time.monotonic() - began) < seconds:
+        gauges.measure()
+        if now - told > 60:
+            told = now
+            console.print(f"{now / 60:5.1f} min: {producers.committed:,} records are committed by producers")
+        # The rate of looks is the measure here, not a guess at when something will be so.
+        time.sleep(max(0.0, EVERY - (time.monotonic() - began - now)))
+
+
+def _faults(line: CampaignLine, stack: Stack) -> list[str]:
+    """What the witness has against a pipeline."""
+    said = examine(line.spec, stack.kafka, stack.ledger_url)
+    return [
+        f"{line.name}: {example}"
+        for found in (said.lost, said.doubled, said.foreign, said.different)
+        for example in found.first[:3]
+    ]
+
+
+def _report(console: Console, at: str, minutes: float, records: int, gauges: Gauges, wrong: list[str]) -> None:
+    table = Table("what", "over time", "second third", "last third", "")
+    for gauge in gauges.all.values():
+        said = [f"{value:,.0f} {gauge.kind.unit}" for value in (gauge.middle, gauge.end)]
+        table.add_row(gauge.name, gauge.drawn(30), *said, "" if gauge.is_flat else "GROWS")
+    console.print(table)
+    found = {"commit": at, "minutes": minutes, "every": EVERY, "records": records}
+    found["gauges"] = {gauge.name: gauge.values for gauge in gauges.all.values()}
+    (STATE / f"{at}.json").write_text(json.dumps(found))
+    growing = [gauge.name for gauge in gauges.all.values() if not gauge.is_flat]
+    console.print(f"commit {at}: {minutes:g} min, {records:,} records; grows: {', '.join(growing) or 'nothing'}")
+    for line in wrong or ["no record is lost, doubled or different"]:
+        console.print(line, markup=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
