@@ -32,6 +32,10 @@ UNIT = ("tests/unit", "-k", "not docs and not dags and not compose")
 """The unit tests that import what is mutated."""
 SECONDS = 30
 """Of schedules for each mutant."""
+LAYERS = {
+    "unit tests": ("pytest", "-x", "-q", "-p", "no:cacheprovider", *UNIT),
+    "schedules": ("tests.simulate", "--seconds", str(SECONDS), "--jobs", "1", "--seed", "1", "--unshrunk"),
+}
 
 
 def main() -> int:
@@ -45,6 +49,9 @@ def main() -> int:
     copies: SimpleQueue[Copy] = SimpleQueue()
     for number in range(TOGETHER if todo else 0):
         copies.put(Copy(STATE / f"copy-{part.number}-{number}"))
+    if todo and (failing := _untouched(copies)):
+        console.print(f"the untouched code fails: {failing}")
+        return 1
     started = time.monotonic()
 
     def one(mutant: dict[str, Any]) -> None:
@@ -82,34 +89,40 @@ def _drawn(part: Part) -> list[dict[str, Any]]:
     return random.Random(part.seed).sample(every, min(count, len(every)))
 
 
+def _untouched(copies: SimpleQueue[Copy]) -> str | None:
+    """Which layer fails although nothing is changed, with as much at once as there will be; None if none does."""
+    every = [copies.get() for _ in range(TOGETHER)]
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        failing = [who for who in pool.map(_who_fails, every) if who]
+    for copy in every:
+        copies.put(copy)
+    return failing[0] if failing else None
+
+
 def _noticed(copy: Copy, mutant: dict[str, Any]) -> str | None:
     """Who has noticed the mutant; None if nobody has."""
     file = copy.home / "include" / "ratchet" / mutant["file"]
     before = file.read_text()
     file.write_text(mutant["text"])
     try:
-        if _fails(copy, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *UNIT):
-            return "unit tests"
-        if _fails(copy, "-m", "tests.simulate", "--seconds", str(SECONDS), "--jobs", "1", "--seed", "1", "--unshrunk"):
-            return "schedules"
-        return None
+        return _who_fails(copy)
     finally:
         file.write_text(before)
 
 
-def _fails(copy: Copy, *said: str) -> bool:
-    try:
-        return copy.run(*said, seconds=600).returncode != 0
-    except subprocess.TimeoutExpired:
-        # Nothing goes on for ever in the code as it is.
-        return True
+def _who_fails(copy: Copy) -> str | None:
+    """Which of the two layers fails, or has no end; None if neither does."""
+    for name, said in LAYERS.items():
+        if copy.run("-m", *said, seconds=600).returncode != 0:
+            return name
+    return None
 
 
 def _report(console: Console, results: list[dict[str, Any]], drawn: list[dict[str, Any]]) -> int:
     survivors = [found for found in results if not found["noticed"]]
     for found in survivors:
         console.print(f"{found['file']}:{found['line']}: {found['before']}  →  {found['after']}", markup=False)
-    by = {who: sum(found["noticed"] == who for found in results) for who in ("unit tests", "schedules")}
+    by = {who: sum(found["noticed"] == who for found in results) for who in LAYERS}
     share = 1 - len(survivors) / max(1, len(results))
     console.print(
         f"{len(results)} of {len(drawn)} mutants were tried: {share:.1%} noticed, {by['unit tests']} by unit tests and "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -44,11 +45,23 @@ class Copy:
         return self.home / ".venv" / "bin" / "python"
 
     def run(self, *said: str, seconds: float) -> subprocess.CompletedProcess[str]:
-        """What the copy's Python says to this, started in the copy."""
+        """What the copy's Python says to this, started in the copy; status None if it had not ended in time."""
         env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        return subprocess.run(
-            [self.python, *said], cwd=self.home, env=env, capture_output=True, text=True, timeout=seconds
-        )
+        with subprocess.Popen(
+            [self.python, *said],
+            cwd=self.home,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                out, err = process.communicate(timeout=seconds)
+                return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+            except subprocess.TimeoutExpired:
+                out, err = _interrupted(process)
+                return subprocess.CompletedProcess(process.args, None, out, err)
 
     @contextmanager
     def with_planted(self, plant: Plant) -> Iterator[None]:
@@ -62,7 +75,7 @@ class Copy:
                     raise DoesNotFit(f"{plant.name}: {change.file} has {text.count(change.old)} times {change.old!r}")
                 self._file(change.file).write_text(text.replace(change.old, change.new))
             imported = self.run("-c", IMPORTS, seconds=60)
-            if imported.returncode:
+            if imported.returncode != 0:
                 raise DoesNotFit(f"{plant.name}: it does not import: {imported.stderr.strip().splitlines()[-1]}")
             yield
         finally:
@@ -71,3 +84,13 @@ class Copy:
 
     def _file(self, name: str) -> Path:
         return self.home / "include" / "ratchet" / name
+
+
+def _interrupted(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """End a process as Ctrl-C does, so that it ends its servers, or else by force; what it has said."""
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        return process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.communicate()

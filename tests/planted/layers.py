@@ -10,10 +10,13 @@ from tests.planted.checkout import Copy
 
 SCHEDULES = 300
 """Enough for every mistake that schedules find at all, as the planted ones show."""
+SECONDS = 900
+"""What has not ended by then is caught too: nothing of it goes on for ever in the code as it is."""
 _LEDGER = (
     "begin commit gates moves doubles revisions losses schema stopped unknown_outcomes verify".split(),
     "tests/integration/test_{}.py",
 )
+NO_END = f"no end within {SECONDS} s"
 _SPARK = ("slice kafka transforms topic_faults".split(), "tests/integration/test_{}.py")
 
 
@@ -36,17 +39,21 @@ LAYERS = {"schedules": None, "ledger": _LEDGER, "spark": _SPARK}
 
 
 def _schedules(copy: Copy) -> str | None:
-    done = copy.run("-m", "tests.simulate", "--schedules", str(SCHEDULES), "--seed", "1", "--unshrunk", seconds=3600)
-    if not done.returncode:
+    done = copy.run("-m", "tests.simulate", "--schedules", str(SCHEDULES), "--seed", "1", "--unshrunk", seconds=SECONDS)
+    if done.returncode == 0:
         return None
+    if done.returncode is None:
+        return NO_END
     errors = re.findall(r"^(?:\w+\.)*(?:AssertionError|\w*Error): (.*)$", done.stdout + done.stderr, re.MULTILINE)
     return errors[-1][:160] if errors else (done.stdout + done.stderr).strip().splitlines()[-1]
 
 
 def _tests(copy: Copy, names: list[str], where: str) -> str | None:
     files = [where.format(name) for name in names]
-    done = copy.run("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files, seconds=3600)
-    if not done.returncode:
+    done = copy.run("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files, seconds=SECONDS)
+    if done.returncode == 0:
         return None
+    if done.returncode is None:
+        return NO_END
     failed = re.search(r"^(?:FAILED|ERROR) \S+::(\S+)", done.stdout, re.MULTILINE)
     return failed[1] if failed else (done.stdout + done.stderr).strip().splitlines()[-1]
