@@ -21,7 +21,7 @@ PAUSE = (5.0, 20.0)
 
 @dataclass
 class People:
-    """Somebody who clears committed runs, starts further ones, marks one failed, and clears single tasks."""
+    """Somebody who clears runs, committed ones and active ones, or single tasks, starts others, and marks some failed."""
 
     lines: list[Line]
     random: random.Random
@@ -46,6 +46,7 @@ class People:
                         ("clear", self._clear),
                         ("clear", self._clear),
                         ("clear one task", self._clear_task),
+                        ("clear what runs", self._clear_active),
                         ("mark failed", self._mark_failed),
                     ]
                 )
@@ -78,12 +79,19 @@ class People:
         line.clear_task(run, task, downstream=self.random.random() < 0.5)
         return f"{task} of {run}"
 
+    def _clear_active(self, line: Line) -> str:
+        """All of its tasks are tried once more, while those that run are only being told to end."""
+        return self._to_active(line, line.clear)
+
     def _mark_failed(self, line: Line) -> str:
+        return self._to_active(line, line.mark_failed)
+
+    def _to_active(self, line: Line, do: Callable[[str], None]) -> str:
         active = line.active()
         if not active:
             return "no run is active"
         run = self.random.choice(active)
-        line.mark_failed(run)
+        do(run)
         return run
 
     def _a_run(self, line: Line, state: str) -> str | None:

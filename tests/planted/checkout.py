@@ -62,6 +62,10 @@ class Copy:
             except subprocess.TimeoutExpired:
                 out, err = _interrupted(process)
                 return subprocess.CompletedProcess(process.args, None, out, err)
+            except BaseException:
+                # Ctrl-C reaches this process alone.
+                _interrupted(process)
+                raise
 
     @contextmanager
     def with_planted(self, plant: Plant) -> Iterator[None]:
