@@ -21,7 +21,7 @@ PAUSE = (5.0, 20.0)
 
 @dataclass
 class People:
-    """Somebody who clears runs, committed ones and active ones, or single tasks, starts others, and marks some failed."""
+    """Somebody who clears runs, active or committed, or single tasks, starts others, and marks some failed."""
 
     lines: list[Line]
     random: random.Random
