@@ -66,7 +66,7 @@ class Tally:
 
 def create_topics(properties: Mapping[str, str], partitions: Mapping[str, int] = PARTITIONS) -> None:
     """Make the topics that are not there."""
-    admin = AdminClient(dict(properties))
+    admin = AdminClient(dict(properties), logger=_LOG)
     there = admin.list_topics(timeout=30).topics
     missing = [NewTopic(name, count, 1) for name, count in partitions.items() if name not in there]
     for made in admin.create_topics(missing).values() if missing else ():

@@ -14,8 +14,8 @@ from ratchet.migrate import migrate
 from ratchet.specs import load_pipelines
 from ratchet.stack import Stack
 from ratchet.stack.server import Server
+from tests.acceptance.runs import until
 from tests.acceptance.transforms import HOLDS
-from tests.until import until
 
 from .clock import Clocks
 from .disk import Disk
@@ -73,13 +73,16 @@ class World:
         """The process of a server that runs."""
         return psutil.Process(self.stack.pids()[server])
 
-    def answers(self, server: str, seconds: float = 120) -> None:
-        """Wait until a server is up and answers."""
-        until(lambda: not self.servers[server].ended and self.servers[server].ready(), seconds)
+    def answers(self, server: str, seconds: float = 600) -> None:
+        """Wait until a server is up and answers, which in the midst of other faults may take long."""
+        until(
+            f"{server} is up and answers",
+            lambda: not self.servers[server].ended and self.servers[server].ready(),
+            seconds,
+        )
 
     def who(self, pid: int) -> str:
-        """The name of the server that a process is, or one of PIPELINES = f"{__package__}.pipelines"
-        TASKS, SPARK_WORKERS and TEST; "" for a stranger."""
+        """The name of the server that a process is, or one of TASKS, SPARK_WORKERS and TEST; "" for a stranger."""
         leaders = {leader: name for name, leader in self.stack.pids().items()}
         try:
             line = [process.pid for process in (psutil.Process(pid), *psutil.Process(pid).parents())]
