@@ -64,7 +64,7 @@ def main() -> int:
         results.add(**said, noticed=noticed)
         minutes = (time.monotonic() - started) / 60
         where = f"{mutant['file']}:{mutant['line']}: {mutant['before']}  →  {mutant['after']}"
-        console.print(f"{minutes:5.1f} min: {noticed or 'SURVIVES'}: {where}", markup=False)
+        console.print(f"{minutes:5.1f} min: {noticed or 'SURVIVES'}: {where}", markup=False, soft_wrap=True)
 
     with ThreadPoolExecutor(TOGETHER) as pool:
         list(pool.map(one, todo))
@@ -121,7 +121,9 @@ def _who_fails(copy: Copy) -> str | None:
 def _report(console: Console, results: list[dict[str, Any]], drawn: list[dict[str, Any]]) -> int:
     survivors = [found for found in results if not found["noticed"]]
     for found in survivors:
-        console.print(f"{found['file']}:{found['line']}: {found['before']}  →  {found['after']}", markup=False)
+        console.print(
+            f"{found['file']}:{found['line']}: {found['before']}  →  {found['after']}", markup=False, soft_wrap=True
+        )
     by = {who: sum(found["noticed"] == who for found in results) for who in LAYERS}
     share = 1 - len(survivors) / max(1, len(results))
     console.print(

@@ -39,12 +39,12 @@ def main() -> int:
                 with copy.with_planted(plant):
                     answer = ask(copy, layer)
             except DoesNotFit as error:
-                console.print(str(error), markup=False)
+                console.print(str(error), markup=False, soft_wrap=True)
                 return 1
             results.add(plant=plant.name, layer=layer, caught_by=answer.caught_by, seconds=answer.seconds)
             said = f"seen after {answer.seconds:.0f} s: {answer.caught_by}" if answer.caught_by else "nothing is seen"
             minutes = (time.monotonic() - started) / 60
-            console.print(f"{minutes:5.1f} min: {plant.name}: {layer}: {said}", markup=False)
+            console.print(f"{minutes:5.1f} min: {plant.name}: {layer}: {said}", markup=False, soft_wrap=True)
             if plant is untouched and answer.caught_by:
                 return 1
     return _report(console, list(results))
