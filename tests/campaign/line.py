@@ -14,6 +14,12 @@ from .producers import Producers
 from .record import PipelineRecord
 
 PIPELINES = f"{__package__}.pipelines"
+_IN_THE_MIDST = """
+    select format('%s, in the midst of a database transaction: %s', application_name, left(query, 80)) as said
+    from pg_stat_activity where application_name like 'ratchet%' and xact_start < clock_timestamp() - interval '5 s'
+    union all select 'prepared transaction ' || gid from pg_prepared_xacts
+"""
+"""Readers are in the midst of one all the time, and are nobody's remains."""
 
 
 class CampaignLine(Line):
@@ -50,12 +56,7 @@ class CampaignLine(Line):
             "where pipeline = %s and not claim_ended and state not in ('COMMITTED', 'VOIDED')",
             [self.name],
         ).fetchall()
-        sessions = self._ledger.execute(
-            "select format('session %%s: %%s', pid, left(query, 80)) as said from pg_stat_activity "
-            "where datname = 'ratchet' and state like 'idle in transaction%%' union all "
-            "select 'prepared transaction ' || gid from pg_prepared_xacts"
-        ).fetchall()
-        return [row.said for row in (*claims, *sessions)]
+        return [row.said for row in (*claims, *self._ledger.execute(_IN_THE_MIDST).fetchall())]
 
     def told(self, producers: Producers) -> PipelineRecord:
         """What it has done."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import httpx
@@ -96,11 +95,9 @@ class People:
 
     def _a_run(self, line: Line, state: str) -> str | None:
         """A run that holds a transaction in this state, of the latest fifty."""
-        with suppress(psycopg.OperationalError):
-            rows = line._ledger.execute(
-                "select run_id from ratchet.transactions where pipeline = %s and state = %s and revision = 0 "
-                "order by txid desc limit 50",
-                [line.name, state],
-            ).fetchall()
-            return self.random.choice(rows).run_id if rows else None
-        return None
+        rows = line._ledger.execute(
+            "select run_id from ratchet.transactions where pipeline = %s and state = %s and revision = 0 "
+            "order by txid desc limit 50",
+            [line.name, state],
+        ).fetchall()
+        return self.random.choice(rows).run_id if rows else None

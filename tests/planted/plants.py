@@ -35,6 +35,8 @@ def plant(name: str, file: str, old: str, new: str, *more: tuple[str, str, str],
 
 IN_BETWEEN = "conn.connection.dbapi_connection.commit()"
 """Commits what has been done so far, in the midst of a database transaction."""
+AGAIN = 'conn.exec_driver_sql(f"savepoint {conn.get_nested_transaction()._savepoint}")'
+"""After that, so that what comes next finds its savepoint."""
 ADVANCE = "            done.append(row.txid)\n        elif row.state != State.VOIDED:\n            break\n"
 
 PLANTS = [
@@ -150,7 +152,7 @@ PLANTS = [
         "        for sink in [*spec.sinks, None]:\n            name = sink.name if sink else DEAD_LETTERS\n"
         "            of_sink = [(number, attempt, sinks[name])",
         "        for sink in [None, *spec.sinks]:\n            name = sink.name if sink else DEAD_LETTERS\n"
-        f"            if sink is spec.sinks[0]:\n                {IN_BETWEEN}\n"
+        f"            if sink is spec.sinks[0]:\n                {IN_BETWEEN}\n                {AGAIN}\n"
         "            of_sink = [(number, attempt, sinks[name])",
     ),
     plant(
