@@ -47,6 +47,10 @@ class Commits:
         self._pool.shutdown()
         self._looking.result()
 
+    def last(self) -> dict[str, float]:
+        """{pipeline: when it has committed last}, of those that have."""
+        return {commit.pipeline: commit.at for commit in list(self.seen)}
+
     def _run(self) -> None:
         while not self._is_over.wait(EVERY):
             with (

@@ -45,6 +45,8 @@ STRIKE_SECONDS = 45 * 60
 """So long there are faults, at most."""
 PRODUCE_SECONDS = 20 * 60
 """In which so many records as are asked for would be committed if nothing happened."""
+STARVED_SECONDS = 240
+"""When a pipeline has not committed for so long, nobody strikes until it has: faults shall meet all kinds of work."""
 DRAIN_SECONDS = 900
 """Within which all must be committed when the faults are over."""
 DISK_MB = 6_000
@@ -100,7 +102,7 @@ class Campaign:
         until("every pipeline commits", lambda: {c.pipeline for c in commits.seen} == set(PARTITIONS), 600)
         self._is_over.wait(LEARN_SECONDS)
         steps.learn()
-        hands = self._hands(world, steps)
+        hands = self._hands(world, steps, commits)
         threads = [hand.start() for hand in hands] + [people.start()]
         try:
             self._watch(commits, people, producers)
@@ -127,7 +129,7 @@ class Campaign:
                 )
             self._is_over.wait(1)
 
-    def _hands(self, world: World, steps: Steps) -> list[Hand]:
+    def _hands(self, world: World, steps: Steps, commits: Commits) -> list[Hand]:
         """Three: for processes of tasks and workers, for connections, for servers and what they need."""
         choice = random.Random(self._seed)
         every = faults(world, self._seed)
@@ -139,7 +141,16 @@ class Campaign:
         given = {"quick": (quick, (0.5, 4.0)), "connections": ([*connections], (2.0, 10.0))}
         given["servers"] = ([*rest, *stopped], (5.0, 20.0))
         return [
-            Hand(name, kinds, pause, random.Random(f"{name} {self._seed}"), self._is_over, self.clock, self._tell)
+            Hand(
+                name,
+                kinds,
+                pause,
+                random.Random(f"{name} {self._seed}"),
+                self._is_over,
+                self.clock,
+                lambda: any(self.clock() - at > STARVED_SECONDS for at in commits.last().values()),
+                self._tell,
+            )
             for name, (kinds, pause) in given.items()
         ]
 

@@ -17,7 +17,7 @@ class Hand:
     """Strikes one fault after the other: all kinds in turn, in an order that the seed gives, and again.
 
     `pause` is how many seconds lie between two of its faults, at least and at most; `clock` says how many have passed
-    since the part began. Every fault that has struck is told when it is healed.
+    since the part began. Every fault that has struck is told when it is healed. Nobody is struck while `is_held`.
     """
 
     name: str
@@ -26,6 +26,7 @@ class Hand:
     random: random.Random
     is_over: threading.Event
     clock: Callable[[], float]
+    is_held: Callable[[], bool]
     tell: Callable[[FaultRecord], None]
     error: BaseException | None = field(default=None, init=False)
     """What has ended it before its time."""
@@ -39,7 +40,10 @@ class Hand:
     def _run(self) -> None:
         try:
             for fault in self._in_turn():
-                if self.is_over.wait(self.random.uniform(*self.pause)):
+                pause = self.random.uniform(*self.pause)
+                while not self.is_over.wait(pause) and self.is_held():
+                    pause = 1.0
+                if self.is_over.is_set():
                     return
                 self._strike(fault)
         except BaseException as error:
