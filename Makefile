@@ -46,20 +46,20 @@ model: install  ## every interleaving of the protocol's model, by spin (Debian: 
 simulate: install  ## schedules of the real ledger code, cut off between any two statements; SCHEDULES=20000 SEED=7 JOBS=2
 	@$(PY) -m tests.simulate $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
 
-faults: install  ## every process killed at every step, and every fault of servers (SEED=1 PART=1/4, or POINT=… for one)
+faults: install  ## every process killed at every step, and every fault of servers (SEED=1 PART=1/8, or POINT=… for one)
 	@$(PY) -m tests.points
 	@test -n "$(POINT)" || $(PY) -m tests.faults
 
-campaign: install  ## a thousand random faults over ten million records, in parts of an hour (SEED=1 PART=1/4)
+campaign: install  ## a thousand random faults over ten million records, in parts of an hour (SEED=1 PART=1/5)
 	@$(PY) -m tests.campaign
 
 soak: install  ## half an hour of steady load, and whether anything grows that should not; MINUTES=30
 	@$(PY) -m tests.soak
 
-planted: install  ## wrong versions of the protocol, and which tests see them; PART=1/3
+planted: install  ## wrong versions of the protocol, and which tests see them; PART=1/2, or PLANT=… for one
 	@$(PY) -m tests.planted
 
-mutants: install  ## random changes of the protocol's code, and whether tests notice; MUTANTS=200 SEED=1 PART=1/3
+mutants: install  ## random changes of the protocol's code, and whether tests notice; MUTANTS=200 SEED=1 PART=1/2
 	@$(PY) -m tests.mutants
 
 bench: install  ## records per second beside Structured Streaming and a bare count

@@ -1,6 +1,6 @@
 """The second half of `make faults`: each fault of servers, one after the other, while transactions are in flight.
 
-`SEED=7 PART=2/3` does one part of three; a part goes on where it stopped.
+`SEED=7 PART=2/8` does one part of eight; a part goes on where it stopped.
 """
 
 from __future__ import annotations

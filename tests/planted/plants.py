@@ -164,9 +164,8 @@ PLANTS = [
     plant(
         "the state is not looked at again under the commit lock",
         "commit.py",
-        "        row = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)\n"
         "        ended = _ended(row, claim)\n        if ended:\n            return ended\n        if not",
-        "        ended = _ended(row, claim)\n        if ended:\n            return ended\n        if not",
+        "        if not",
     ),
     plant(
         "an adoption keeps stale votes",

@@ -1,6 +1,6 @@
 """`make faults`: every point is derived, then killed before and after, and the pipelines have to finish by themselves.
 
-`SEED=7 PART=2/3 make faults` does one part of three; without PART all is one part. A part goes on where it stopped,
+`SEED=7 PART=2/8 make faults` does one part of eight; without PART all is one part. A part goes on where it stopped,
 and takes an hour at most. `POINT="after commit: …"` kills at that one point alone.
 """
 
