@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -159,18 +160,24 @@ class Campaign:
             self._struck.append(fault)
 
     def _drain(self, world: World, lines: list[CampaignLine]) -> list[str]:
-        """Wait until all is committed and nothing runs any more; what is left then."""
-        for line in lines:
-            # Some Kafka transactions were left to the broker, which aborts them when their time is over.
-            until(f"all of {line.name} is decided", answers(line.is_decided), 120)
-        for line in lines:
-            until(f"{line.name} has committed everything", answers(line.is_drained), DRAIN_SECONDS)
-        for line in lines:
-            until(f"no run of {line.name} is active", answers(lambda line=line: not line.active()), 300)
-            until(f"no stage of {line.name} is left", answers(lambda line=line: not line.all_stages()), 300)
-        return [f"process {process.pid}: {' '.join(process.cmdline())[:80]}" for process in world.strays()] + [
-            said for line in lines for said in line.left()
-        ]
+        """Wait until all is committed and nothing runs any more; what is left then, or did not come to its end."""
+        left: list[str] = []
+
+        def await_(what: str, look: Callable[[CampaignLine], object], seconds: float) -> None:
+            deadline = time.monotonic() + seconds
+            for line in lines:
+                try:
+                    until(f"{line.name}: {what}", answers(partial(look, line)), max(1, deadline - time.monotonic()))
+                except AssertionError as error:
+                    left.append(str(error))
+
+        # Some Kafka transactions were left to the broker, which aborts them when their time is over.
+        await_("every record is committed or aborted", CampaignLine.is_decided, 120)
+        await_("all that is committed in Kafka is in the sinks", CampaignLine.is_drained, DRAIN_SECONDS)
+        await_("no run is active", lambda line: not line.active(), 300)
+        await_("no stage is left", lambda line: not line.all_stages(), 300)
+        left += [f"process {process.pid}: {' '.join(process.cmdline())[:80]}" for process in world.strays()]
+        return left + [said for line in lines for said in line.left()]
 
     def _record(self, world, lines, commits, producers, readers, people, left) -> PartRecord:
         stack = world.stack
