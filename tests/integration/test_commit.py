@@ -10,7 +10,7 @@ from sqlalchemy import func, select, text
 
 from ratchet import Append, Upsert, history
 from ratchet.claims import settle
-from ratchet.commit import Committed, Waits, commit
+from ratchet.commit import Committed, Waits, commit, discard_finished
 from ratchet.errors import Fenced, Refused
 from ratchet.ledger import move, read_transaction
 from ratchet.migrate import migrate
@@ -25,6 +25,7 @@ from .staging import (
     appended,
     do_slice,
     head,
+    is_whole,
     planned,
     positions,
     prepare,
@@ -74,6 +75,34 @@ def test_group_commit_does_not_skip_a_gap(ledger, log):
     assert (head(ledger), state(ledger, 3)) == (1, State.PREPARED)
     prepare(ledger, SPEC, b)
     assert commit(ledger, SPEC, b.claim).txids == (2, 3)
+
+
+def test_of_an_aborted_epoch_the_stages_are_discarded_and_of_the_next_they_stay(ledger, log):
+    first = start(ledger, SPEC, log, "a")
+    do_slice(ledger, SPEC, first, 0)
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="it was marked as failed")
+    again = start(ledger, SPEC, log, "b")
+    assert (again.claim.txid, again.claim.epoch) == (1, 2)
+    prepare(ledger, SPEC, again)
+    assert discard_finished(ledger, SPEC.name) == len(SPEC.sinks) + 1
+    assert commit(ledger, SPEC, again.claim).txids == (1,)
+    is_whole(ledger, again)
+
+
+def test_of_transaction_10_the_stages_stay_when_those_of_transaction_1_are_discarded(ledger, log):
+    log.stable = {0: 500, 1: 500}
+    done = []
+    for txid in range(1, 11):
+        done.append(start(ledger, SPEC, log, f"r{txid}"))
+        prepare(ledger, SPEC, done[-1])
+        if txid < 10:
+            commit(ledger, SPEC, done[-1].claim)
+    revised = start(ledger, SPEC, log, "r1", 1)
+    assert (revised.how, revised.claim.txid) == ("revised", 1)
+    prepare(ledger, SPEC, revised)
+    assert commit(ledger, SPEC, revised.claim).txids == (1,)
+    assert commit(ledger, SPEC, done[-1].claim).txids == (10,)
+    is_whole(ledger, *done)
 
 
 def test_a_commit_repeated_or_raced_changes_nothing(ledger, log):
