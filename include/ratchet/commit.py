@@ -241,6 +241,10 @@ def _apply(conn: Connection, spec: Pipeline, topic_id: str, row: Row, why: str) 
         raise _Failed from StageMismatch(
             f"{spec.name}: transaction {row.txid} was prepared for other sinks than today's"
         )
+    if gone := sorted(names - relations.keys()):
+        raise _Failed from StageMismatch(
+            f"{spec.name}: transaction {row.txid}, epoch {row.epoch}: what was staged for {', '.join(gone)} is gone"
+        )
     of = fold.Delta(spec.name, spec.source.name, topic_id, row.txid, replaces=row.revision > 0)
     applied: dict[str, dict] = {}
     try:

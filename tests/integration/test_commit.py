@@ -16,6 +16,7 @@ from ratchet.ledger import move, read_transaction
 from ratchet.migrate import migrate
 from ratchet.pipeline import DEAD_LETTERS
 from ratchet.schema import pipelines, stages
+from ratchet.sinks import stage
 from ratchet.transaction import Run, SinkVote, SliceToken, State
 from ratchet.votes import cast_vote, take_try
 
@@ -80,12 +81,30 @@ def test_group_commit_does_not_skip_a_gap(ledger, log):
 def test_of_an_aborted_epoch_the_stages_are_discarded_and_of_the_next_they_stay(ledger, log):
     first = start(ledger, SPEC, log, "a")
     do_slice(ledger, SPEC, first, 0)
-    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="it was marked as failed")
+    with ledger.begin() as conn:
+        row = read_transaction(conn, SPEC.name, 1, lock=True)
+        move(conn, row, State.ABORTED, who="test", why="a reason", reason="a reason")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="aborted")
     again = start(ledger, SPEC, log, "b")
     assert (again.claim.txid, again.claim.epoch) == (1, 2)
     prepare(ledger, SPEC, again)
     assert discard_finished(ledger, SPEC.name) == len(SPEC.sinks) + 1
     assert commit(ledger, SPEC, again.claim).txids == (1,)
+    is_whole(ledger, again)
+
+
+def test_of_what_was_staged_and_is_gone_nothing_is_committed_and_the_next_run_tries_again(ledger, log):
+    first = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, first)
+    with ledger.begin() as conn:
+        stage.drop(conn, stage.relations(conn, SPEC.name, 1, 1)["totals"])
+    with pytest.raises(Refused, match="transaction 1, epoch 1: what was staged for totals is gone"):
+        commit(ledger, SPEC, first.claim)
+    assert (state(ledger, 1), appended(ledger)) == (State.ABORTED, [])
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="refused")
+    again = start(ledger, SPEC, log, "b")
+    prepare(ledger, SPEC, again)
+    commit(ledger, SPEC, again.claim)
     is_whole(ledger, again)
 
 
