@@ -6,17 +6,16 @@ A schedule that fails is shrunk, told as a story, and named by the seed that lea
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import secrets
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -35,14 +34,15 @@ from tests.simulate.statements import hooked
 
 RULES = 40
 """So many rules a schedule has at most."""
-LOT = 20
-"""So many schedules are drawn between two looks at the time."""
+LOT = 50
+"""So many schedules are drawn at once; whichever process is free takes the next ones."""
+DONE = "lot done:"
 
 
 def main() -> None:
     said = _arguments()
     if said.database:
-        _job(said.database, said.schedules, said.seed, not said.unshrunk, said.seconds)
+        _job(said.database, not said.unshrunk)
         return
     home = _home()
     with Stack(home, {"postgres"}) as stack:
@@ -50,65 +50,100 @@ def main() -> None:
             _stand_back([os.getpid(), *stack.pids().values()])
         many = f"{said.seconds} s of schedules" if said.seconds else f"{said.schedules:,} schedules"
         print(f"{many}, seed {said.seed}, {said.jobs} at once", flush=True)
-        more = (["--unshrunk"] if said.unshrunk else []) + (["--seconds", str(said.seconds)] if said.seconds else [])
-        failed = simulate(stack, said.schedules, said.seed, said.jobs, more)
+        failed = simulate(stack, Lots(said.schedules, said.seed, said.seconds), said.jobs, not said.unshrunk)
     shutil.rmtree(home, ignore_errors=True)
     if failed:
         print(failed)
         sys.exit(1)
 
 
-def simulate(stack: Stack, schedules: int, seed: int, jobs: int, more: Sequence[str] = ()) -> str | None:
-    """Run so many schedules, in so many processes; prints the figures, and returns the story of one that failed."""
+class Lots:
+    """What is still to be done, as (seed, number of schedules): so many, or as many as so many seconds allow."""
+
+    def __init__(self, schedules: int, seed: int, seconds: int | None):
+        self._left, self._seed, self._lock = schedules, seed, threading.Lock()
+        self._deadline = time.monotonic() + seconds if seconds else None
+
+    def take(self) -> tuple[int, int] | None:
+        """The next lot, for whichever process is free; None if nothing is left to do."""
+        with self._lock:
+            size = min(LOT, self._left) if self._deadline is None else LOT
+            if not size or (self._deadline is not None and time.monotonic() > self._deadline):
+                return None
+            lot = self._seed, size
+            self._seed, self._left = self._seed + 1, self._left - size
+            return lot
+
+    def end(self) -> None:
+        """Nothing more is to be done."""
+        with self._lock:
+            self._left, self._deadline = 0, None
+
+
+def simulate(stack: Stack, lots: Lots, jobs: int, shrink: bool) -> str | None:
+    """Run schedules in so many processes; prints the figures, and returns the story of one that failed."""
     started = time.monotonic()
-    each = -(-schedules // jobs)
-    with ThreadPoolExecutor(jobs) as pool:
-        done = list(pool.map(lambda job: _process(stack, each, seed + job, more), range(jobs)))
     counted: Counter[str] = Counter()
-    for process in done:
-        if process.returncode:
-            return process.stdout + process.stderr
-        counted.update(json.loads(process.stdout.splitlines()[-1]))
+    with ThreadPoolExecutor(jobs) as pool:
+        stories = list(pool.map(lambda _: _process(stack, lots, shrink, counted), range(jobs)))
+    failed = [story for story in stories if story]
+    if failed:
+        return failed[0]
     figures = ", ".join(f"{number:,} {what}" for what, number in counted.items())
     print(f"{figures}; {time.monotonic() - started:.0f} s", flush=True)
     return None
 
 
-def _process(stack: Stack, schedules: int, seed: int, more: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _process(stack: Stack, lots: Lots, shrink: bool, counted: Counter[str]) -> str | None:
+    """Have a process do lot after lot; what it said when it failed."""
     name = f"schedules_{uuid4().hex[:12]}"
     with psycopg.connect(stack.ledger_url, autocommit=True) as conn:
         conn.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-    given = ["--database", stack.database_url(name), "--schedules", str(schedules), "--seed", str(seed)]
-    command = [sys.executable, "-m", "tests.simulate", *given, *more]
-    return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
+    command = [sys.executable, "-m", "tests.simulate", "--database", stack.database_url(name)]
+    command += [] if shrink else ["--unshrunk"]
+    pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, cwd=CHECKOUT, text=True, bufsize=1, **pipe) as process:
+        while lot := lots.take():
+            with suppress(BrokenPipeError):
+                process.stdin.write("{} {}\n".format(*lot))
+            said = []
+            for line in process.stdout:
+                if line.startswith(DONE):
+                    counted.update(json.loads(line.removeprefix(DONE)))
+                    print(f"{counted['schedules']:,} schedules", flush=True)
+                    break
+                said.append(line)
+            else:
+                lots.end()
+                return "".join(said)
+    return None
 
 
-def _job(url: str, schedules: int, first: int, shrink: bool, seconds: int | None) -> None:
-    """The schedules of one process, in a database of its own; of `seconds`, as many small lots as fit into them."""
-    deadline = time.monotonic() + (seconds or 0)
-    numbers = itertools.takewhile(lambda _: time.monotonic() < deadline, itertools.count(first)) if seconds else [first]
-    schedules = LOT if seconds else schedules
+def _job(url: str, shrink: bool) -> None:
+    """The lots that come by standard input, in a database of its own."""
     with hooked():
         Machine.theatre = Theatre(url)
-        chosen = settings(
-            max_examples=schedules,
-            stateful_step_count=RULES,
-            deadline=None,
-            database=None,
-            print_blob=False,
-            phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        try:
-            for number in numbers:
+        for line in sys.stdin:
+            number, schedules = map(int, line.split())
+            chosen = settings(
+                max_examples=schedules,
+                stateful_step_count=RULES,
+                deadline=None,
+                database=None,
+                print_blob=False,
+                phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            )
+            try:
                 run_state_machine_as_test(seed(number)(Machine), settings=chosen)
-        except BaseException:
-            print(traceback.format_exc(limit=-3))
-            print(f"again: make simulate SEED={number} SCHEDULES={schedules} JOBS=1", flush=True)
-            # Actors that still stand somewhere would be waited for.
-            Machine.theatre.troupe.release()
-            os._exit(1)
-    print(json.dumps(Machine.theatre.counted))
+            except BaseException:
+                print(traceback.format_exc(limit=-3))
+                print(f"again: make simulate SEED={number} SCHEDULES={schedules} JOBS=1", flush=True)
+                # Actors that still stand somewhere would be waited for.
+                Machine.theatre.troupe.release()
+                os._exit(1)
+            print(DONE, json.dumps(Machine.theatre.counted), flush=True)
+            Machine.theatre.counted.clear()
 
 
 def _stand_back(pids: list[int]) -> None:

@@ -42,6 +42,7 @@ class Place(StrEnum):
     IDLE = "idle"
     GOES = "goes"
     STANDS = "stands before a statement"
+    COMMITTED = "waits for the reader, who looks after every COMMIT"
     WAITS = "waits for a lock"
 
 
@@ -105,7 +106,10 @@ class Actor:
             self._lose(connection)
         do()
         self.is_impatient = False
-        self._troupe.commits += 1
+        with self._troupe.changed:
+            self.place = Place.COMMITTED
+            self._troupe.changed.notify_all()
+            self._troupe.changed.wait_for(lambda: self.place is Place.GOES)
         if self._end is End.UNHEARD:
             self._lose(connection)
 
@@ -154,7 +158,6 @@ class Troupe:
 
     def __init__(self, url: str, actors: int):
         self.changed = threading.Condition()
-        self.commits = 0
         self.waiting: list[Actor] = []
         """Who waits for a lock, the longest first."""
         self._lost: set[int] = set()
@@ -165,9 +168,10 @@ class Troupe:
         """A session whose connection is cut: PostgreSQL is still to notice it."""
         self._lost.add(pid)
 
-    def settle(self) -> None:
+    def settle(self, look: Callable[[], object] = lambda: None) -> None:
         """Wait until every actor is idle, stands before a statement, or waits for a lock of one that stands.
 
+        After every COMMIT on the way `look` is called, before anybody goes on.
         One that waits has its session stopped: of two that wait for the same lock, PostgreSQL would let either go on
         first, and the schedule would not be the same the next time.
         """
@@ -176,6 +180,13 @@ class Troupe:
             with self.changed:
                 self.changed.wait_for(lambda: not self._going(), timeout=A_STATEMENT)
                 going = self._going()
+                committed = next((a for a in self.actors if a.place is Place.COMMITTED), None)
+            if committed:
+                look()
+                with self.changed:
+                    committed.place = Place.GOES
+                    self.changed.notify_all()
+                continue
             assert time.monotonic() < deadline, f"nothing moves any more: {self.places()}"
             if self._lost and self._are_there(self._lost):
                 continue

@@ -48,7 +48,6 @@ class Schedule:
         self.abandon()
         theatre.database.reset()
         theatre.watch.forget()
-        theatre.troupe.commits = self._looked = 0
         self.world = World(theatre.url)
         self._steps: dict[Actor, Step] = {}
         self._count("schedules")
@@ -103,6 +102,7 @@ class Schedule:
 
     def abandon(self) -> None:
         """Let all actors die: the schedule has failed."""
+        self._troupe.settle()
         while self.standing:
             self.standing[0].go(0, End.KILLED)
             self._troupe.settle()
@@ -133,17 +133,17 @@ class Schedule:
         self._theatre.counted[what] += number
 
     def _settle(self) -> None:
-        """Wait until all stand still; look, if something was committed, and hear who has ended."""
-        self._troupe.settle()
+        """Wait until all stand still, look after every COMMIT, and hear who has ended."""
+        self._troupe.settle(self._look)
         self._count("moments at which somebody waited for a lock", bool(self._troupe.waiting))
-        if self._troupe.commits > self._looked:
-            self._count("snapshots")
-            self._looked = self._troupe.commits
-            self._theatre.watch.look()
         for actor in self._troupe.idle():
             step = self._steps.pop(actor, None)
             if step is not None:
                 self._hear(actor, step)
+
+    def _look(self) -> None:
+        self._count("snapshots")
+        self._theatre.watch.look()
 
     def _hear(self, actor: Actor, step: Step) -> None:
         said = actor.said
