@@ -177,6 +177,8 @@ class Troupe:
         """
         deadline = time.monotonic() + SECONDS
         while True:
+            for actor in self._gone_on():
+                self._continue(actor)
             with self.changed:
                 self.changed.wait_for(lambda: not self._going(), timeout=A_STATEMENT)
                 going = self._going()
@@ -207,7 +209,7 @@ class Troupe:
 
     def release(self) -> None:
         """Let all that wait go on as they can."""
-        for actor in self.waiting:
+        for actor in list(self.waiting):
             self._continue(actor)
 
     def places(self) -> list[str]:
@@ -235,14 +237,22 @@ class Troupe:
         return {actor: found[pid] for actor, pid in pids.items()}
 
     def _stop(self, actor: Actor) -> None:
-        os.kill(actor.pid, signal.SIGSTOP)
-        actor.place = Place.WAITS
-        self.waiting.append(actor)
+        with self.changed:
+            if actor.place is Place.GOES:
+                os.kill(actor.pid, signal.SIGSTOP)
+                actor.place = Place.WAITS
+                self.waiting.append(actor)
 
     def _continue(self, actor: Actor) -> None:
-        self.waiting.remove(actor)
-        actor.place = Place.GOES
-        os.kill(actor.pid, signal.SIGCONT)
+        with self.changed:
+            self.waiting.remove(actor)
+            if actor.place is Place.WAITS:
+                actor.place = Place.GOES
+            os.kill(actor.pid, signal.SIGCONT)
+
+    def _gone_on(self) -> list[Actor]:
+        """Those whose wait was over, by a deadlock that PostgreSQL found, just before their sessions were stopped."""
+        return [actor for actor in self.waiting if actor.place is not Place.WAITS]
 
     def _are_there(self, pids: set[int]) -> bool:
         """Whether PostgreSQL still has one of these sessions; those that are gone are forgotten."""
