@@ -7,9 +7,15 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import psutil
+import psycopg
+
 from tests.faults.fault import Fault, NotNow
 
 from .record import STRUCK, FaultRecord
+
+_NOT_NOW = (NotNow, psutil.Error, psycopg.OperationalError)
+"""There is nothing to strike, or another hand has just struck what would be needed for it."""
 
 
 @dataclass
@@ -59,7 +65,7 @@ class Hand:
         try:
             fault.strike()
             self.is_over.wait(fault.seconds)
-        except NotNow:
+        except _NOT_NOW:
             return
         finally:
             fault.heal()
