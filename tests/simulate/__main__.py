@@ -34,8 +34,8 @@ from tests.simulate.statements import hooked
 
 RULES = 40
 """So many rules a schedule has at most."""
-LOT = 50
-"""So many schedules are drawn at once; whichever process is free takes the next ones."""
+LOT, SMALL_LOT = 50, 10
+"""So many schedules are drawn at once; whichever process is free takes the next ones. Small where time is short."""
 DONE = "lot done:"
 
 
@@ -58,21 +58,28 @@ def main() -> None:
 
 
 class Lots:
-    """What is still to be done, as (seed, number of schedules): so many, or as many as so many seconds allow."""
+    """What is still to be done, so many schedules or as many as so many seconds allow; and what was counted so far."""
 
     def __init__(self, schedules: int, seed: int, seconds: int | None):
         self._left, self._seed, self._lock = schedules, seed, threading.Lock()
+        self.counted: Counter[str] = Counter()
         self._deadline = time.monotonic() + seconds if seconds else None
 
     def take(self) -> tuple[int, int] | None:
-        """The next lot, for whichever process is free; None if nothing is left to do."""
+        """The next lot, as (seed, number of schedules), for whoever is free; None if nothing is left to do."""
         with self._lock:
-            size = min(LOT, self._left) if self._deadline is None else LOT
+            size = min(LOT, self._left) if self._deadline is None else SMALL_LOT
             if not size or (self._deadline is not None and time.monotonic() > self._deadline):
                 return None
             lot = self._seed, size
             self._seed, self._left = self._seed + 1, self._left - size
             return lot
+
+    def done(self, counted: dict[str, int]) -> None:
+        """A lot is done, and has had so many of each thing."""
+        with self._lock:
+            self.counted.update(counted)
+            print(f"{self.counted['schedules']:,} schedules", flush=True)
 
     def end(self) -> None:
         """Nothing more is to be done."""
@@ -83,18 +90,17 @@ class Lots:
 def simulate(stack: Stack, lots: Lots, jobs: int, shrink: bool) -> str | None:
     """Run schedules in so many processes; prints the figures, and returns the story of one that failed."""
     started = time.monotonic()
-    counted: Counter[str] = Counter()
     with ThreadPoolExecutor(jobs) as pool:
-        stories = list(pool.map(lambda _: _process(stack, lots, shrink, counted), range(jobs)))
+        stories = list(pool.map(lambda _: _process(stack, lots, shrink), range(jobs)))
     failed = [story for story in stories if story]
     if failed:
         return failed[0]
-    figures = ", ".join(f"{number:,} {what}" for what, number in counted.items())
+    figures = ", ".join(f"{number:,} {what}" for what, number in lots.counted.items())
     print(f"{figures}; {time.monotonic() - started:.0f} s", flush=True)
     return None
 
 
-def _process(stack: Stack, lots: Lots, shrink: bool, counted: Counter[str]) -> str | None:
+def _process(stack: Stack, lots: Lots, shrink: bool) -> str | None:
     """Have a process do lot after lot; what it said when it failed."""
     name = f"schedules_{uuid4().hex[:12]}"
     with psycopg.connect(stack.ledger_url, autocommit=True) as conn:
@@ -109,8 +115,7 @@ def _process(stack: Stack, lots: Lots, shrink: bool, counted: Counter[str]) -> s
             said = []
             for line in process.stdout:
                 if line.startswith(DONE):
-                    counted.update(json.loads(line.removeprefix(DONE)))
-                    print(f"{counted['schedules']:,} schedules", flush=True)
+                    lots.done(json.loads(line.removeprefix(DONE)))
                     break
                 said.append(line)
             else:

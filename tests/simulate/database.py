@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
+
 import psycopg
 from psycopg import sql
 
@@ -12,7 +15,7 @@ from tests.simulate.watch import SPEC
 
 _CLOCK = """
     create schema schedule;
-    create sequence schedule.seconds minvalue 0;
+    create sequence schedule.seconds minvalue -1000000000 start 0;
     create function schedule.clock_timestamp() returns timestamptz language sql volatile as
     $$ select pg_catalog.clock_timestamp() + make_interval(secs => (select last_value from schedule.seconds)) $$;
 """
@@ -22,6 +25,14 @@ _SETTINGS = {
     "synchronous_commit": "off",
     "deadlock_timeout": "100ms",
 }
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a database was like at a moment; its rows are in a schema of this name."""
+
+    schema: str
+    clock: datetime
 
 
 class Database:
@@ -43,8 +54,9 @@ class Database:
             *map(target, SPEC.sinks),
             *map(delta, keyed),
         ]
-        named = [sql.Identifier(*filter(None, (table.schema, table.name))) for table in tables]
-        self._empty = sql.SQL("; ").join(sql.SQL("delete from {}").format(name) for name in named)
+        self._tables = {table.name: sql.Identifier(table.schema or "public", table.name) for table in tables}
+        assert len(self._tables) == len(tables)
+        self._empty = sql.SQL("; ").join(map(sql.SQL("delete from {}").format, self._tables.values()))
 
     def reset(self) -> None:
         """Forget the schedule before."""
@@ -53,6 +65,26 @@ class Database:
             self._conn.execute(sql.SQL("drop table {}").format(sql.Identifier(STAGE_SCHEMA, name)))
         self._conn.execute(self._empty)
         self._conn.execute("select setval('schedule.seconds', 0)")
+
+    def save(self, schema: str) -> Saved:
+        """Keep what there is now, between two runs; `restore` brings it back."""
+        assert self.left() == []
+        self._conn.execute(sql.SQL("create schema {}").format(sql.Identifier(schema)))
+        for name, table in self._tables.items():
+            query = sql.SQL("create table {} as table {}").format(sql.Identifier(schema, name), table)
+            self._conn.execute(query)
+        (now,) = self._conn.execute("select schedule.clock_timestamp()").fetchone()
+        return Saved(schema, now)
+
+    def restore(self, saved: Saved) -> None:
+        """Put what was saved into an empty database, and the clock to where it was then, to the second after."""
+        query = sql.SQL("insert into {} overriding system value table {}")
+        copies = [query.format(table, sql.Identifier(saved.schema, name)) for name, table in self._tables.items()]
+        self._conn.execute(sql.SQL("; ").join(copies))
+        self._conn.execute(
+            "select setval('schedule.seconds', ceil(extract(epoch from %s - pg_catalog.clock_timestamp()))::bigint)",
+            [saved.clock],
+        )
 
     def pass_time(self, seconds: int) -> None:
         """Move the database's clock on, for everybody and at once."""

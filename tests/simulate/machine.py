@@ -14,7 +14,7 @@ from ratchet.begin import Begun
 from tests.simulate.actors import End
 from tests.simulate.code import KEEP_DELTAS, LEASE_SECONDS, VERSIONS
 from tests.simulate.schedule import Schedule, Theatre
-from tests.simulate.world import AirflowRun, Step
+from tests.simulate.world import AirflowRun, Step, World
 
 STEPS = st.sampled_from([1000, 1, 2, 3, 5, 8, 13, 21, 34, 1000, 1000])
 KINDS = st.sampled_from(["task"] * 5 + ["go"] * 4 + ["outside"] * 2 + ["cut", "beside", "clear", "late"])
@@ -32,15 +32,16 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.schedule = Schedule(self.theatre, note)
-        self.world = self.schedule.world
         self._failed = True
+
+    @property
+    def world(self) -> World:
+        return self.schedule.world
 
     @initialize(runs=st.integers(0, 2), first=st.integers(1, 6), second=st.integers(0, 3))
     def begins(self, runs: int, first: int, second: int) -> None:
         """Some runs that nothing disturbed; then records come."""
-        for _ in range(runs):
-            self.world.stable[0] += 2
-            self.schedule.run_alone()
+        self.schedule.open(runs)
         self.world.stable[0] += first
         self.world.stable[1] += second
         self._failed = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 from ratchet.begin import begin
@@ -16,7 +17,7 @@ from ratchet.upkeep import upkeep
 from ratchet.verify import verify
 from tests.simulate.actors import FOREVER, Actor, End, Killed, Troupe
 from tests.simulate.code import LEASE_SECONDS
-from tests.simulate.database import Database
+from tests.simulate.database import Database, Saved
 from tests.simulate.watch import SPEC, Watch
 from tests.simulate.world import Step, World
 
@@ -36,6 +37,8 @@ class Theatre:
         self.troupe = Troupe(url, actors)
         self.watch = Watch(url)
         self.ledger = Ledger(url)
+        self.openings: dict[int, tuple[Saved, World]] = {}
+        """What there is after so many runs that nothing disturbed."""
         self.counted: Counter[str] = Counter()
         """What all schedules together had."""
 
@@ -51,6 +54,21 @@ class Schedule:
         self.world = World(theatre.url)
         self._steps: dict[Actor, Step] = {}
         self._count("schedules")
+
+    def open(self, runs: int) -> None:
+        """Let so many runs be over, which nothing has disturbed: they are run once, and then brought back."""
+        theatre = self._theatre
+        if runs in theatre.openings:
+            saved, world = theatre.openings[runs]
+            self._tell(f"{runs} whole runs are over")
+            theatre.database.restore(saved)
+            self.world = deepcopy(world)
+            self._look()
+            return
+        for _ in range(runs):
+            self.world.stable[0] += 2
+            self.run_alone()
+        theatre.openings[runs] = theatre.database.save(f"after_{runs}"), deepcopy(self.world)
 
     @property
     def idle(self) -> list[Actor]:

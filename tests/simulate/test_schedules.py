@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+
+from .conftest import SCHEDULES
 
 
 @pytest.mark.timeout(2400)
@@ -10,3 +14,5 @@ def test_whatever_is_interleaved_and_cut_off_each_record_takes_effect_once(sched
     status, said = schedules()
     print(said)
     assert status == 0, said
+    (finished,) = re.findall(r"([\d,]+) finished", said)
+    assert int(finished.replace(",", "")) >= SCHEDULES
