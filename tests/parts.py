@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rich.console import Console
+
 from ratchet.stack import CHECKOUT
 
 
@@ -61,6 +63,11 @@ class Results:
         """Every finding of every part."""
         if self.file.exists():
             yield from map(json.loads, self.file.read_text().splitlines())
+
+
+def wide_console() -> Console:
+    """Where a long run says how far it is, and shows its report; wide enough for one where there is no terminal."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 def commit() -> str:

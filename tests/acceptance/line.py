@@ -26,7 +26,9 @@ from ratchet.stack import CHECKOUT
 from ratchet.transaction import Run
 from ratchet.verify import verify
 
-from .runs import Runs, until
+from ..until import until
+from ..witness.console import Record as Read
+from .runs import Runs
 
 PIPELINES = f"{__package__}.pipelines"
 
@@ -96,18 +98,30 @@ class Line(Runs):
         producer.flush()
         producer.close()
 
-    def records(self, first: int, until: int) -> list[Record]:
-        """The good records of a range, read here and not by Spark."""
-        reader, tp = KafkaConsumer(bootstrap_servers=self._servers), TopicPartition(self.name, 0)
-        found = []
+    def topic(self) -> list[Read]:
+        """All committed records of the topic, in order within each partition, read here and not by Spark."""
+        with Kafka(self._kafka) as kafka:
+            ends = kafka.offsets(self.name).stable
+        reader = KafkaConsumer(bootstrap_servers=self._servers, isolation_level="read_committed")
+        found: list[Read] = []
         try:
-            reader.assign([tp])
-            reader.seek(tp, first)
-            while reader.position(tp) < until:
-                found += [r for r in reader.poll(timeout_ms=1000).get(tp, ()) if r.offset < until]
+            places = {TopicPartition(self.name, partition): end for partition, end in ends.items()}
+            reader.assign(list(places))
+            reader.seek_to_beginning()
+            while any(reader.position(place) < end for place, end in places.items()):
+                for place, records in reader.poll(timeout_ms=1000).items():
+                    found += [(place.partition, record.offset, record.key, record.value) for record in records]
         finally:
             reader.close()
-        return [Record(r.offset, **json.loads(r.value)) for r in found if r.value.startswith(b"{")]
+        return found
+
+    def records(self, first: int, until: int) -> list[Record]:
+        """The good records of a range of partition 0."""
+        return [
+            Record(offset, **json.loads(value))
+            for partition, offset, _, value in self.topic()
+            if partition == 0 and first <= offset < until and value.startswith(b"{")
+        ]
 
     # Holds, which the transform obeys.
 

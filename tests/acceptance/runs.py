@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 
+from ..until import until
+
 MAINTENANCE = "maintenance"
-
-T = TypeVar("T")
-
-
-def until(what: str, look: Callable[[], T | None], seconds: float = 120) -> T:
-    """What `look` gives as soon as it is true; fails with `what` at the deadline."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = look()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.1)
 
 
 class Runs:

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from ..until import until
 from .line import Line
-from .runs import until
 
 pytestmark = pytest.mark.timeout(400)
 

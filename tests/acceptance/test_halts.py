@@ -7,8 +7,8 @@ from datetime import timedelta
 import psutil
 import pytest
 
+from ..until import until
 from .line import Line
-from .runs import until
 
 pytestmark = pytest.mark.timeout(300)
 

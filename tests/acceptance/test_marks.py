@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ..until import until
 from .line import Line
-from .runs import until
 
 pytestmark = pytest.mark.timeout(300)
 

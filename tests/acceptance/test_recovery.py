@@ -20,9 +20,9 @@ from ratchet.ledger import Ledger
 from ratchet.stack import Stack
 from ratchet.verify import verify
 
+from ..until import until
 from .line import Line
 from .pipelines.crash import PIPELINE
-from .runs import until
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from ..until import until
 from .line import Line
-from .runs import until
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -17,9 +17,9 @@ from psycopg import sql
 
 from ratchet.migrate import migrate
 
+from ..until import until
 from .line import Line
 from .pipelines import secret, secret_cold
-from .runs import until
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -13,9 +13,9 @@ import pytest
 
 from ratchet.stack import SERVERS, Stack
 
+from ..until import until
 from .conftest import line_of, stack_of
 from .line import Line
-from .runs import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

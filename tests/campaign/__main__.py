@@ -11,10 +11,8 @@ import shutil
 import sys
 import time
 
-from rich.console import Console
-
 from ratchet.stack import CHECKOUT
-from tests.parts import Part, commit
+from tests.parts import Part, commit, wide_console
 
 from .part import Campaign
 from .record import PartRecord
@@ -26,7 +24,7 @@ STATE = CHECKOUT / ".state" / "campaign"
 
 def main() -> int:
     """The exit status: 1 if anything is lost, doubled, torn or left, or if there were too few faults or records."""
-    console, part, at = Console(highlight=False), Part.asked(), commit()
+    console, part, at = wide_console(), Part.asked(), commit()
     faults, records = (
         -(-int(os.environ.get(n) or d) // part.of) for n, d in (("FAULTS", FAULTS), ("RECORDS", RECORDS))
     )

@@ -8,8 +8,8 @@ from ratchet.kafka import Kafka
 from ratchet.pipeline import Pipeline
 from ratchet.stack import Stack
 from tests.acceptance.line import Line
+from tests.witness.console import is_decided
 
-from .console import ends
 from .producers import Producers
 from .record import PipelineRecord
 
@@ -19,7 +19,7 @@ _IN_THE_MIDST = """
     from pg_stat_activity where application_name like 'ratchet%' and xact_start < clock_timestamp() - interval '5 s'
     union all select 'prepared transaction ' || gid from pg_prepared_xacts
 """
-"""Readers are in the midst of one all the time, and are nobody's remains."""
+"""Whoever is, with whatever locks; but readers, who are so all the time, are nobody's remains."""
 
 
 class CampaignLine(Line):
@@ -35,7 +35,7 @@ class CampaignLine(Line):
 
     def is_decided(self) -> bool:
         """Whether every record of the topic is committed or aborted."""
-        return ends(self._kafka, self.name, "read_committed") == ends(self._kafka, self.name, "read_uncommitted")
+        return is_decided(self._kafka, self.name)
 
     def is_drained(self) -> bool:
         """Whether all that is committed in the topic is committed in the sinks."""
@@ -46,17 +46,20 @@ class CampaignLine(Line):
             [self.name],
         ).fetchall()
         with Kafka(self._kafka) as kafka:
-            ends = kafka.offsets(self.name).stable
-        return {row.partition: row.until for row in rows} == ends
+            return {row.partition: row.until for row in rows} == kafka.offsets(self.name).stable
 
-    def left(self) -> list[str]:
-        """Claims that are open, sessions in the midst of something, prepared transactions, locks."""
+    def open_claims(self) -> list[str]:
+        """The claims that nobody has ended."""
         claims = self._ledger.execute(
             "select format('claim of %%s, transaction %%s', run_id, txid) as said from ratchet.transactions "
             "where pipeline = %s and not claim_ended and state not in ('COMMITTED', 'VOIDED')",
             [self.name],
-        ).fetchall()
-        return [row.said for row in (*claims, *self._ledger.execute(_IN_THE_MIDST).fetchall())]
+        )
+        return [row.said for row in claims]
+
+    def in_the_midst(self) -> list[str]:
+        """Sessions of ratchet in the midst of a database transaction, whatever the pipeline, and prepared ones."""
+        return [row.said for row in self._ledger.execute(_IN_THE_MIDST)]
 
     def told(self, producers: Producers) -> PipelineRecord:
         """What it has done."""

@@ -18,7 +18,7 @@ from ratchet import history
 from ratchet.ledger import Ledger
 from ratchet.pipeline import DEAD_LETTERS
 from ratchet.verify import verify
-from tests.acceptance.runs import MAINTENANCE, until
+from tests.acceptance.runs import MAINTENANCE
 from tests.faults.fault import Fault
 from tests.faults.kinds import faults
 from tests.faults.network import Unreachable
@@ -28,6 +28,8 @@ from tests.faults.world import World
 from tests.parts import Part, commit
 from tests.points import inject
 from tests.points.inject import sitecustomize as hook
+from tests.until import until
+from tests.witness.comparison import Testimony, examine
 
 from .commits import Commits
 from .line import PIPELINES, CampaignLine
@@ -37,12 +39,11 @@ from .readers import Readers
 from .record import Comparison, FaultRecord, Machine, PartRecord, Readings
 from .steps import Steps, killed_at_steps
 from .strikes import Hand
-from .witness import Testimony, examine
 
 READERS = 8
 LEARN_SECONDS = 60
 """So long processes are watched before any is killed at a step."""
-STRIKE_SECONDS = 45 * 60
+STRIKE_SECONDS = 38 * 60
 """So long there are faults, at most."""
 PRODUCE_SECONDS = 20 * 60
 """In which so many records as are asked for would be committed if nothing happened."""
@@ -177,7 +178,8 @@ class Campaign:
         await_("no run is active", lambda line: not line.active(), 300)
         await_("no stage is left", lambda line: not line.all_stages(), 300)
         left += [f"process {process.pid}: {' '.join(process.cmdline())[:80]}" for process in world.strays()]
-        return left + [said for line in lines for said in line.left()]
+        left += [claim for line in lines for claim in line.open_claims()]
+        return left + lines[0].in_the_midst()
 
     def _record(self, world, lines, commits, producers, readers, people, left) -> PartRecord:
         stack = world.stack

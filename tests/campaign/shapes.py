@@ -1,35 +1,20 @@
-"""What becomes of the campaign's records: each transform for Spark, and beside it the same in plain Python.
-
-A plain one takes a record's key and value, and returns {sink: rows}; a row is a dict of columns, with `_n` and
-`_deleted` where they are not 0 and False. A record that is given up is {"dead_letters": [{}]}.
-"""
+"""What becomes of the campaign's records: each transform for Spark, and beside it the same in plain Python."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable
-from importlib import import_module
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ratchet.pipeline import DEAD_LETTERS, Pipeline
-
-Made = dict[str, list[dict]]
-Plain = Callable[[bytes | None, bytes | None], Made]
+from ratchet.pipeline import DEAD_LETTERS
+from tests.witness.plain import GIVEN_UP, NOTHING, Made
 
 MOST = 6
 """An event that wants to be more rows than this is given up."""
-GIVEN_UP: Made = {DEAD_LETTERS: [{}]}
-NOTHING: Made = {}
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
-
-
-def plain_of(spec: Pipeline) -> Plain:
-    """The plain Python beside a pipeline's transform."""
-    module, _, function = spec.transform.partition(":")
-    return getattr(import_module(module), f"plain_{function}")
 
 
 def orders(df: DataFrame) -> dict[str, DataFrame]:

@@ -49,7 +49,7 @@ class KilledAtAStep:
         pipeline, point = self._choice.choice(points)
         ticket = self._steps.armoury.arm(pipeline, point)
         try:
-            until(lambda: self._steps.armoury.kill(ticket), WITHIN)
+            until("the process is killed at its step", lambda: self._steps.armoury.kill(ticket), WITHIN)
         except AssertionError:
             raise NotNow from None
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 
 import pytest
@@ -17,10 +18,10 @@ from ratchet.spark.slice import run_slice
 from ratchet.transaction import Run
 from ratchet.votes import cast_vote, take_try
 from tests.until import until
+from tests.witness.comparison import examine
+from tests.witness.console import is_decided
 
-from .console import ends
 from .producers import PARTITIONS, Producers, create_topics
-from .witness import examine
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +31,8 @@ def produced(kafka) -> dict[str, str]:
     with Producers(kafka.kafka, 1, dict.fromkeys(PARTITIONS, 5_000.0), committed=20_000) as producers:
         producers.wait(60)
     for name in PARTITIONS:
-        until(lambda name=name: len({tuple(_ends(kafka.kafka, name, i)) for i in ("committed", "uncommitted")}) == 1)
+        until("every record is committed or aborted", partial(is_decided, kafka.kafka, name))
     return kafka.kafka
-
-
-def _ends(kafka: dict[str, str], name: str, isolation: str) -> list[tuple[int, int]]:
-    return list(ends(kafka, name, f"read_{isolation}").values())
 
 
 @pytest.mark.all

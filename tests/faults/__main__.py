@@ -1,6 +1,6 @@
 """The second half of `make faults`: each fault of servers, one after the other, while transactions are in flight.
 
-`SEED=7 PART=2/8` does one part of eight; a part goes on where it stopped.
+`SEED=7 PART=2/4` does one part of four; a part goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rich.table import Table
 
 from ratchet.stack import CHECKOUT
 from tests.acceptance.runs import MAINTENANCE
-from tests.parts import Part, Results
+from tests.parts import Part, Results, wide_console
 
 from .endure import endure
 from .fault import NotNow
@@ -31,7 +31,7 @@ HOME = CHECKOUT / ".state" / "faults"
 
 def main() -> int:
     """The exit status: 1 if a fault has cost anything but time, or could not strike."""
-    console, part = Console(highlight=False), Part.asked()
+    console, part = wide_console(), Part.asked()
     results = Results("faults", part)
     home = HOME / f"servers-{part.number}"
     shutil.rmtree(home, ignore_errors=True)

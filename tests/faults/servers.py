@@ -32,7 +32,7 @@ class Killed:
         children = process.children(recursive=True) if self._server == "postgres" else []
         _send([process, *children], signal.SIGKILL)
         # Of a JVM the first thread is dead before the last one, and until then its port still takes connections.
-        until(lambda: started is None or started.poll() is not None, 30)
+        until("the server has ended", lambda: started is None or started.poll() is not None, 30)
 
     def heal(self) -> None:
         self._world.answers(self._server)
@@ -69,7 +69,7 @@ class WorkerKilled:
     def strike(self) -> None:
         killed = _choose(self._found, self._choice)
         _send(killed, signal.SIGKILL)
-        until(lambda: not any(map(_is_up, killed)), 10)
+        until("what was killed has ended", lambda: not any(map(_is_up, killed)), 10)
 
     def heal(self) -> None:
         self._answers()
@@ -154,7 +154,11 @@ def _command(process: psutil.Process) -> list[str]:
 
 def _stop(processes: list[psutil.Process]) -> None:
     _send(processes, signal.SIGSTOP)
-    until(lambda: all(_status(process) in (psutil.STATUS_STOPPED, "") for process in processes), 10)
+    until(
+        "every process stands still",
+        lambda: all(_status(process) in (psutil.STATUS_STOPPED, "") for process in processes),
+        10,
+    )
 
 
 def _send(processes: list[psutil.Process], what: signal.Signals) -> None:

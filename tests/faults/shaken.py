@@ -11,12 +11,13 @@ from contextlib import suppress
 import httpx
 import psutil
 import psycopg
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 from psycopg import sql
 
 from ratchet.kafka import Kafka
 from tests.acceptance.line import Line
-from tests.acceptance.runs import until
+from tests.until import until
+from tests.witness.comparison import compare
 
 from .world import PIPELINES, World
 
@@ -43,22 +44,6 @@ class Shaken(Line):
         producer.flush()
         producer.close()
         self._next += count
-
-    def topic(self) -> dict[tuple[int, int], bytes]:
-        """{(partition, offset): value}, of all that is in the topic, read here and not by Spark."""
-        with Kafka(self._kafka) as kafka:
-            ends = kafka.offsets(self.name).stable
-        reader, found = KafkaConsumer(bootstrap_servers=self._servers), {}
-        try:
-            places = {TopicPartition(self.name, partition): end for partition, end in ends.items()}
-            reader.assign(list(places))
-            reader.seek_to_beginning()
-            while any(reader.position(place) < end for place, end in places.items()):
-                for place, records in reader.poll(timeout_ms=1000).items():
-                    found |= {(place.partition, record.offset): record.value for record in records}
-        finally:
-            reader.close()
-        return found
 
     def everything(self) -> Counter[tuple[int, int]]:
         """The positions of all that is in the topic."""
@@ -149,15 +134,7 @@ class Shaken(Line):
     def is_exact(self) -> None:
         """Each record of the topic is once in the sinks, with its content, or once a dead letter; all is consistent."""
         self.is_whole()
-        topic, rows = self.topic(), {}
-        for row in self._ledger.execute("select _partition, _offset, k, v from shaken_rows"):
-            rows[row[0], row[1]] = {"k": row[2], "v": row[3]}
-        assert rows.keys() | self.dead_letters().keys() == topic.keys()
-        assert rows == {position: json.loads(topic[position]) for position in rows}
-        greatest: dict[str, int] = {}
-        for row in rows.values():
-            greatest[row["k"]] = max(row["v"], greatest.get(row["k"], 0))
-        assert {row.k: row.v for row in self._ledger.execute("select k, v from shaken_last")} == greatest
+        assert compare(self.spec, self.topic(), self._url).faults() == []
         assert self.commits() == list(range(1, self.head() + 1)) and self.unfinished() == 0
 
 

@@ -42,10 +42,10 @@ def test_a_process_sees_another_time_while_its_clock_is_wrong_and_waits_as_long_
         for by in (3600, -3600):
             wrong = Clock(clocks, "s", "server", by)
             wrong.strike()
-            until(lambda by=by: abs(seen()[0] - by) < 5)
+            until("the clock has stepped", lambda by=by: abs(seen()[0] - by) < 5)
             assert abs(seen()[1]) < 5
             wrong.heal()
-            until(lambda: abs(seen()[0]) < 5)
+            until("the clock is right again", lambda: abs(seen()[0]) < 5)
     finally:
         supervisor.stop()
 

@@ -72,7 +72,7 @@ def test_postgresql_refuses_to_write_on_a_full_disk_and_goes_on_when_there_is_ro
                     conn.execute("create table more as select g, repeat('x', 1000) from generate_series(1, 100000) g")
             disk.clear()
             # It may have ended, and be started again.
-            until(stack._postgres.is_ready, 60)
+            until("PostgreSQL is ready", stack._postgres.is_ready, 60)
             with psycopg.connect(stack.ledger_url, autocommit=True) as conn:
                 conn.execute("insert into t values (2)")
                 assert conn.execute("select array_agg(x) from t").fetchone() == ([1, 2],)

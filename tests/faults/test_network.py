@@ -161,7 +161,7 @@ def test_on_a_silent_route_nothing_is_even_acknowledged_and_what_was_said_comes_
         patient.settimeout(20)
         assert patient.recv(4) == b"late"
     # Those that have given up are found out, and nothing of them stays.
-    until(lambda: not network.proxies["echo"].links, 30)
+    until("no connection is left", lambda: not network.proxies["echo"].links, 30)
 
 
 def test_on_a_slow_route_every_answer_is_late(network, port):

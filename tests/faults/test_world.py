@@ -33,7 +33,7 @@ def test_every_kind_has_a_name_of_its_own_and_may_be_healed_before_it_has_struck
     assert len({one.kind for one in made}) == len(made)
     for one in made:
         one.heal()
-    until(lambda: is_whole(world), 60)
+    until("all servers answer", lambda: is_whole(world), 60)
 
 
 @pytest.mark.parametrize("server", NAMES)
@@ -44,7 +44,7 @@ def test_a_server_that_is_killed_is_another_process_when_it_is_healed(world: Wor
     killed.heal()
     killed.heal()
     assert world.process(server) != before
-    until(lambda: is_whole(world), 60)
+    until("all servers answer", lambda: is_whole(world), 60)
 
 
 def test_what_is_healed_at_once_has_left_nothing_however_often(world: World):
@@ -54,4 +54,4 @@ def test_what_is_healed_at_once_has_left_nothing_however_often(world: World):
                 with suppress(NotNow):
                     one.strike()
                 one.heal()
-    until(lambda: is_whole(world), 120)
+    until("all servers answer", lambda: is_whole(world), 120)

@@ -8,7 +8,7 @@ from functools import partial
 import psutil
 import pytest
 
-from tests.acceptance.runs import until
+from tests.until import until
 
 from .servers import WorkerStopped, spark_workers, supervised_tasks, tasks
 from .shaken import COMMITTED_WITHIN, Shaken, answers

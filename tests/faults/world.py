@@ -14,8 +14,8 @@ from ratchet.migrate import migrate
 from ratchet.specs import load_pipelines
 from ratchet.stack import Stack
 from ratchet.stack.server import Server
-from tests.acceptance.runs import until
 from tests.acceptance.transforms import HOLDS
+from tests.until import until
 
 from .clock import Clocks
 from .disk import Disk

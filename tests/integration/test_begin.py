@@ -135,7 +135,7 @@ def test_a_run_that_is_adopted_at_the_moment_in_which_it_settles_has_one_end(led
     with ThreadPoolExecutor(1) as pool, ledger.begin() as conn:
         row = end(conn, SPEC, read_transaction(conn, SPEC.name, 1, lock=True), who="a", why="the run ended")
         adopting = pool.submit(begin, ledger, SPEC, Run("dag", "b"), log.offsets, lambda *_: False)
-        until(lambda: is_waiting(ledger))
+        until("the second waits for the lock", lambda: is_waiting(ledger))
         conn.commit()
         adopted = adopting.result()
     assert (row.failures, adopted.how, adopted.claim.number) == (1, "adopted", 2)

@@ -105,13 +105,13 @@ class Submitted:
 
     def ended(self, seconds: float = 180) -> None:
         """Wait for the driver to have voted."""
-        until(lambda: self.driver.poll() is not None, seconds)
+        until("the driver has ended", lambda: self.driver.poll() is not None, seconds)
         said = self.log.read_text()
         assert self.driver.returncode == 0 and "every slice has voted" in said, said[-4000:]
 
     def held(self, partition: int, attempt_number: int = 0) -> Held:
         """Wait until this task waits."""
-        return until(lambda: self._held(partition, attempt_number), 90)
+        return until("the attempt is held", lambda: self._held(partition, attempt_number), 90)
 
     def _held(self, partition: int, attempt_number: int) -> Held | None:
         assert self.driver.poll() is None, self.log.read_text()[-4000:]
@@ -200,7 +200,7 @@ def test_an_executor_that_is_killed_while_it_stages_leaves_nothing_and_its_task_
     hold(holds, 0)
     job = submit()
     task = job.held(0)
-    until(job.is_staging)
+    until("the job is staging", job.is_staging)
     executor, _ = job.executor(task)
     executor.kill()
     task.file.unlink()
@@ -214,7 +214,7 @@ def test_a_worker_that_is_killed_is_restarted_and_its_task_is_run_again(submit, 
     hold(holds, 0)
     job = submit()
     task = job.held(0)
-    until(job.is_staging)
+    until("the job is staging", job.is_staging)
     _, name = job.executor(task)
     before = cluster.pids()[name]
     os.kill(before, signal.SIGKILL)
@@ -223,7 +223,7 @@ def test_a_worker_that_is_killed_is_restarted_and_its_task_is_run_again(submit, 
     assert (0, task.attempt) not in job.accepted()
     assert set(job.staged()) == job.accepted()
     job.commits_exactly_the_plan()
-    assert until(lambda: cluster.pids()[name]) != before
+    assert until("the server is started again", lambda: cluster.pids()[name]) != before
 
 
 def test_of_a_task_that_runs_twice_by_speculation_and_stages_twice_one_attempt_is_taken(submit, holds):
@@ -244,7 +244,7 @@ def test_of_a_task_that_runs_twice_by_speculation_and_stages_twice_one_attempt_i
     for task in tasks:
         task.file.unlink()
     both = {(0, task.attempt) for task in tasks}
-    until(lambda: both <= set(job.staged()), 60)
+    until("both have staged", lambda: both <= set(job.staged()), 60)
     job.driver.send_signal(signal.SIGCONT)
     job.ended()
     assert len(both & job.accepted()) == 1

@@ -134,14 +134,14 @@ def test_a_server_killed_in_mid_job_costs_a_try_and_nothing_else(bare, own_serve
     with ThreadPoolExecutor(1) as pool:
         with connect_session(own_server.spark, "killed", "code") as lost:
             running = pool.submit(replace(bare, spark=lost).run, spec, work)
-            until(mark.exists, seconds=90)
+            until("the job has begun", mark.exists, seconds=90)
             killed = own_server.pids()["connect"]
             os.kill(killed, signal.SIGKILL)
             with pytest.raises(EngineLost, match="^p: transaction 1, slice 0: Spark, one of its workers"):
                 running.result(timeout=120)
     assert not bare.staged(work, SINK)
     mark.unlink(missing_ok=True)
-    until(lambda: own_server.pids().get("connect", killed) != killed, seconds=60)
+    until("Spark Connect is started again", lambda: own_server.pids().get("connect", killed) != killed, seconds=60)
     plain = spec.model_copy(update={"transform": address(every)})
     with connect_session(own_server.spark, "killed", "code") as again:
         vote = replace(bare, spark=again).run(plain, work)
@@ -176,7 +176,7 @@ def test_a_ledger_that_is_lost_while_rows_are_staged_is_worth_another_try(rig):
         with psycopg.connect(rig.ledger.url) as holder:
             holder.execute("select 1 from ratchet.slices for update")
             running = pool.submit(rig.run, spec, work)
-            pid = until(lambda: onlooker.execute(waiting).fetchone())[0]
+            pid = until("the stage's session waits", lambda: onlooker.execute(waiting).fetchone())[0]
             onlooker.execute("select pg_terminate_backend(%s)", [pid])
             with pytest.raises(LedgerUnreachable, match=f"while sink '{SINK}' was staged: terminating connection"):
                 running.result(timeout=60)
@@ -205,7 +205,7 @@ def test_records_that_were_kept_are_let_go_when_the_job_is_interrupted(rig, mark
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run)
-        until(mark.exists, seconds=90)
+        until("the job has begun", mark.exists, seconds=90)
         assert kept[0].storageLevel.useMemory
         rig.spark.interruptTag("interrupted")
         with pytest.raises(EngineLost, match="OPERATION_CANCELED"):

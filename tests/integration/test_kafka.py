@@ -246,7 +246,7 @@ def test_offsets_of_a_group_with_live_members_are_left_alone(kafka_properties, c
         # Known before it joins: kafka-python 3.0.12 can hang when a topic becomes known while it is joining.
         member.partitions_for_topic(topic)
         member.subscribe([topic])
-        until(lambda: member.poll(timeout_ms=100) or member.assignment())
+        until("the group's member has its partition", lambda: member.poll(timeout_ms=100) or member.assignment())
         with pytest.raises(GroupHasMembers, match=f"{group}.*live members.*stop its consumers"):
             client.mirror(group, topic, {0: 3})
         assert client.mirrored(group, topic) == {0: 1}

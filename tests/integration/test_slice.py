@@ -138,7 +138,7 @@ def test_records_that_go_while_spark_reads_are_named_with_their_offsets(rig):
 def test_a_topic_made_again_while_spark_reads_is_another_topic(rig):
     def make_again():
         rig.client.admin.delete_topics([topic])
-        until(lambda: topic not in rig.client.admin.list_topics())
+        until("the topic is gone", lambda: topic not in rig.client.admin.list_topics())
         rig.client.admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
         # A topic that ends too early is waited for, two minutes long; one that begins too late is a loss at once.
         rig.send(topic, *numbered(range(12)))

@@ -91,7 +91,7 @@ def test_kafka_answers_and_makes_no_topic_that_nobody_asked_for(three):
     admin = KafkaAdminClient(bootstrap_servers=three.kafka["bootstrap.servers"])
     admin.create_topics([NewTopic("kept", 1, 1)])
     admin.close()
-    until(lambda: answers_kafka(three))
+    until("Kafka answers", lambda: answers_kafka(three))
     settings = (three.home / "kafka" / "server.properties").read_text()
     assert "auto.create.topics.enable=false" in settings
 
@@ -124,8 +124,8 @@ def test_the_password_is_for_the_user_alone(three):
 def test_a_killed_server_is_restarted_with_its_data_and_it_is_said(three, said, name, answers):
     before = three.pids()[name]
     os.kill(before, signal.SIGKILL)
-    until(lambda: three.pids()[name] != before)
-    until(lambda: answers(three), 60)
+    until("the server is started again", lambda: three.pids()[name] != before)
+    until("the servers answer", lambda: answers(three), 60)
     mine = [line for line in said if line.startswith(f"{name} ")]
     assert mine[0].startswith(f"{name} ended (exit status -9); starting it again in 1 s; its log is ")
     assert mine[1] == f"{name} was started again (process {three.pids()[name]})"
@@ -133,7 +133,7 @@ def test_a_killed_server_is_restarted_with_its_data_and_it_is_said(three, said, 
 
 
 def test_peak_memory_is_told_by_server(three):
-    peak = until(lambda: len(three.peak_memory()) == 3 and three.peak_memory())
+    peak = until("the memory of three servers is known", lambda: len(three.peak_memory()) == 3 and three.peak_memory())
     assert peak["connect"] > 100 * 2**20 and peak["kafka"] > 100 * 2**20 and peak["postgres"] > 2**20
 
 
@@ -183,7 +183,7 @@ def test_servers_do_not_outlive_a_killed_supervisor_and_the_next_start_goes_well
     home, process, servers = elsewhere
     process.kill()
     process.wait()
-    until(lambda: not alive(servers))
+    until("every server has ended", lambda: not alive(servers))
     with Stack(home, {"postgres"}) as stack, psycopg.connect(stack.ledger_url) as conn:
         assert conn.execute("select 1").fetchone() == (1,)
 
@@ -219,9 +219,11 @@ def test_airflow_is_healthy_and_kept_to_this_checkout(airflow):
 
 def test_a_killed_scheduler_is_restarted_without_its_old_workers(airflow):
     before = airflow.pids()["scheduler"]
-    old = until(lambda: family({"scheduler": before})[1:] and family({"scheduler": before}))
+    old = until(
+        "the scheduler has children", lambda: family({"scheduler": before})[1:] and family({"scheduler": before})
+    )
     os.kill(before, signal.SIGKILL)
-    until(lambda: airflow.pids()["scheduler"] != before)
+    until("the scheduler is started again", lambda: airflow.pids()["scheduler"] != before)
     assert alive(old) == []
-    until(lambda: family({"scheduler": airflow.pids()["scheduler"]})[1:], 60)
-    until(lambda: set(health(airflow).values()) == {"healthy"}, 60)
+    until("the scheduler has children again", lambda: family({"scheduler": airflow.pids()["scheduler"]})[1:], 60)
+    until("Airflow is healthy", lambda: set(health(airflow).values()) == {"healthy"}, 60)

@@ -65,7 +65,11 @@ class Committer:
     def stopped(self) -> None:
         """Wait until it stands still."""
         look = psutil.Process(self.process.pid)
-        until(lambda: look.status() == psutil.STATUS_STOPPED or self.process.poll() is not None, 60)
+        until(
+            "the process stands still",
+            lambda: look.status() == psutil.STATUS_STOPPED or self.process.poll() is not None,
+            60,
+        )
         assert self.process.poll() is None, self.process.communicate()
 
     def go_on(self) -> str:
@@ -115,7 +119,7 @@ def test_a_committer_that_is_stopped_in_the_midst_shows_nothing_and_goes_on_as_t
     stopped = committer(first.claim, IN_THE_MIDST)
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(commit, ledger, SPEC, second.claim)
-        until(lambda: is_waiting(ledger))
+        until("the other waits for the lock", lambda: is_waiting(ledger))
         # Readers do not wait, and see nothing of what is half done.
         assert (head(ledger), appended(ledger)) == (0, [])
         assert not other.done()
@@ -129,7 +133,7 @@ def test_when_a_committer_that_is_stopped_in_the_midst_is_killed_the_others_go_o
     stopped = committer(first.claim, IN_THE_MIDST)
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(commit, ledger, SPEC, first.claim)
-        until(lambda: is_waiting(ledger))
+        until("the other waits for the lock", lambda: is_waiting(ledger))
         assert appended(ledger) == []
         stopped.kill()
         assert other.result().txids == (1, 2)

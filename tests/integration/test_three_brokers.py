@@ -54,7 +54,7 @@ def cluster(scratch, said):
 def rig(spark_connect, ledger_url, cluster):
     connected = connect_session(spark_connect.spark, "tests", uuid4().hex)
     with connected as session, Kafka(cluster.kafka) as client, Ledger(ledger_url) as ledger:
-        until(lambda: len(client.admin.describe_cluster()["brokers"]) == 3)
+        until("all three brokers have joined", lambda: len(client.admin.describe_cluster()["brokers"]) == 3)
         yield Rig(session, ledger, cluster.kafka, client)
 
 
@@ -62,7 +62,7 @@ def make_topic(client: Kafka, partitions: int = 1) -> str:
     name = f"three-{uuid4().hex[:12]}"
     wanted = {name: {"num_partitions": partitions, "replication_factor": 3}}
     client.admin.create_topics(wanted, wait_for_metadata=True)
-    until(lambda: all(len(isr) == 3 for _, isr in state(client, name).values()))
+    until("every replica is in sync", lambda: all(len(isr) == 3 for _, isr in state(client, name).values()))
     return name
 
 
@@ -108,8 +108,8 @@ def test_a_slice_is_exact_though_the_leader_is_killed_while_it_is_read(rig, clus
     assert positions(rows) == Counter((0, o) for o in range(RECORDS))
     assert all(row["a"] == row["_offset"] for row in rows)
     rig.check(spec, work, vote)
-    until(lambda: came_back(cluster, said, leader, before))
-    until(lambda: len(state(rig.client, topic)[0][1]) == 3, 60)
+    until("the broker is started again", lambda: came_back(cluster, said, leader, before))
+    until("every replica is in sync again", lambda: len(state(rig.client, topic)[0][1]) == 3, 60)
 
 
 def test_the_client_waits_for_the_new_leader_and_the_new_coordinator(rig, cluster, said):
@@ -120,7 +120,7 @@ def test_the_client_waits_for_the_new_leader_and_the_new_coordinator(rig, cluste
     client.mirror("watched", topic, {0: 1})
     before = client.offsets(topic)
     # The coordinator of the group; with three partitions it leads one of the topic's too.
-    until(lambda: len(state(client, "__consumer_offsets")[0][1]) == 3, 60)
+    until("every replica of the offsets is in sync", lambda: len(state(client, "__consumer_offsets")[0][1]) == 3, 60)
     victim, _ = state(client, "__consumer_offsets")[0]
     (led,) = [p for p, (leader, _) in state(client, topic).items() if leader == victim]
     pid = cluster.pids()[BROKERS[victim]]
@@ -130,4 +130,4 @@ def test_the_client_waits_for_the_new_leader_and_the_new_coordinator(rig, cluste
     assert client.committed_records_between(OffsetRange(topic, led, 2, 10)) == 8
     client.mirror("watched", topic, {0: 2, 1: 7})
     assert client.mirrored("watched", topic) == {0: 2, 1: 7}
-    until(lambda: came_back(cluster, said, victim, pid))
+    until("the broker is started again", lambda: came_back(cluster, said, victim, pid))

@@ -324,7 +324,7 @@ def lose_commit(line: Line, call: Call, number: int, how: Loss, answer_bytes: in
     with ThreadPoolExecutor(1) as pool:
         calling = pool.submit(line.through, call)
         if how in (Loss.SILENT_BEFORE, Loss.SILENT_AFTER):
-            until(lambda: plan.reached.is_set() or calling.done())
+            until("the call has come so far or is over", lambda: plan.reached.is_set() or calling.done())
             # Nothing has come back, so the caller must not believe anything yet.
             assert not calling.done()
             plan.go_on.set()
@@ -335,7 +335,7 @@ def call_beside(line: Line, call: Call, held) -> tuple[object, bool]:
     """The same call, while PostgreSQL has yet to get the first one's COMMIT, which arrives in the midst of it."""
     with ThreadPoolExecutor(1) as pool:
         again = pool.submit(line.through, call)
-        until(lambda: again.done() or is_waiting(line.ledger))
+        until("the call is over or waits", lambda: again.done() or is_waiting(line.ledger))
         met = not again.done()
         held.go_on.set()
         return again.result(), met

@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from ratchet.stack import CHECKOUT
-from tests.parts import Part, Results
+from tests.parts import Part, Results, wide_console
 from tests.planted.checkout import Copy
 
 STATE = CHECKOUT / ".state" / "mutants"
@@ -40,7 +40,7 @@ LAYERS = {
 
 def main() -> int:
     """The exit status: 1 if too few are noticed."""
-    console, part = Console(highlight=False), Part.asked()
+    console, part = wide_console(), Part.asked()
     drawn = _drawn(part)
     results = Results("mutants", part)
     known = {(found["file"], found["id"]) for found in results}

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ratchet.stack import CHECKOUT
-from tests.parts import Part, Results
+from tests.parts import Part, Results, wide_console
 from tests.planted.checkout import Copy, DoesNotFit
 from tests.planted.layers import ask
 from tests.planted.plants import PLANTS, Plant
@@ -26,7 +26,7 @@ UNTOUCHED = "the untouched code"
 
 def main() -> int:
     """The exit status: 1 if a mistake is seen by nothing, or cannot be planted, or the untouched code fails."""
-    console = Console(highlight=False)
+    console = wide_console()
     part = Part.asked()
     results = Results("planted", part)
     mine = [plant for plant in part.mine(PLANTS) if os.environ.get("PLANT", "") in plant.name]

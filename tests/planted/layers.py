@@ -44,7 +44,8 @@ def _schedules(copy: Copy) -> str | None:
         return None
     if done.returncode is None:
         return NO_END
-    errors = re.findall(r"^(?:\w+\.)*(?:AssertionError|\w*Error): (.*)$", done.stdout + done.stderr, re.MULTILINE)
+    # An assertion that has no words of its own is told by its line.
+    errors = re.findall(r"^(?:(?:\w+\.)*\w*Error: | +(?=assert ))(.*)$", done.stdout + done.stderr, re.MULTILINE)
     return errors[-1][:160] if errors else (done.stdout + done.stderr).strip().splitlines()[-1]
 
 

@@ -1,6 +1,6 @@
 """`make faults`: every point is derived, then killed before and after, and the pipelines have to finish by themselves.
 
-`SEED=7 PART=2/8 make faults` does one part of eight; without PART all is one part. A part goes on where it stopped,
+`SEED=7 PART=2/4 make faults` does one part of four; without PART all is one part. A part goes on where it stopped,
 and takes an hour at most. `POINT="after commit: …"` kills at that one point alone.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ratchet.stack import CHECKOUT
-from tests.parts import Part
+from tests.parts import Part, wide_console
 
 from .catalogue import Catalogue, derive
 from .field import field
@@ -25,13 +25,13 @@ from .report import Report
 from .results import Result, Results
 
 STATE = CHECKOUT / ".state" / "points"
-SECONDS = 55 * 60
-"""Of killing in one part; the servers and the last trials take the rest of the hour."""
+SECONDS = 38 * 60
+"""After these, no trial is begun in a part; the last trials and the faults of servers take the rest of the hour."""
 
 
 def main() -> int:
     """The exit status: 1 if something is lost, doubled, unfinished, written past the hook, or never reached."""
-    console = Console(highlight=False)
+    console, deadline = wide_console(), time.monotonic() + SECONDS
     part = Part.asked()
     results = Results(part)
     listed = STATE / f"catalogue-{results.commit}.json"
@@ -42,7 +42,7 @@ def main() -> int:
     left = [p for p in todo if os.environ.get("POINT") or p not in results.done()]
     console.print(f"{len(catalogue.reached)} points and sides, {len(todo)} in this part, {len(left)} to be killed")
     if left:
-        _kill(catalogue, results, part, left, console)
+        _kill(catalogue, results, part, left, deadline, console)
     report = Report(catalogue, results)
     report.show(console)
     saved = STATE / f"report-{results.commit}-{part.seed}.json"
@@ -79,7 +79,9 @@ def _derive(listed: Path, console: Console) -> bool:
     return True
 
 
-def _kill(catalogue: Catalogue, results: Results, part: Part, left: list[Point], console: Console) -> None:
+def _kill(
+    catalogue: Catalogue, results: Results, part: Part, left: list[Point], deadline: float, console: Console
+) -> None:
     started = time.monotonic()
     with field(_fresh(f"{part.number}-of-{part.of}")) as grounds:
         killing = Killing(grounds, catalogue, results, left)
@@ -94,7 +96,7 @@ def _kill(catalogue: Catalogue, results: Results, part: Part, left: list[Point],
             where = f"{found[0].line} {found[0].scenario}" if found else ""
             console.print(f"{minutes:5.1f} min, {len(killing.agenda.todo):4} to go: {where}: {said}", markup=False)
 
-        killing.run(tell, SECONDS)
+        killing.run(tell, deadline)
 
 
 def _fresh(name: str) -> Path:

@@ -15,7 +15,7 @@ from .field import Field
 from .points import Point, is_killable, read_trace
 from .sidebyside import side_by_side
 from .trial import MINUTE, QUIET, Trial
-from .witness import Logged, group_points, group_writes, unseen
+from .written import Logged, group_points, group_writes, unseen
 
 SEQUENCES: dict[str, tuple[str, ...]] = {
     "connect_1": ("flow", "revised", "refused", "gated", "lost"),

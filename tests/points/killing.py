@@ -99,9 +99,9 @@ class Killing:
         self.agenda = Agenda(catalogue, list(todo), Random(results.seed))
         self._deadline = float("inf")
 
-    def run(self, tell: Callable[[list[Result]], None], seconds: float) -> None:
-        """Kill what is to do, for so many seconds at most; each pipeline tells its results as they come."""
-        self._deadline = time.monotonic() + seconds
+    def run(self, tell: Callable[[list[Result]], None], deadline: float) -> None:
+        """Kill what is to do, as far as it is begun before `deadline`; each pipeline tells its results as they come."""
+        self._deadline = deadline
         side_by_side(lambda line: self._work(line, tell), self._field.victims)
 
     def _work(self, line: str, tell: Callable[[list[Result]], None]) -> None:

@@ -13,7 +13,11 @@ KILLABLE = ("begin", "process", "commit", "next", "more", "settle", "maintenance
 """Who is killed; a `command` too, whose person may not repeat it. What the runner itself does is not."""
 COMMAND = "command"
 OCCURRENCES = 3
-"""The same point may be passed any number of times in one operation; it is killed the first so many times."""
+"""The same point may be passed any number of times in one operation; it is killed the first so many times.
+
+Where it only reads, the first time: how often it reads depends on what others happen to do.
+"""
+_READING = re.compile(r": SELECT [^:]*$")
 _OPENING = re.compile(
     r": (;|BEGIN.*|ROLLBACK|DEALLOCATE .*|show .*|(RELEASE|SAVEPOINT) \"_pg3_1\"|set local .*"
     r"|(?i:select) (pg_type|set_config|current_schema|pg_catalog\.version|clock_timestamp))( #\d+)?$"
@@ -71,7 +75,7 @@ def is_killable(point: Point) -> bool:
     locks or reads something.
     """
     is_step = point.role in (*KILLABLE, COMMAND) and not _OPENING.search(point.name)
-    return is_step and point.occurrence <= OCCURRENCES
+    return is_step and point.occurrence <= (1 if _READING.search(point.name) else OCCURRENCES)
 
 
 @dataclass(frozen=True)

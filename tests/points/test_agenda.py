@@ -78,8 +78,11 @@ def test_a_statement_is_named_by_what_it_does_to_which_table(statement: str, sai
         ("begin: begin.begin > begin._register: SELECT pg_type", False),
         ("commit: commit.discard_finished > sinks.stage.drop: DEALLOCATE ALL", False),
         ("begin: begin.begin > begin._register: connect", True),
+        ("maintenance: status.status > status._standing: SELECT ratchet.slices", True),
+        ("maintenance: status.status > status._standing: SELECT ratchet.slices #2", False),
+        ("commit: commit.commit > ledger.read_transaction: LOCK ratchet.transactions #2", True),
         ("runner: begin.begin > begin._register: INSERT ratchet.pipelines", False),
     ],
 )
-def test_what_opens_a_connection_or_a_transaction_is_no_step(name: str, killed: bool):
+def test_what_opens_a_connection_or_reads_once_more_is_no_step(name: str, killed: bool):
     assert is_killable(Point(name, "before")) is killed

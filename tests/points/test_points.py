@@ -17,7 +17,7 @@ from .field import Field, field
 from .points import Point, read_trace
 from .sidebyside import side_by_side
 from .trial import Outcome, Trial
-from .witness import group_points, group_writes, unseen
+from .written import group_points, group_writes, unseen
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from ratchet import Refused
+from tests.witness.plain import Made, plain_numbers
 
 ASKED = "RATCHET_FAULTS_ASKED"
 """Names the directory of those files: `PIPELINE.hold`, `.refuse`, `.fail`."""
@@ -41,8 +42,14 @@ def _take(pipeline: str, what: str) -> Path | None:
     return None
 
 
+def plain(pipeline: str, _: bytes | None, value: bytes) -> Made:
+    return plain_numbers(pipeline, value)
+
+
 def __getattr__(name: str):
-    """`connect_1`, `submit` and the others: a transform for each pipeline of package `lines`."""
+    """`connect_1`, `plain_connect_1` and so on: a transform for each pipeline of package `lines`, and a plain one."""
     if name.startswith("_"):
         raise AttributeError(name)
+    if name.startswith("plain_"):
+        return functools.partial(plain, name.removeprefix("plain_"))
     return functools.partial(transform, name)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
 from psycopg import sql
 
 from ratchet import claims
@@ -22,6 +19,7 @@ from ratchet.transaction import Run
 from ratchet.verify import verify
 
 from ..acceptance.line import Line
+from ..witness.comparison import compare
 from .lines.shape import GATE
 
 LINES = f"{__package__}.lines"
@@ -109,57 +107,10 @@ class Victim(Line):
         return f"runs are active: {', '.join(active)}" if active else None
 
     def faults(self) -> list[str]:
-        """What is lost, doubled, or not as the ledger says, in lines; empty if all is as it should be.
-
-        The topic is read here, committed records only, and what the sinks should hold is computed from it.
-        """
-        records = {offset: value for offset, value in self._topic() if not self._is_voided(offset)}
-        good = {o: json.loads(v) for o, v in records.items() if v.startswith(b"{")}
-        wanted = Counter((o, r["k"], r["v"]) for o, r in good.items())
-        found = Counter(map(tuple, self.rows()))
-        faults = [f"{o} is lost" for o, *_ in sorted((wanted - found).elements())]
-        faults += [f"{o} is there and should not be" for o, *_ in sorted((found - wanted).elements())]
-        letters = self.dead_letters()
-        if letters != Counter((0, o) for o in records.keys() - good.keys()):
-            faults.append(f"dead letters are {sorted(letters.elements())}")
-        sums: Counter[str] = Counter()
-        for row in good.values():
-            sums[row["k"]] += row["v"]
-        last = {k: max(r["v"] for r in good.values() if r["k"] == k) for k in sums}
-        faults += [f"sums are {self.sums()}, not {dict(sums)}"] if self.sums() != sums else []
-        faults += [f"last rows are {self._last()}, not {last}"] if self._last() != last else []
+        """What is lost, doubled, or not as the ledger says, in lines; empty if all is as it should be."""
         with Ledger(self._url) as ledger:
-            faults += [fault for check in verify(ledger, self.spec) for fault in check.faults]
-        return faults
-
-    def _topic(self) -> list[tuple[int, bytes]]:
-        reader, tp = KafkaConsumer(bootstrap_servers=self._servers, isolation_level="read_committed"), None
-        found = []
-        try:
-            tp = TopicPartition(self.name, 0)
-            reader.assign([tp])
-            reader.seek(tp, 0)
-            end = self.end()
-            while reader.position(tp) < end:
-                found += [(r.offset, r.value) for r in reader.poll(timeout_ms=1000).get(tp, ())]
-        finally:
-            reader.close()
-        return found
-
-    def _is_voided(self, offset: int) -> bool:
-        return any(first <= offset < until for first, until in self._voided())
-
-    def _voided(self) -> list[tuple[int, int]]:
-        rows = self._ledger.execute(
-            "select from_offset, until_offset from ratchet.ranges join ratchet.transactions using (pipeline, txid) "
-            "where pipeline = %s and state = 'VOIDED' and revision = 0",
-            [self.name],
-        )
-        return [(row.from_offset, row.until_offset) for row in rows]
-
-    def _last(self) -> dict[str, int]:
-        rows = self._ledger.execute(sql.SQL("select k, v from {}").format(self._table("last")))
-        return {row.k: row.v for row in rows}
+            said = [fault for check in verify(ledger, self.spec) for fault in check.faults]
+        return compare(self.spec, self.topic(), self._url).faults() + said
 
     def _sessions(self) -> int:
         """How many sessions hold a transaction of this database open for longer than a statement takes."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 
 import psutil
@@ -16,8 +17,8 @@ from ratchet.stack import Stack
 
 MIB = 2**20
 BARS = "▁▂▃▄▅▆▇█"
-FEW = 1_000
-"""A table of fewer rows counts as if it had so many: its first pages are no bloat."""
+PAGE, PAGES = 8192, 16
+"""So many pages more than before are no bloat: a small table and its indexes grow by one at a time."""
 _TABLES = """
     select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where c.relkind = 'r' and n.nspname !~ '^pg_|^information_schema$|^ratchet_stage$' order by 1, 2
@@ -48,7 +49,11 @@ MEMORY = Kind("MiB", 0.10, 48)
 FILES = Kind("", 0.10, 8)
 COUNT = Kind("", 0.10, 6)
 SIZE = Kind("MiB", 0.10, 4)
-ROW = Kind("B a row", 0.10, 8)
+
+
+def row_of(rows: int) -> Kind:
+    """What each of so many rows takes."""
+    return Kind("B a row", 0.10, PAGES * PAGE / max(rows, 1))
 
 
 @dataclass
@@ -93,17 +98,19 @@ class Gauges:
     def measure(self) -> None:
         """Add a value to each."""
         for name, kind, value in (*self._processes(), *self._database()):
-            self.all.setdefault(name, Gauge(name, kind)).values.append(value)
+            gauge = self.all.setdefault(name, Gauge(name, kind))
+            gauge.kind = kind
+            gauge.values.append(value)
 
     def _processes(self) -> Iterator[tuple[str, Kind, float]]:
-        """Memory and open files of each server with its children, a page that is shared by n counted as one nth."""
+        """Memory and open files of each server with its children."""
         for server, pid in sorted(self.stack.pids().items()):
             memory = files = 0
             leader = psutil.Process(pid)
             for process in (leader, *leader.children(recursive=True)):
                 # Tasks and workers may end at any moment.
                 with suppress(psutil.NoSuchProcess):
-                    memory += process.memory_full_info().pss
+                    memory += _memory(process.pid)
                     files += process.num_fds()
             yield f"{server}: memory", MEMORY, memory / MIB
             yield f"{server}: open files", FILES, files
@@ -118,4 +125,16 @@ class Gauges:
                 query = sql.SQL("select count(*), pg_total_relation_size({}::regclass) from {}")
                 name = sql.Identifier(schema, table)
                 rows, size = conn.execute(query.format(sql.Literal(name.as_string(conn)), name)).fetchone()
-                yield f"{schema}.{table}", ROW, size / max(rows, FEW)
+                yield f"{schema}.{table}", row_of(rows), size / max(rows, 1)
+
+
+def _memory(pid: int) -> int:
+    """The bytes of a process, a page that n have counted as one nth.
+
+    Without PostgreSQL's shared buffers, which fill up to what they are set to. Raises psutil.NoSuchProcess.
+    """
+    try:
+        said = dict(line.split()[:2] for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise psutil.NoSuchProcess(pid) from error
+    return (int(said["Pss:"]) - int(said["Pss_Shmem:"])) * 1024

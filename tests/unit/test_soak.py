@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.soak.gauges import COUNT, MEMORY, ROW, Gauge
+from tests.soak.gauges import COUNT, MEMORY, Gauge, row_of
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,8 @@ from tests.soak.gauges import COUNT, MEMORY, ROW, Gauge
         (MEMORY, [600.0, 610.0, 590.0] * 20),
         (COUNT, [8.0, 3.0] * 30),
         (COUNT, [20.0] * 50 + [90.0] + [20.0] * 9),  # A peak is no growth.
-        (ROW, [500.0 - step for step in range(60)]),
+        (row_of(100_000), [500.0 - step for step in range(60)]),
+        (row_of(400), [300.0] * 40 + [345.0] * 20),  # Two pages of a small table.
     ],
 )
 def test_what_settles_is_flat(kind, values):
@@ -24,7 +25,8 @@ def test_what_settles_is_flat(kind, values):
     [
         (MEMORY, [500.0 + 4 * step for step in range(60)]),
         (COUNT, [20.0 + step / 2 for step in range(60)]),
-        (ROW, [100.0 + step for step in range(60)]),
+        (row_of(100_000), [100.0 + step for step in range(60)]),
+        (row_of(400), [300.0] * 40 + [700.0] * 20),
     ],
 )
 def test_what_grows_to_the_end_is_not(kind, values):

@@ -158,7 +158,7 @@ def test_a_server_that_keeps_ending_is_restarted_with_growing_pauses(tmp_path, s
     supervisor.start([server(tmp_path, f"echo up; test -e {tmp_path}/bad || exec sleep 60; exit 7")])
     (tmp_path / "bad").touch()
     os.kill(supervisor.pids()["script"], signal.SIGKILL)
-    until(lambda: any("again in 0.4 s" in line for line in lines))
+    until("the script is to be started again", lambda: any("again in 0.4 s" in line for line in lines))
     said = [line.partition(";")[0] + line[line.index(" in ") :].partition(";")[0] for line in lines if " in " in line]
     assert said == [
         "script ended (exit status -9) in 0.1 s",
@@ -166,16 +166,19 @@ def test_a_server_that_keeps_ending_is_restarted_with_growing_pauses(tmp_path, s
         "script ended (exit status 7) in 0.4 s",
     ]
     (tmp_path / "bad").unlink()
-    pid = until(lambda: (p := supervisor.pids()["script"]) and psutil.pid_exists(p) and "sleep" in name(p) and p)
+    pid = until(
+        "the script sleeps",
+        lambda: (p := supervisor.pids()["script"]) and psutil.pid_exists(p) and "sleep" in name(p) and p,
+    )
     # The line is told after the process is there, so it may come a little later.
-    until(lambda: lines[-1] == f"script was started again (process {pid})")
+    until("the script is started again", lambda: lines[-1] == f"script was started again (process {pid})")
 
 
 def test_what_a_killed_server_has_left_ends_before_it_is_restarted(tmp_path, supervisor, lines):
     supervisor.start([server(tmp_path, f"sleep 60 & echo $! > {tmp_path}/child; echo up; wait")])
     child = psutil.Process(int((tmp_path / "child").read_text()))
     os.kill(supervisor.pids()["script"], signal.SIGKILL)
-    until(lambda: any("started again" in line for line in lines))
+    until("the script is started again", lambda: any("started again" in line for line in lines))
     assert not alive(child)
 
 
@@ -183,7 +186,7 @@ def test_stop_ends_grandchildren_and_those_that_ignore_sigterm(tmp_path, supervi
     stubborn = "trap '' TERM; (trap '' TERM; sleep 60) & echo up; wait; sleep 60"
     supervisor.start([server(tmp_path, stubborn, stop_signal=signal.SIGHUP)])
     root = psutil.Process(supervisor.pids()["script"])
-    processes = [root, *until(lambda: root.children(recursive=True))]
+    processes = [root, *until("the script has children", lambda: root.children(recursive=True))]
     supervisor.stop()
     assert not [p for p in processes if alive(p)]
 
@@ -191,7 +194,7 @@ def test_stop_ends_grandchildren_and_those_that_ignore_sigterm(tmp_path, supervi
 def test_peak_memory_counts_the_whole_family(tmp_path, supervisor):
     eat = f"{sys.executable} -c 'import time; held = bytearray(50_000_000); print(\"up\", flush=True); time.sleep(60)'"
     supervisor.start([server(tmp_path, f"{eat} & wait")])
-    until(lambda: supervisor.peak_memory().get("script", 0) > 50_000_000)
+    until("the script's memory is known", lambda: supervisor.peak_memory().get("script", 0) > 50_000_000)
 
 
 def test_orphans_of_a_killed_supervisor_are_ended_by_the_next_start(tmp_path, supervisor, lines):
@@ -214,7 +217,7 @@ time.sleep(60)
     root, child = psutil.Process(leader), psutil.Process(int((tmp_path / "child").read_text()))
     killed.kill()
     killed.wait()
-    until(lambda: not alive(root))
+    until("the script has ended", lambda: not alive(root))
     assert alive(child)
     supervisor.end_leftovers()
     assert not alive(child)

@@ -59,6 +59,11 @@ def read(kafka: Mapping[str, str], topic: str, idle_seconds: float = 10) -> Iter
     _check_end(kafka, topic, group, last)
 
 
+def is_decided(kafka: Mapping[str, str], topic: str) -> bool:
+    """Whether every Kafka transaction that has written to the topic is committed or aborted."""
+    return ends(kafka, topic, "read_committed") == ends(kafka, topic, "read_uncommitted")
+
+
 def _command(kafka: Mapping[str, str], topic: str, group: str, null: str, idle_seconds: float) -> list[str]:
     jars = prerequisites.jars(CHECKOUT, "broker")
     properties = {**kafka, "auto.offset.reset": "earliest", "max.poll.records": "5000", "fetch.min.bytes": "1"}

@@ -20,12 +20,12 @@ from ratchet.ledger import Ledger
 from ratchet.migrate import migrate
 from ratchet.moves import void
 from ratchet.transaction import Run
+from tests.campaign.producers import PARTITIONS, Producers, create_topics
 from tests.until import until
 
-from .console import Record, Unread, ends, read
-from .producers import PARTITIONS, Producers, create_topics
-from .shapes import plain_of
-from .witness import Testimony, compare, examine
+from .comparison import Testimony, compare, examine
+from .console import Record, Unread, ends, is_decided, read
+from .plain import plain_of
 
 
 class Topic:
@@ -63,7 +63,7 @@ class Topic:
             self._producer.abort_transaction(30)
 
     def decided(self) -> None:
-        until(lambda: ends(self.kafka, self.name, "read_committed") == ends(self.kafka, self.name, "read_uncommitted"))
+        until("every record is committed or aborted", lambda: is_decided(self.kafka, self.name))
 
 
 @pytest.fixture
@@ -383,12 +383,7 @@ def test_two_thirds_are_committed_and_what_was_aborted_is_not_read(kafka_propert
         producers.wait(60)
     tally = producers.lines["accounts"].tally
     assert tally.committed >= 20_000 and tally.aborted > 0 and not tally.unknown
-    until(
-        lambda: (
-            ends(kafka_properties, "accounts", "read_committed")
-            == ends(kafka_properties, "accounts", "read_uncommitted")
-        )
-    )
+    until("every record is committed or aborted", lambda: is_decided(kafka_properties, "accounts"))
     found = list(read(kafka_properties, "accounts", 2))
     assert len(found) == before + tally.committed
     written = sum(end for _, end in ends(kafka_properties, "accounts", "read_committed").values())

@@ -1,4 +1,4 @@
-"""Witnesses of what was written, that know nothing of the hook: PostgreSQL's own log, and Kafka's topic of offsets."""
+"""What was written, by those that know nothing of the hook: PostgreSQL's own log, and Kafka's topic of offsets."""
 
 from __future__ import annotations
 

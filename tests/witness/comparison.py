@@ -1,6 +1,6 @@
-"""What is in Kafka as Kafka's own console consumer has it, held against the sinks and the dead letters.
+"""The records of a topic, as another reader has them, held against the sinks and the dead letters.
 
-Nothing here is the product's: the records are read in Java, plain Python says what becomes of them, and the tables are
+Nothing here is the product's: plain Python says what becomes of them, and the tables are
 read in one snapshot as PostgreSQL prints them. A row is compared as the text that COPY writes; of each that has a
 position only the position and a hash of the text are kept, 16 bytes.
 """
@@ -20,7 +20,7 @@ from xxhash import xxh3_64_intdigest
 from ratchet.pipeline import DEAD_LETTERS, Accumulate, Append, Pipeline, Upsert
 
 from .console import Record, read
-from .shapes import Plain, plain_of
+from .plain import Plain, plain_of
 
 FIRST = 20
 """How many of each kind of difference are named."""
@@ -65,18 +65,26 @@ class Testimony:
         """Whether nothing is wrong."""
         return not any(found.total for found in (self.lost, self.doubled, self.foreign, self.different))
 
+    def faults(self) -> list[str]:
+        """What is wrong, the first of each kind in words."""
+        kinds = {"lost": self.lost, "doubled": self.doubled, "foreign": self.foreign, "different": self.different}
+        return [f"{kind}: {said}" for kind, found in kinds.items() for said in found.first]
+
     def to_json(self) -> dict:
         """All of it, for JSON."""
         return {**asdict(self), "is_exact": self.is_exact}
 
 
 def examine(spec: Pipeline, kafka: Mapping[str, str], ledger_url: str, idle_seconds: float = 10) -> Testimony:
-    """Hold a pipeline's whole topic against its sinks and dead letters; Unread if the topic could not be read."""
+    """Hold a pipeline's whole topic, as Kafka's console consumer has it, against its sinks and dead letters.
+
+    Raises Unread if it could not be read.
+    """
     return compare(spec, read(kafka, spec.source.name, idle_seconds), ledger_url)
 
 
 def compare(spec: Pipeline, records: Iterable[Record], ledger_url: str, plain: Plain | None = None) -> Testimony:
-    """Hold records against the sinks and dead letters of a pipeline that is at rest.
+    """Hold the committed records of a topic against the sinks and dead letters of a pipeline that is at rest.
 
     `plain` says in Python what becomes of a record; by default it is what stands beside the transform. Records of
     voided transactions should be nowhere. Records must be in order within each partition.
