@@ -67,13 +67,6 @@ def kafka_properties(kafka: Stack) -> dict[str, str]:
     return kafka.kafka
 
 
-@pytest.fixture(scope="session")
-def airflow_stack(scratch: Path) -> Iterator[Stack]:
-    """All servers together, with this checkout's DAGs."""
-    with Stack(scratch / "whole") as stack:
-        yield stack
-
-
 def _lock(directory: Path) -> TextIO | None:
     """The open file that says a session uses this directory; None if another one holds it."""
     file = (directory / "in-use").open("a")

@@ -18,7 +18,7 @@ from .runs import MAINTENANCE
 from .transforms import HOLDS
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def whole(scratch: Path) -> Iterator[tuple[Stack, Path]]:
     """All servers, with the pipelines of this package, and the directory that their transforms obey."""
     with stack_of(scratch / "acceptance") as made:

@@ -16,8 +16,11 @@ from ratchet.ledger import Ledger
 from tests.simulate.statements import listening
 
 FOREVER = 10**9
-SECONDS = 20
-"""So long all may take to stand still; a deadlock that PostgreSQL does not see would take longer."""
+SECONDS = 60
+"""So long nobody may pass a statement or a COMMIT while somebody goes; a deadlock that PostgreSQL does not see would
+take longer. A machine that has other things to do may be slow, and still each statement is passed."""
+AT_A_STRETCH = 5_000
+"""So many statements all together may pass before all stand still; who goes round in circles passes more."""
 A_STATEMENT = 0.004
 """Seconds: after so long it is asked whether somebody waits for a lock."""
 _IMPATIENT = "set local lock_timeout = '200ms'"
@@ -90,6 +93,7 @@ class Actor:
         if self._is_dead and not text.lower().startswith("rollback"):
             raise Killed
         self.pid = connection.info.backend_pid
+        self._troupe.passed += 1
         self._stand(text)
         if self._end is End.LOST:
             self._lose(connection)
@@ -101,6 +105,7 @@ class Actor:
     def commit(self, connection: psycopg.Connection, do: Callable[[], None]) -> None:
         if self._is_dead:
             raise Killed
+        self._troupe.passed += 1
         self._stand("COMMIT")
         if self._end is End.LOST:
             self._lose(connection)
@@ -160,6 +165,8 @@ class Troupe:
         self.changed = threading.Condition()
         self.waiting: list[Actor] = []
         """Who waits for a lock, the longest first."""
+        self.passed = 0
+        """So many statements and COMMITs all actors together came to."""
         self._lost: set[int] = set()
         self._observer = psycopg.connect(url, autocommit=True)
         self.actors = [Actor(self, f"actor {number}", url) for number in range(actors)]
@@ -175,8 +182,12 @@ class Troupe:
         One that waits has its session stopped: of two that wait for the same lock, PostgreSQL would let either go on
         first, and the schedule would not be the same the next time.
         """
+        first = passed = self.passed
         deadline = time.monotonic() + SECONDS
         while True:
+            assert self.passed - first < AT_A_STRETCH, f"somebody goes round in circles: {self.places()}"
+            if passed != self.passed:
+                passed, deadline = self.passed, time.monotonic() + SECONDS
             for actor in self._gone_on():
                 self._continue(actor)
             with self.changed:

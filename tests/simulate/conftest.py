@@ -20,6 +20,12 @@ WITH_WHAT_IS_LEFT = 19
 STARTED = pytest.StashKey[tuple[subprocess.Popen, object]]()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever waits for their end comes last."""
+    items.sort(key=lambda item: "schedules" in getattr(item, "fixturenames", ()))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start them as soon as it is known that they are asked for."""
     if session.config.option.collectonly or not any("schedules" in item.fixturenames for item in session.items):

@@ -191,7 +191,8 @@ def test_stop_ends_grandchildren_and_those_that_ignore_sigterm(tmp_path, supervi
     assert not [p for p in processes if alive(p)]
 
 
-def test_peak_memory_counts_the_whole_family(tmp_path, supervisor):
+def test_peak_memory_counts_the_whole_family(tmp_path, supervisor, monkeypatch):
+    monkeypatch.setattr("ratchet.stack.supervisor.MEASURE_EVERY", 0)
     eat = f"{sys.executable} -c 'import time; held = bytearray(50_000_000); print(\"up\", flush=True); time.sleep(60)'"
     supervisor.start([server(tmp_path, f"{eat} & wait")])
     until("the script's memory is known", lambda: supervisor.peak_memory().get("script", 0) > 50_000_000)

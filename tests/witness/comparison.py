@@ -49,6 +49,9 @@ class Testimony:
     aborted, filtered, given up, or never produced. `different`: is there once, with other content.
     """
 
+    # By its name pytest takes it for a test.
+    __test__ = False
+
     pipeline: str
     records: int = 0
     """Committed records in the topic, but for those of voided transactions."""

@@ -19,7 +19,8 @@ PAUSES = (1, 2, 4, 8, 16, 30)
 STEADY = 60
 """After so many seconds a server counts as well again, and its next pause is the first one."""
 LOOK_EVERY = 0.5
-MEASURE_EVERY = 2
+MEASURE_EVERY = 10
+"""The kernel goes through all pages of a process for it."""
 SERVES_OTHERS = ("postgres", "kafka", "kafka-2", "kafka-3", "connect", "api-server")
 """Servers that others call until they end themselves: these end last, the first of them at the very end."""
 
@@ -80,7 +81,7 @@ class Supervisor:
             return {s.name: s.process.pid for s in self._watched if s.process}
 
     def peak_memory(self) -> dict[str, int]:
-        """{server: the most bytes that its processes together held, seen every two seconds}.
+        """{server: the most bytes that its processes together held, seen every ten seconds}.
 
         Of a page that n processes share, each holds one nth.
         """
