@@ -11,8 +11,10 @@ T = TypeVar("T")
 
 def until(what: str, look: Callable[[], T], seconds: float = 120) -> T:
     """What `look` gives as soon as it is true; AssertionError with `what` and its last answer at the deadline."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not (found := look()):
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}; {found!r}"
-        time.sleep(0.1)
+        waited = time.monotonic() - began
+        assert waited < seconds, f"not within {seconds:.0f} s: {what}; {found!r}"
+        # Whoever has waited for long is not in a hurry, and most looks ask Airflow, whom an answer costs 20 ms.
+        time.sleep(min(0.05 + waited / 20, 0.3))
     return found

@@ -6,6 +6,7 @@ A schedule that fails is shrunk, told as a story, and named by the seed that lea
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import secrets
@@ -128,6 +129,9 @@ def _job(url: str, shrink: bool) -> None:
     """The lots that come by standard input, in a database of its own."""
     with hooked():
         Machine.theatre = Theatre(url)
+        # All that is imported is looked through at each full collection: an eighth of a schedule's time.
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
         for line in sys.stdin:
             number, schedules = map(int, line.split())
             chosen = settings(
