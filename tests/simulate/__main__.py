@@ -36,7 +36,8 @@ from tests.simulate.statements import hooked
 RULES = 40
 """So many rules a schedule has at most."""
 LOT, SMALL_LOT = 50, 10
-"""So many schedules are drawn at once; whichever process is free takes the next ones. Small where time is short."""
+"""So many schedules are drawn at once; whichever process is free takes the next ones. Small where time is short, and at
+the end, so that nobody waits for another one's last lot."""
 DONE = "lot done:"
 
 
@@ -69,7 +70,7 @@ class Lots:
     def take(self) -> tuple[int, int] | None:
         """The next lot, as (seed, number of schedules), for whoever is free; None if nothing is left to do."""
         with self._lock:
-            size = min(LOT, self._left) if self._deadline is None else SMALL_LOT
+            size = SMALL_LOT if self._deadline is not None else min(LOT, max(SMALL_LOT, self._left // 4), self._left)
             if not size or (self._deadline is not None and time.monotonic() > self._deadline):
                 return None
             lot = self._seed, size
