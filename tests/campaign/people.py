@@ -14,7 +14,7 @@ from tests.acceptance.line import Line
 
 from .record import OperationRecord
 
-PAUSE = (5.0, 20.0)
+PAUSE = (15.0, 45.0)
 """Seconds between two operations."""
 
 

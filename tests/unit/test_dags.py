@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk import Connection
+from airflow.sdk import DAG, Connection
 from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowNotFoundException,
@@ -20,11 +20,13 @@ from airflow.sdk.exceptions import (
     ErrorType,
     ParamValidationError,
 )
+from airflow.serialization.serialized_objects import DagSerialization
 
 from ratchet.airflow import attend, connections
 from ratchet.airflow.another import run_id_for
 from ratchet.airflow.connect import ConnectJob
 from ratchet.airflow.factory import make_dag
+from ratchet.airflow.maintenance import maintenance_dag
 from ratchet.airflow.run import activity, final_errors, run_of
 from ratchet.airflow.submit import check, secrets_file
 from ratchet.airflow.trigger import TurnTrigger
@@ -117,6 +119,18 @@ def test_the_dag_is_admitted_by_the_ledger_and_not_by_airflow(dag):
     assert not dag.catchup and dag.tags == {"ratchet", "shop"} and dag.schedule == "*/5 * * * *"
     for task in dag.tasks:
         assert not task.depends_on_past and task.max_active_tis_per_dag is None and task.pool == "default_pool"
+
+
+def test_the_nearer_a_run_is_to_its_end_the_sooner_it_gets_a_slot_and_maintenance_before_all(dag):
+    weights = weights_of(dag)
+    assert weights["begin"] < weights["process"] == weights["next"] < weights["commit"] < weights["more"]
+    assert weights["more"] < weights["settle"] < weights_of(maintenance_dag([SPEC]))[SPEC.name]
+
+
+def weights_of(dag: DAG) -> dict[str, int]:
+    """{task: its priority}, as Airflow's scheduler reckons it from what it stores of a DAG."""
+    stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    return {name: task.weight_rule.get_weight(SimpleNamespace(task=task)) for name, task in stored.task_dict.items()}
 
 
 def test_the_page_says_what_is_read_and_written_and_how_to_clear(dag):

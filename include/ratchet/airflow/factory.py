@@ -30,7 +30,13 @@ def make_dag(spec: Pipeline) -> DAG:
         params=_params(spec),
         tags=["ratchet", *spec.tags],
         doc_md=describe(spec),
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=5), "owner": "ratchet"},
+        default_args={
+            "owner": "ratchet",
+            "retries": 2,
+            "retry_delay": timedelta(seconds=5),
+            # Where slots are short, what is prepared is committed before anything else begins.
+            "weight_rule": "upstream",
+        },
     ) as dag:
         begin = BeginOperator(task_id="begin", pipeline=spec.name)
         process = ProcessOperator.partial(

@@ -43,8 +43,13 @@ def maintenance_dag(specs: Iterable[Pipeline]) -> DAG:
         max_active_runs=1,
         tags=["ratchet"],
         doc_md=DESCRIPTION,
-        # The next minute is the next try.
-        default_args={"owner": "ratchet", "execution_timeout": timedelta(minutes=10)},
+        default_args={
+            "owner": "ratchet",
+            # The next minute is the next try.
+            "execution_timeout": timedelta(minutes=10),
+            # Before the tasks of runs, which may wait for what it frees.
+            "priority_weight": 100,
+        },
     ) as dag:
         for spec in specs:
             UpkeepOperator(task_id=spec.name, pipeline=spec.name)
