@@ -17,7 +17,7 @@ from ratchet.schema import DELTA_SCHEMA
 
 RECENT = 4
 """How many of the latest transactions a reader looks at, and as many others."""
-WHOLE_EVERY = 25
+WHOLE_EVERY = 100
 """One in so many readings holds a whole state against all of its deltas."""
 
 
@@ -143,11 +143,11 @@ class Reading:
 
     def _latest(self, sink: Upsert) -> list[str]:
         """Every row of an Upsert is one of its deltas."""
-        keys = [sql.Identifier(key.name) for key in sink.keys]
-        same = sql.SQL(" and ").join(sql.SQL("d.{0} is not distinct from t.{0}").format(key) for key in keys)
-        query = sql.SQL(
-            "select count(*) as n from {} t where not exists (select from {} d where d._txid = t._txid and {})"
-        ).format(_table(sink), sql.Identifier(DELTA_SCHEMA, ".".join(sink.table)), same)
+        columns = sql.SQL(", ").join(sql.Identifier(name) for name in ("_txid", *(key.name for key in sink.keys)))
+        # A null is like another here, and PostgreSQL hashes; by IS NOT DISTINCT FROM it would compare all with all.
+        query = sql.SQL("select count(*) as n from (select {0} from {1} except select {0} from {2}) as missing").format(
+            columns, _table(sink), sql.Identifier(DELTA_SCHEMA, ".".join(sink.table))
+        )
         rows = self.conn.execute(query).fetchone().n
         return [f"{sink.name} has {rows} rows that no delta has"] if rows else []
 
