@@ -191,6 +191,17 @@ def test_stop_ends_grandchildren_and_those_that_ignore_sigterm(tmp_path, supervi
     assert not [p for p in processes if alive(p)]
 
 
+def test_stop_ends_what_is_started_while_it_ends_others(tmp_path, supervisor):
+    # Like a worker whose task is ended, and that takes up the next one, in a session of its own.
+    started = "setsid sleep 60 & echo $! >"
+    again = f"(trap : TERM; {started} {tmp_path}/first; wait; {started} {tmp_path}/next; wait)"
+    supervisor.start([server(tmp_path, f"{again} & echo up; wait", stop_signal=signal.SIGHUP)])
+    until("the first is there", (tmp_path / "first").exists)
+    supervisor.stop()
+    pids = [int((tmp_path / file).read_text()) for file in ("first", "next")]
+    assert not [pid for pid in pids if psutil.pid_exists(pid) and alive(psutil.Process(pid))]
+
+
 def test_peak_memory_counts_the_whole_family(tmp_path, supervisor, monkeypatch):
     monkeypatch.setattr("ratchet.stack.supervisor.MEASURE_EVERY", 0)
     eat = f"{sys.executable} -c 'import time; held = bytearray(50_000_000); print(\"up\", flush=True); time.sleep(60)'"

@@ -103,15 +103,38 @@ def family(leader: int, started: float) -> list[psutil.Process]:
 def end(processes: list[psutil.Process], first: signal.Signals, patience: float) -> None:
     """End processes by their id and start time: `first` and `patience` seconds for the one in front, then the rest.
 
-    What does not end on SIGTERM within three seconds is killed.
+    What does not end on SIGTERM within three seconds is killed, with what it has started until then.
     """
     _send(processes[:1], first)
     psutil.wait_procs(processes[:1], timeout=patience)
-    rest = [process for process in processes if process.is_running()]
+    rest = _halted(processes)
     _send(rest, signal.SIGTERM)
-    _, alive = psutil.wait_procs(rest, timeout=3)
-    _send(alive, signal.SIGKILL)
-    psutil.wait_procs(alive, timeout=5)
+    _send(rest, signal.SIGCONT)
+    psutil.wait_procs(rest, timeout=3)
+    left = _halted(rest)
+    _send(left, signal.SIGKILL)
+    psutil.wait_procs(left, timeout=5)
+
+
+def _halted(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that live and all that came from them, standing still: else one could start another meanwhile.
+
+    An Airflow worker that still has work takes up the next task when its last one is ended, in a session of its own.
+    """
+    found: dict[int, psutil.Process] = {}
+    fresh = [process for process in processes if process.is_running()]
+    while fresh:
+        _send(fresh, signal.SIGSTOP)
+        found |= {process.pid: process for process in fresh}
+        fresh = [child for process in fresh for child in _children(process) if child.pid not in found]
+    return list(found.values())
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children()
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _send(processes: list[psutil.Process], what: signal.Signals) -> None:
