@@ -4,13 +4,17 @@ from uuid import uuid4
 
 import pytest
 
+from ratchet.commit import commit
 from ratchet.kafka import Kafka
 from ratchet.ledger import Ledger
 from ratchet.migrate import migrate
+from ratchet.moves import void
+from ratchet.pipeline import DEAD_LETTERS
 from ratchet.spark.engine import connect_session
+from ratchet.votes import cast_vote, take_try
 
 from .rig import Rig
-from .staging import SPEC, Log
+from .staging import SPEC, Log, positions, rows_of, start, vote_of, write
 
 
 @pytest.fixture
@@ -23,6 +27,36 @@ def ledger(ledger_url):
 @pytest.fixture
 def log():
     return Log()
+
+
+@pytest.fixture
+def whole(ledger, log):
+    """Three committed transactions, the second voided, one dead letter each."""
+    log.stable = {0: 200, 1: 200}
+    for run in "abc":
+        begun = start(ledger, SPEC, log, run)
+        if run == "b":
+            void(ledger, SPEC, 2, "for the test", "me")
+            continue
+        for part in begun.slices:
+            work = take_try(ledger, SPEC, begun.claim, part.number)
+            rows = rows_of(SPEC, work)
+            first = rows["rows"].pop(0)
+            rows["latest"].pop(0)
+            rows[DEAD_LETTERS] = [
+                {
+                    "_partition": first["_partition"],
+                    "_offset": first["_offset"],
+                    "key": b"k",
+                    "value": None,
+                    "headers": '[{"key":"a b","value":"AA=="}]',
+                    "error": "no",
+                }
+            ]
+            sinks = {n: write(ledger, SPEC, work, n, of) for n, of in rows.items()}
+            cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks, dead_letters=1))
+        commit(ledger, SPEC, begun.claim)
+    return ledger
 
 
 @pytest.fixture(scope="module")
