@@ -8,7 +8,7 @@ PIPELINE = Pipeline(
     transform="tests.campaign.shapes:archive",
     sinks=[Append("archive_rows", columns="id bigint, body string")],
     max_records=100_000,
-    slice_records=50_000,
+    slice_records=100_000,
     max_in_flight=2,
     lease_seconds=10,
     timeout_seconds=900,
