@@ -52,6 +52,9 @@ STARVED_SECONDS = 240
 DRAIN_SECONDS = 900
 """Within which all must be committed when the faults are over."""
 DISK_MB = 6_000
+SLOTS = 4
+"""So many tasks Airflow runs at once: with more of them two processors are shared out so thinly that heartbeats are
+late and a driver that is submitted takes minutes."""
 
 
 class Campaign:
@@ -72,7 +75,11 @@ class Campaign:
     def run(self) -> PartRecord:
         """The record of the part, whatever came of it."""
         steps = Steps(self._home / "faults")
-        env = {"PYTHONPATH": str(Path(inject.__file__).parent), hook.DIRECTORY: str(steps.armoury.directory)}
+        env = {
+            "PYTHONPATH": str(Path(inject.__file__).parent),
+            hook.DIRECTORY: str(steps.armoury.directory),
+            "AIRFLOW__CORE__PARALLELISM": str(SLOTS),
+        }
         with (
             World(self._home, PIPELINES, env=env, disk_mb=DISK_MB, say=lambda line: None) as world,
             ExitStack() as open_,

@@ -55,7 +55,7 @@ class Airflow:
     def initialize(self, postgres: Postgres) -> None:
         """Settings, secrets, and the metadata database brought up to this version of Airflow, once."""
         self.home.mkdir(parents=True, exist_ok=True)
-        self._env |= self._settings(postgres)
+        self._env = self._settings(postgres) | self._env
         stamp = self.home / "migrated"
         if stamp.exists() and stamp.read_text() == version("apache-airflow"):
             return

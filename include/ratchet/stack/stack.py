@@ -34,10 +34,10 @@ SERVERS = frozenset({"postgres", "kafka", "connect", "airflow"})
 class Stack:
     """Embedded servers with their state below `home`; a context manager that ends all it has started.
 
-    `env` is added to the environment of Airflow's processes and of Spark's workers. `schedulers` is how many Airflow
-    has. `say` is given a line for every restart; by default it goes to standard error. `before_airflow` is called when
-    all but Airflow is up: what the first scheduled run needs, tables and topics, is made there. Everything is also in
-    `home`/supervisor.log.
+    `env` is added to the environment of Airflow's processes and of Spark's workers, and may set Airflow otherwise.
+    `schedulers` is how many Airflow has. `say` is given a line for every restart; by default it goes to standard
+    error. `before_airflow` is called when all but Airflow is up: what the first scheduled run needs, tables and topics,
+    is made there. Everything is also in `home`/supervisor.log.
     `brokers` is how many Kafka brokers there are; of three, any one may fail. With `security` clients must log in.
     `advertise` is given the name and port of PostgreSQL, the first Kafka broker, Spark Connect and the api-server, and
     returns the port at which the servers are told to reach it, where something stands between them. `alter` is given
