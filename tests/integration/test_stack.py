@@ -199,8 +199,9 @@ def test_a_taken_port_that_the_user_has_set_stops_the_start_in_one_line(scratch,
 
 @pytest.fixture(scope="module")
 def airflow(scratch: Path):
-    """Airflow's four processes and the database they need."""
-    with Stack(scratch / "airflow", {"postgres", "airflow"}, say=lambda line: None) as stack:
+    """Airflow's four processes and the database they need; one setting is not the stack's own."""
+    env = {"AIRFLOW__CORE__PARALLELISM": "3"}
+    with Stack(scratch / "airflow", {"postgres", "airflow"}, env=env, say=lambda line: None) as stack:
         yield stack
 
 
@@ -215,6 +216,7 @@ def test_airflow_is_healthy_and_kept_to_this_checkout(airflow):
     assert (airflow.home / "airflow" / "keys.json").stat().st_mode & 0o777 == 0o600
     ours = psutil.Process(airflow.pids()["scheduler"]).environ()
     assert ours["AIRFLOW__CORE__DAGS_FOLDER"] == str(CHECKOUT / "dags")
+    assert ours["AIRFLOW__CORE__PARALLELISM"] == "3"
 
 
 def test_a_killed_scheduler_is_restarted_without_its_old_workers(airflow):
