@@ -29,6 +29,8 @@ from ratchet.stack.supervisor import Supervisor
 CHECKOUT = Path(__file__).resolve().parents[3]
 SERVERS = frozenset({"postgres", "kafka", "connect", "airflow"})
 """What runs unless a caller says otherwise; `standalone`, a Spark cluster, runs only where it is named."""
+BRIEF_DRIVER = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Spark's settings for a driver that is submitted for one slice: it ends before compiling better would pay."""
 
 
 class Stack:
@@ -217,7 +219,7 @@ class Stack:
                 "password": self._postgres.password_file.read_text(),
                 "schema": "ratchet",
             },
-            "RATCHET_SPARK_SUBMIT": {"conn_type": "spark", "host": "local[2]"},
+            "RATCHET_SPARK_SUBMIT": {"conn_type": "spark", "host": "local[2]", "extra": {"conf": BRIEF_DRIVER}},
         }
         if "kafka" in self.servers:
             connections["RATCHET_KAFKA"] = {"conn_type": "kafka", "extra": self.kafka}
