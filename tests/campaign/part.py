@@ -45,7 +45,7 @@ LEARN_SECONDS = 60
 """So long processes are watched before any is killed at a step."""
 STRIKE_SECONDS = 38 * 60
 """So long there are faults, at most."""
-PRODUCE_SECONDS = 20 * 60
+PRODUCE_SECONDS = 28 * 60
 """In which so many records as are asked for would be committed if nothing happened."""
 STARVED_SECONDS = 240
 """When a pipeline has not committed for so long, nobody strikes until it has: faults shall meet all kinds of work."""

@@ -16,6 +16,8 @@ from .record import OperationRecord
 
 PAUSE = (15.0, 45.0)
 """Seconds between two operations."""
+FULL = "enough runs are active"
+"""Then nobody asks for more work: what is cleared again and again is never done."""
 
 
 @dataclass
@@ -61,22 +63,15 @@ class People:
             self.is_over.set()
 
     def _trigger(self, line: Line) -> str:
-        return line.trigger()
+        return FULL if _is_full(line) else line.trigger()
 
     def _clear(self, line: Line) -> str:
-        run = self._a_run(line, "COMMITTED")
-        if run is None:
-            return "nothing is committed yet"
-        line.clear(run)
-        return run
+        return self._to_committed(line, line.clear)
 
     def _clear_task(self, line: Line) -> str:
-        run = self._a_run(line, "COMMITTED")
-        if run is None:
-            return "nothing is committed yet"
-        task = self.random.choice(["begin", "commit", "settle"])
-        line.clear_task(run, task, downstream=self.random.random() < 0.5)
-        return f"{task} of {run}"
+        task, downstream = self.random.choice(["begin", "commit", "settle"]), self.random.random() < 0.5
+        said = self._to_committed(line, lambda run: line.clear_task(run, task, downstream=downstream))
+        return f"{task} of {said}"
 
     def _clear_active(self, line: Line) -> str:
         """All of its tasks are tried once more, while those that run are only being told to end."""
@@ -93,11 +88,21 @@ class People:
         do(run)
         return run
 
-    def _a_run(self, line: Line, state: str) -> str | None:
-        """A run that holds a transaction in this state, of the latest fifty."""
+    def _to_committed(self, line: Line, do: Callable[[str], None]) -> str:
+        """To a run whose transaction is committed, of the latest fifty."""
+        if _is_full(line):
+            return FULL
         rows = line._ledger.execute(
-            "select run_id from ratchet.transactions where pipeline = %s and state = %s and revision = 0 "
+            "select run_id from ratchet.transactions where pipeline = %s and state = 'COMMITTED' and revision = 0 "
             "order by txid desc limit 50",
-            [line.name, state],
+            [line.name],
         ).fetchall()
-        return self.random.choice(rows).run_id if rows else None
+        if not rows:
+            return "nothing is committed yet"
+        run = self.random.choice(rows).run_id
+        do(run)
+        return run
+
+
+def _is_full(line: Line) -> bool:
+    return len(line.active()) > line.spec.max_in_flight

@@ -17,7 +17,9 @@ from ratchet.schema import DELTA_SCHEMA
 
 RECENT = 4
 """How many of the latest transactions a reader looks at, and as many others."""
-WHOLE_EVERY = 100
+PAUSE = (1.0, 5.0)
+"""Seconds between two looks of a reader: eight that looked without a rest took two fifths of two processors."""
+WHOLE_EVERY = 30
 """One in so many readings holds a whole state against all of its deltas."""
 
 
@@ -51,7 +53,7 @@ class Readers:
         while not self._is_over.wait(choice.uniform(0, 1)):
             with suppress(psycopg.OperationalError), psycopg.connect(self.url, row_factory=namedtuple_row) as conn:
                 conn.isolation_level, conn.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
-                while not self._is_over.wait(choice.uniform(0, 1)):
+                while not self._is_over.wait(choice.uniform(*PAUSE)):
                     self._read(conn, choice)
 
     def _read(self, conn: psycopg.Connection, choice: random.Random) -> None:
