@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Table, and_, case, cast, delete, func, insert, literal, or_, select
-from sqlalchemy.dialects.postgresql import JSON, distinct_on
+from sqlalchemy.dialects.postgresql import JSON, aggregate_order_by, distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet.errors import Refused, StageMismatch
@@ -220,20 +220,27 @@ def _check_one_partition(
         .group_by(*(c[k] for k in keys), c._partition)
         .cte("seen")
     )
-    other = seen.alias("other")
-    pairs = [
-        select(*_both(keys, seen, other)).join_from(
-            seen, other, and_(same_key, seen.c._partition != other.c._partition)
-        )
-        for same_key in same_keys(seen, other, keys)
-    ]
+    key_columns = [seen.c[k] for k in keys]
+    # Grouped, not joined with itself: of a stage PostgreSQL has no statistics, and would compare all keys with all.
+    partitions, offsets = (
+        func.array_agg(aggregate_order_by(column, seen.c._partition)) for column in (seen.c._partition, seen.c._offset)
+    )
+    two = [partitions[1], offsets[1], partitions[2], offsets[2]]
+    pairs = [select(*key_columns, *two).group_by(*key_columns).having(func.count() > 1)]
     for same_key in same_keys(deltas, seen, keys):
         # The row that this transaction found: the last one of an earlier transaction.
         found = (
-            select(*_both(keys, seen, deltas), deltas.c._deleted)
+            select(
+                *key_columns,
+                seen.c._partition,
+                seen.c._offset,
+                deltas.c._partition.label("other_partition"),
+                deltas.c._offset.label("other_offset"),
+                deltas.c._deleted,
+            )
             .join_from(seen, deltas, and_(same_key, deltas.c._txid < txid))
-            .ext(distinct_on(*(seen.c[k] for k in keys), seen.c._partition))
-            .order_by(*(seen.c[k] for k in keys), seen.c._partition, deltas.c._txid.desc())
+            .ext(distinct_on(*key_columns, seen.c._partition))
+            .order_by(*key_columns, seen.c._partition, deltas.c._txid.desc())
             .subquery("found")
         )
         columns = list(found.columns)[:-1]
@@ -247,13 +254,3 @@ def _check_one_partition(
                 f"at offset {o2}, so no order says which is the last; give the sink an order column, or produce "
                 "every key to one partition"
             )
-
-
-def _both(keys: list[str], one: sa.FromClause, other: sa.FromClause) -> list[sa.ColumnElement]:
-    return [
-        *(one.c[k] for k in keys),
-        one.c._partition,
-        one.c._offset,
-        other.c._partition.label("other_partition"),
-        other.c._offset.label("other_offset"),
-    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, FromClause, Table, and_, cast, delete, exists, func, insert, or_, select
+from sqlalchemy import Connection, FromClause, Table, and_, cast, delete, func, insert, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -27,13 +27,19 @@ def same_keys(one: FromClause, other: FromClause, keys: list[str]) -> list[sa.Co
     """Conditions that together pick the pairs of one key, a null being like another.
 
     The first is for keys without nulls, and an index serves it, which none does for IS NOT DISTINCT FROM; the second
-    is for the few others, and is left out where the columns allow no null.
+    is for the others, and is left out where the columns allow no null. By IS NOT DISTINCT FROM alone PostgreSQL would
+    compare all with all, so rows are matched by their hash first.
     """
     conditions = [and_(*(one.c[k] == other.c[k] for k in keys))]
     if any(one.c[k].nullable and other.c[k].nullable for k in keys):
         some_null = or_(*(one.c[k].is_(None) for k in keys))
-        conditions.append(and_(some_null, *(one.c[k].is_not_distinct_from(other.c[k]) for k in keys)))
+        same_hash = _hash(one, keys) == _hash(other, keys)
+        conditions.append(and_(some_null, same_hash, *(one.c[k].is_not_distinct_from(other.c[k]) for k in keys)))
     return conditions
+
+
+def _hash(of: FromClause, keys: list[str]) -> sa.ColumnElement[int]:
+    return func.hash_record_extended(func.row(*(of.c[k] for k in keys)), 0)
 
 
 def touched(conn: Connection, sink: Keyed) -> Table:
@@ -60,9 +66,10 @@ def keys(conn: Connection, sink: Keyed, of: Table) -> None:
     folding = upsert(into).from_select(columns, select(*(anew.c[c] for c in columns)))
     new = {c: folding.excluded[c] for c in columns if c not in names}
     conn.execute(folding.on_conflict_do_update(index_elements=names, set_=new))
-    for same_key in same_keys(into, wanted, names):
-        kept = [exists().where(same) for same in same_keys(anew, wanted, names)]
-        conn.execute(delete(into).where(same_key, ~or_(*kept)))
+    # EXCEPT takes a null for another, and hashes.
+    gone = select(*(of.c[n] for n in names)).except_(select(*(anew.c[n] for n in names))).subquery("gone")
+    for same_key in same_keys(into, gone, names):
+        conn.execute(delete(into).where(same_key))
     anew.drop(conn)
 
 
