@@ -105,4 +105,5 @@ class People:
 
 
 def _is_full(line: Line) -> bool:
-    return len(line.active()) > line.spec.max_in_flight
+    """Whether Airflow would start no other run of it."""
+    return len(line.active()) >= line.spec.max_in_flight + 2
