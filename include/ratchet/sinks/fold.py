@@ -128,8 +128,7 @@ def _forget(conn: Connection, sink: Accumulate | Upsert, deltas: Table, txid: in
 def fingerprint(conn: Connection, sink: Accumulate | Upsert, txid: int) -> str:
     """The sum modulo 2^64 of PostgreSQL's hash of each row of a delta, as it stands in its table."""
     deltas = delta(sink)
-    hashed = func.hash_record_extended(func.row(*deltas.columns), 0)
-    whole = func.coalesce(func.sum(cast(hashed, sa.Numeric)), 0)
+    whole = func.coalesce(func.sum(cast(refold.record_hash(deltas.columns), sa.Numeric)), 0)
     total = conn.execute(select(whole).where(deltas.c._txid == txid)).scalar_one()
     return str(int(total) % 2**64)
 
