@@ -16,7 +16,7 @@ from .record import OperationRecord
 
 PAUSE = (15.0, 45.0)
 """Seconds between two operations."""
-FULL = "enough runs are active"
+FULL = "runs are waiting"
 """Then nobody asks for more work: what is cleared again and again is never done."""
 
 
@@ -71,7 +71,7 @@ class People:
     def _clear_task(self, line: Line) -> str:
         task, downstream = self.random.choice(["begin", "commit", "settle"]), self.random.random() < 0.5
         said = self._to_committed(line, lambda run: line.clear_task(run, task, downstream=downstream))
-        return f"{task} of {said}"
+        return f"{task}: {said}"
 
     def _clear_active(self, line: Line) -> str:
         """All of its tasks are tried once more, while those that run are only being told to end."""
@@ -105,5 +105,5 @@ class People:
 
 
 def _is_full(line: Line) -> bool:
-    """Whether Airflow would start no other run of it."""
-    return len(line.active()) >= line.spec.max_in_flight + 2
+    """Whether runs of it wait until Airflow starts them."""
+    return bool(line.active(None, "queued"))

@@ -9,7 +9,7 @@ PIPELINE = Pipeline(
     sinks=[Append("archive_rows", columns="id bigint, body string")],
     max_records=100_000,
     slice_records=100_000,
-    # Each driver takes 50 s of processor time: of two at once on two processors neither comes to an end for minutes.
+    # On two processors two drivers at once keep each other from coming to an end for minutes.
     max_in_flight=1,
     lease_seconds=10,
     timeout_seconds=900,
