@@ -24,7 +24,10 @@ from tests.planted.checkout import Copy
 
 STATE = CHECKOUT / ".state" / "mutants"
 COSMIC_RAY = "cosmic-ray==8.7.0"
-FILES = ("plan.py", "ledger.py", "votes.py", "claims.py", "begin.py", "commit.py", "sinks/stage.py", "sinks/fold.py")
+FILES = (
+    *("plan.py", "ledger.py", "votes.py", "claims.py", "begin.py", "commit.py"),
+    *("sinks/stage.py", "sinks/fold.py", "sinks/refold.py"),
+)
 """Plan, ledger, stage and commit, and what they are made of."""
 AT_LEAST = 0.85
 TOGETHER = 2
