@@ -86,11 +86,18 @@ class WorkerStopped:
     def strike(self) -> None:
         self.stopped = _choose(self._found, self._choice)
         _stop(self.stopped)
+        if not all(map(_is_up, self.stopped)):
+            # One has ended before it was stopped, and the others would hold up nothing.
+            self._go_on()
+            raise NotNow
 
     def heal(self) -> None:
+        self._go_on()
+        self._answers()
+
+    def _go_on(self) -> None:
         _send(self.stopped, signal.SIGCONT)
         self.stopped = []
-        self._answers()
 
 
 def tasks(world: World) -> list[list[psutil.Process]]:
@@ -102,6 +109,12 @@ def tasks(world: World) -> list[list[psutil.Process]]:
 def supervised_tasks(world: World) -> list[list[psutil.Process]]:
     """Each running task with its supervisor, which tells Airflow that it lives."""
     return [[parent, *children] for parent in _supervisors(world) if (children := _children(parent))]
+
+
+def held_in_spark(found: Found, world: World) -> list[list[psutil.Process]]:
+    """Of running tasks those that are connected to Spark Connect: as long as Spark is held, none of them ends."""
+    port = world.network.proxies["connect"].port
+    return [group for group in found() if port in _connected_to(group[-1])]
 
 
 def supervisors(world: World) -> list[list[psutil.Process]]:
@@ -146,6 +159,12 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
     return []
 
 
+def _connected_to(process: psutil.Process) -> set[int]:
+    with suppress(psutil.NoSuchProcess):
+        return {connection.raddr.port for connection in process.net_connections("tcp") if connection.raddr}
+    return set()
+
+
 def _command(process: psutil.Process) -> list[str]:
     with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
         return process.cmdline()
@@ -155,8 +174,8 @@ def _command(process: psutil.Process) -> list[str]:
 def _stop(processes: list[psutil.Process]) -> None:
     _send(processes, signal.SIGSTOP)
     until(
-        "every process stands still",
-        lambda: all(_status(process) in (psutil.STATUS_STOPPED, "") for process in processes),
+        "every process stands still or has ended",
+        lambda: not any(_is_up(process) and _status(process) != psutil.STATUS_STOPPED for process in processes),
         10,
     )
 

@@ -5,10 +5,18 @@ That each server may be killed is shown by tests/acceptance/test_recovery.py.
 
 from __future__ import annotations
 
+import random
+from subprocess import Popen
+
+import psutil
 import pytest
 
+from tests.until import until
+
 from .conftest import Endure
+from .fault import NotNow
 from .kinds import fault
+from .servers import WorkerStopped
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -32,3 +40,16 @@ KINDS = (
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_process_that_is_killed_or_stands_still_costs_time_and_nothing_else(world, endure: Endure, kind: str):
     endure(fault(world, kind))
+
+
+def test_what_has_ended_before_it_was_stopped_is_not_struck():
+    with Popen(["sleep", "60"]) as supervisor, Popen(["true"]) as task:
+        group = [psutil.Process(process.pid) for process in (supervisor, task)]
+        stopped = WorkerStopped("", lambda: [group], lambda: None, random.Random(1), 0)
+        try:
+            until("the task has ended", lambda: group[1].status() == psutil.STATUS_ZOMBIE, 10)
+            with pytest.raises(NotNow):
+                stopped.strike()
+            until("its supervisor goes on", lambda: group[0].status() != psutil.STATUS_STOPPED, 10)
+        finally:
+            supervisor.kill()

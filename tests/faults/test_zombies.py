@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import partial
 
 import psutil
@@ -10,7 +11,7 @@ import pytest
 
 from tests.until import until
 
-from .servers import WorkerStopped, spark_workers, supervised_tasks, tasks
+from .servers import Found, WorkerStopped, held_in_spark, spark_workers, supervised_tasks, tasks
 from .shaken import COMMITTED_WITHIN, Shaken, answers
 from .world import World
 
@@ -19,6 +20,13 @@ pytestmark = [pytest.mark.all, pytest.mark.timeout(1500)]
 
 def nothing() -> None:
     """No server has to answer."""
+
+
+def all_held(world: World, tasks_of: Callable[[World], list[list[psutil.Process]]]) -> Found:
+    """Who they are, once every slice of the three transactions is processed and waits in Spark."""
+    held = partial(held_in_spark, partial(tasks_of, world), world)
+    until("six slices are processed", lambda: len(held()) == 6, 120)
+    return held
 
 
 def wakes_up_late(shaken: Shaken, zombie: WorkerStopped, stopped: list[psutil.Process]) -> None:
@@ -42,8 +50,7 @@ def is_up(process: psutil.Process) -> bool:
 def test_a_task_that_wakes_up_when_its_work_is_committed_changes_nothing(world: World, shaken: Shaken):
     """It and its supervisor stand still; Airflow gives them up for dead, and the run's next try does the work."""
     shaken.in_the_midst()
-    until("all slots are taken", lambda: len(tasks(world)) >= 6, 120)
-    zombie = WorkerStopped("", partial(supervised_tasks, world), nothing, random.Random(1), 0)
+    zombie = WorkerStopped("", all_held(world, supervised_tasks), nothing, random.Random(1), 0)
     zombie.strike()
     stopped = list(zombie.stopped)
     try:
@@ -54,12 +61,12 @@ def test_a_task_that_wakes_up_when_its_work_is_committed_changes_nothing(world: 
 
 
 def test_all_tasks_that_wake_up_when_their_work_is_committed_change_nothing(world: World, shaken: Shaken):
-    """As of a machine that is suspended: every task that runs, and every supervisor."""
+    """As of a machine that is suspended: every task that processes, and every supervisor of one."""
     shaken.in_the_midst()
-    until("all slots are taken", lambda: len(tasks(world)) >= 6, 120)
+    held = all_held(world, supervised_tasks)
 
     def everyone() -> list[list[psutil.Process]]:
-        return [[process for group in supervised_tasks(world) for process in group]]
+        return [[process for group in held() for process in group]]
 
     zombie = WorkerStopped("", everyone, nothing, random.Random(1), 0)
     zombie.strike()
@@ -74,8 +81,7 @@ def test_all_tasks_that_wake_up_when_their_work_is_committed_change_nothing(worl
 def test_a_task_that_wakes_up_without_its_supervisor_is_stopped_by_the_ledger_alone(world: World, shaken: Shaken):
     """Nobody is there to end it when it goes on: it gets as far as its next word to the ledger, and ends itself."""
     shaken.in_the_midst()
-    until("all slots are taken", lambda: len(tasks(world)) >= 6, 120)
-    zombie = WorkerStopped("", partial(tasks, world), nothing, random.Random(1), 0)
+    zombie = WorkerStopped("", all_held(world, tasks), nothing, random.Random(1), 0)
     zombie.strike()
     stopped = list(zombie.stopped)
     try:
