@@ -358,15 +358,19 @@ class Line(Runs):
             "select txid from ratchet.transactions where pipeline = %s and state = 'VOIDED'", [self.name]
         )
         gone = {row.txid for row in voided}
-        assert self.commits() == [txid for txid in range(1, self.head() + 1) if txid not in gone]
-        assert self.positions() + self.dead_letters() == self.expected()
+        commits, due = self.commits(), [txid for txid in range(1, self.head() + 1) if txid not in gone]
+        assert commits == due, f"committed are {commits} instead of {due}"
+        found, expected = self.positions() + self.dead_letters(), self.expected()
+        assert found == expected, f"lost: {list(expected - found)[:9]}; too many: {list(found - expected)[:9]}"
         if len(self.spec.sinks) > 1:
-            sums: Counter[str] = Counter()
+            of_rows: Counter[str] = Counter()
             for row in self.rows():
-                sums[row.k] += row.v
-            assert self.sums() == sums
+                of_rows[row.k] += row.v
+            sums = self.sums()
+            assert sums == of_rows, f"the sums are {sums}, and those of the rows {dict(of_rows)}"
         with Ledger(self._url) as ledger:
-            assert [fault for check in verify(ledger, self.spec) for fault in check.faults] == []
+            faults = [fault for check in verify(ledger, self.spec) for fault in check.faults]
+        assert not faults, "; ".join(map(str, faults))
 
     def _table(self, which: str) -> sql.Identifier:
         return sql.Identifier(f"{self.name}_{which}")

@@ -134,8 +134,11 @@ class Shaken(Line):
     def is_exact(self) -> None:
         """Each record of the topic is once in the sinks, with its content, or once a dead letter; all is consistent."""
         self.is_whole()
-        assert compare(self.spec, self.topic(), self._url).faults() == []
-        assert self.commits() == list(range(1, self.head() + 1)) and self.unfinished() == 0
+        faults = compare(self.spec, self.topic(), self._url).faults()
+        assert not faults, "; ".join(faults)
+        commits, due = self.commits(), list(range(1, self.head() + 1))
+        assert commits == due, f"committed are {commits} instead of {due}"
+        assert (unfinished := self.unfinished()) == 0, f"{unfinished} transactions are unfinished"
 
 
 def lasts(seconds: float) -> None:
