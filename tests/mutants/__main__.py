@@ -36,8 +36,8 @@ UNIT = ("tests/unit", "-k", "not docs and not dags and not compose")
 SECONDS = 30
 """Of schedules for each mutant."""
 LAYERS = {
-    "unit tests": ("pytest", "-x", "-q", "-p", "no:cacheprovider", *UNIT),
     "schedules": ("tests.simulate", "--seconds", str(SECONDS), "--jobs", "1", "--seed", "1", "--unshrunk"),
+    "unit tests": ("pytest", "-x", "-q", "-p", "no:cacheprovider", *UNIT),
 }
 
 
