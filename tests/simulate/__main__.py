@@ -33,7 +33,7 @@ from tests.simulate.machine import Machine
 from tests.simulate.schedule import Theatre
 from tests.simulate.statements import hooked
 
-RULES = 40
+RULES = 30
 """So many rules a schedule has at most."""
 LOT, SMALL_LOT = 50, 10
 """So many schedules are drawn at once; whichever process is free takes the next ones. Small where time is short, and at

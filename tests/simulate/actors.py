@@ -23,6 +23,7 @@ AT_A_STRETCH = 5_000
 """So many statements all together may pass before all stand still; who goes round in circles passes more."""
 A_STATEMENT = 0.004
 """Seconds: after so long it is asked whether somebody waits for a lock."""
+COMMIT = "COMMIT"
 _IMPATIENT = "set local lock_timeout = '200ms'"
 _SOONER = "set local lock_timeout = '2ms'"
 
@@ -56,6 +57,8 @@ class Actor:
         self.name, self.ledger = name, Ledger(url)
         self.place, self.at, self.doing = Place.IDLE, "", ""
         self.said: Any = None
+        self.lost_at: str | None = None
+        """The statement or COMMIT at which its connection was cut in this step."""
         self.pid: int | None = None
         self.is_impatient = False
         self._troupe, self._budget, self._end = troupe, 0, None
@@ -71,7 +74,7 @@ class Actor:
         """Begin a step, and go on until it stands before its statement number `steps`."""
         assert self.place is Place.IDLE
         with self._troupe.changed:
-            self.doing, self._job, self._is_dead, self.pid = doing, job, False, None
+            self.doing, self._job, self._is_dead, self.pid, self.lost_at = doing, job, False, None, None
             self._budget, self._end, self.place = steps, None, Place.GOES
             self._troupe.changed.notify_all()
 
@@ -84,7 +87,7 @@ class Actor:
 
     def is_in_commit(self) -> bool:
         """Whether it stands before a COMMIT."""
-        return self.at == "COMMIT"
+        return self.at == COMMIT
 
     # In the actor's own thread.
 
@@ -106,7 +109,7 @@ class Actor:
         if self._is_dead:
             raise Killed
         self._troupe.passed += 1
-        self._stand("COMMIT")
+        self._stand(COMMIT)
         if self._end is End.LOST:
             self._lose(connection)
         do()
@@ -120,7 +123,7 @@ class Actor:
 
     def _lose(self, connection: psycopg.Connection) -> None:
         # Once: whoever goes on after it has another connection.
-        self._end = None
+        self._end, self.lost_at = None, self.at
         self._troupe.lost(connection.info.backend_pid)
         connection.pgconn.finish()
         raise psycopg.OperationalError("the schedule has cut the connection")

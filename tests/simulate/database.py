@@ -11,6 +11,7 @@ from psycopg import sql
 from ratchet.migrate import migrate
 from ratchet.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA, metadata
 from ratchet.sinks.tables import delta, target
+from tests.simulate.code import NAME
 from tests.simulate.watch import SPEC
 
 _CLOCK = """
@@ -56,7 +57,10 @@ class Database:
         ]
         self._tables = {table.name: sql.Identifier(table.schema or "public", table.name) for table in tables}
         assert len(self._tables) == len(tables)
-        self._empty = sql.SQL("; ").join(map(sql.SQL("delete from {}").format, self._tables.values()))
+        self._shared = {table.name: table for table in tables if "pipeline" in table.columns}
+        """Where every line of a ledger has its rows."""
+        empty = [sql.SQL("delete from {}{}").format(table, self._mine(name)) for name, table in self._tables.items()]
+        self._empty = sql.SQL("; ").join(empty)
 
     def reset(self) -> None:
         """Forget the schedule before."""
@@ -71,8 +75,8 @@ class Database:
         assert self.left() == []
         self._conn.execute(sql.SQL("create schema {}").format(sql.Identifier(schema)))
         for name, table in self._tables.items():
-            query = sql.SQL("create table {} as table {}").format(sql.Identifier(schema, name), table)
-            self._conn.execute(query)
+            saved = sql.Identifier(schema, name)
+            self._conn.execute(sql.SQL("create table {} as select * from {}{}").format(saved, table, self._mine(name)))
         (now,) = self._conn.execute("select schedule.clock_timestamp()").fetchone()
         return Saved(schema, now)
 
@@ -86,9 +90,34 @@ class Database:
             [saved.clock],
         )
 
+    def add_neighbour(self, name: str) -> None:
+        """Another line, which has come as far as this one, with runs and stages of its own."""
+        for shared, table in self._shared.items():
+            copied = [column.name for column in table.columns if column.identity is None]
+            other = {"pipeline": sql.Literal(name), "dag_id": sql.Literal(name)}
+            other["relation"] = sql.SQL("{} || relation").format(sql.Literal(name))
+            query = sql.SQL("insert into {} ({}) select {} from {}{}").format(
+                self._tables[shared],
+                sql.SQL(", ").join(map(sql.Identifier, copied)),
+                sql.SQL(", ").join(other.get(column, sql.Identifier(column)) for column in copied),
+                self._tables[shared],
+                self._mine(shared),
+            )
+            self._conn.execute(query)
+
+    def neighbours(self) -> dict[str, list[str]]:
+        """All that the ledger says of other lines."""
+        query = sql.SQL("select t::text from {} t where pipeline <> {} order by 1")
+        found = {name: self._conn.execute(query.format(self._tables[name], NAME)) for name in self._shared}
+        return {name: [row for (row,) in rows] for name, rows in found.items()}
+
     def pass_time(self, seconds: int) -> None:
         """Move the database's clock on, for everybody and at once."""
         self._conn.execute("select setval('schedule.seconds', nextval('schedule.seconds') - 1 + %s)", [seconds])
+
+    def _mine(self, table: str) -> sql.Composable:
+        """The condition for this line's rows of a table that it may share."""
+        return sql.SQL(" where pipeline = {}").format(NAME) if table in self._shared else sql.SQL("")
 
     def dump(self) -> dict[str, list[str]]:
         """All that the ledger, its stages and its sinks hold, but for whose run has ended when."""

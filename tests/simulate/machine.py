@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from ratchet.begin import Begun
+from ratchet.commit import Committed
 from tests.simulate.actors import End
 from tests.simulate.code import KEEP_DELTAS, LEASE_SECONDS, VERSIONS
 from tests.simulate.schedule import Schedule, Theatre
@@ -20,7 +21,7 @@ STEPS = st.sampled_from([1000, 1, 2, 3, 5, 8, 13, 21, 34, 1000, 1000])
 KINDS = st.sampled_from(["task"] * 5 + ["go"] * 4 + ["outside"] * 2 + ["cut", "beside", "clear", "late"])
 PICK = st.integers(0, 999)
 """Which of the things that are possible, modulo their number."""
-MAX_RUNS, MAX_RECORDS = 4, 12
+MAX_RUNS, MAX_RECORDS = 4, 21
 """So many runs are active at most, and so many records come."""
 
 
@@ -38,7 +39,7 @@ class Machine(RuleBasedStateMachine):
     def world(self) -> World:
         return self.schedule.world
 
-    @initialize(runs=st.integers(0, 2), first=st.integers(1, 6), second=st.integers(0, 3))
+    @initialize(runs=st.integers(0, 2), first=st.integers(1, 12), second=st.integers(0, 6))
     def begins(self, runs: int, first: int, second: int) -> None:
         """Some runs that nothing disturbed; then records come."""
         self.schedule.open(runs)
@@ -55,6 +56,8 @@ class Machine(RuleBasedStateMachine):
             schedule.come_late(_one(late, pick)())
         elif kind == "outside":
             schedule.happens(*_one(self._changes(), pick))
+        elif schedule.is_all_over() and (records := self._records()):
+            schedule.happens(*_one(records, pick))
         elif schedule.standing and (kind in ("go", "cut") or not schedule.idle):
             actor = _one(schedule.standing, pick)
             if kind == "cut":
@@ -89,30 +92,38 @@ class Machine(RuleBasedStateMachine):
         world = self.world
         found: list[Callable[[], Step]] = []
         active = [of for of in world.runs if of.is_active]
-        for of in active:
+        for of in reversed(active):
             found += self._tasks_of(of)
         if len(active) < MAX_RUNS or not found:
-            found.append(lambda: world.begin(world.new_run()))
+            # While there are records for it, or the transactions of a line would seldom meet.
+            found += [lambda: world.begin(world.new_run())] * (1 if self.schedule.is_all_taken() else 4)
         return found
 
     def _tasks_of(self, of: AirflowRun) -> list[Callable[[], Step]]:
         """What Airflow may start of a run: the next task, or one that runs already or has run, whose try it lost."""
-        world, found = self.world, []
+        world = self.world
         if of.begun is None:
-            return [lambda: world.begin(of)]
+            return [partial(world.begin, of)]
         if not isinstance(of.begun, Begun):
             return []
         left = [n for n in of.slices if n not in of.done]
-        for number in left or of.slices:
-            found += [lambda n=number: world.process(of, n), lambda n=number: world.process(of, n, attempts=2)]
-        if left:
-            found.append(lambda n=left[0]: world.refuse(of, n))
+        slices = [partial(world.process, of, n) for n in left or of.slices]
+        if of.has_failed:
+            follows = [partial(world.settle, of, succeeded=False)] * 4
+            found = [*slices, partial(world.commit, of)]
+        elif left:
+            follows = [*slices, *slices]
+            found = [partial(world.refuse, of, left[0]), partial(world.settle, of, succeeded=False)]
+        elif not isinstance(of.outcome, Committed):
+            # One that waits is asked seldom.
+            follows = [partial(world.commit, of)] * (1 if of.outcome else 4)
+            found = [*slices, partial(world.settle, of, succeeded=True)]
         else:
-            found = [lambda: world.commit(of)] * 3 + found
-        found.append(lambda: world.settle(of, succeeded=not left))
-        found.append(lambda: world.renew(of))
-        found.append(lambda: world.begin(of))
-        return found
+            follows = [partial(world.settle, of, succeeded=True)] * 4
+            found = [*slices, partial(world.commit, of)]
+        # What a run does when nothing goes wrong comes more often, or schedules would not get far.
+        twice = [partial(world.process, of, n, attempts=2) for n in left]
+        return [*follows, *twice, *found, partial(world.renew, of), partial(world.begin, of)]
 
     def _changes(self) -> list[tuple[str, Callable[[], None]]]:
         world = self.world
@@ -125,10 +136,13 @@ class Machine(RuleBasedStateMachine):
         for version in VERSIONS:
             if version != world.version:
                 found.append((f"the code is {version} from here on", lambda v=version: _deploy(world, v)))
-        if sum(world.stable.values()) < MAX_RECORDS:
-            for partition in world.stable:
-                found.append((f"3 records come to partition {partition}", lambda p=partition: _grow(world, p)))
-        return found
+        return found + self._records()
+
+    def _records(self) -> list[tuple[str, Callable[[], None]]]:
+        world = self.world
+        if sum(world.stable.values()) >= MAX_RECORDS:
+            return []
+        return [(f"3 records come to partition {p}", partial(_grow, world, p)) for p in world.stable]
 
 
 def _one(of: list[Any], pick: int) -> Any:

@@ -9,13 +9,13 @@ from typing import Any
 
 from ratchet.begin import begin
 from ratchet.claims import settle
-from ratchet.errors import Halted, RatchetError
+from ratchet.errors import Halted, LedgerUnreachable, OutcomeUnknown, RatchetError
 from ratchet.ledger import Ledger
 from ratchet.moves import void
 from ratchet.transaction import State
 from ratchet.upkeep import upkeep
 from ratchet.verify import verify
-from tests.simulate.actors import FOREVER, Actor, End, Killed, Troupe
+from tests.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
 from tests.simulate.code import LEASE_SECONDS
 from tests.simulate.database import Database, Saved
 from tests.simulate.watch import SPEC, Watch
@@ -25,6 +25,8 @@ ROUNDS = 40
 """After so many further runs all must be done."""
 AT_ONCE = {"max_records": 100, "slice_records": 100}
 """A run that nothing disturbs takes all that is there, in one slice: the end of a schedule is not what is looked at."""
+NEIGHBOURS = ("aside", "zenith")
+"""Other lines in the same ledger; their names come before and after this line's."""
 COUNTED = {End.KILLED: "killed", End.LOST: "connections cut", End.UNHEARD: "cut between a COMMIT and its answer"}
 
 
@@ -41,6 +43,15 @@ class Theatre:
         """What there is after so many runs that nothing disturbed."""
         self.counted: Counter[str] = Counter()
         """What all schedules together had."""
+        self.neighbours = self._neighbours()
+        """What the ledger says of other lines, and has to say whatever this one does."""
+
+    def _neighbours(self) -> dict[str, list[str]]:
+        Schedule(self, lambda said: None).come_halfway()
+        for name in NEIGHBOURS:
+            self.database.add_neighbour(name)
+        self.counted.clear()
+        return self.database.neighbours()
 
 
 class Schedule:
@@ -69,6 +80,17 @@ class Schedule:
             self.world.stable[0] += 2
             self.run_alone()
         theatre.openings[runs] = theatre.database.save(f"after_{runs}"), deepcopy(self.world)
+
+    def come_halfway(self) -> None:
+        """Two whole runs, and one of which a slice has voted and another has not."""
+        world = self.world
+        for _ in range(2):
+            world.stable[1] += 4
+            self.run_alone()
+        world.stable[1] += 6
+        of = world.new_run()
+        of.begun = begin(self._theatre.ledger, world.spec, of.run, world.offsets, world.is_active)
+        self._alone(world.process(of, of.slices[0]))
 
     @property
     def idle(self) -> list[Actor]:
@@ -137,7 +159,7 @@ class Schedule:
         self.pass_time(LEASE_SECONDS + 1)
         self.world.version = "two"
         for _ in range(ROUNDS):
-            if self._all_is_over():
+            if self.is_all_over():
                 break
             self.run_alone()
         else:
@@ -168,7 +190,13 @@ class Schedule:
         if isinstance(said, Killed):
             return
         self._tell(f"{actor.name}: {step.doing}: said: {_line(said)}")
+        if isinstance(said, LedgerUnreachable):
+            # I12: what may have taken effect is told from what has not.
+            assert isinstance(said, OutcomeUnknown) == (actor.lost_at == COMMIT), (
+                f"lost at {actor.lost_at}, said {said}"
+            )
         if isinstance(said, RatchetError):
+            step.failed(said)
             return
         if isinstance(said, Exception):
             raise AssertionError(f"{step.doing} ended with an error that tells a user nothing: {said!r}") from said
@@ -206,19 +234,24 @@ class Schedule:
         except RatchetError as error:
             self._tell(f"{step.doing}: said: {_line(error)}")
 
-    def _all_is_over(self) -> bool:
+    def is_all_over(self) -> bool:
         """Whether all that is in the log is committed or voided, and no revision is half done."""
-        seen = self._theatre.watch.last
-        reached = {p: max([u for of in seen.ranges.values() for q, _, u in of if q == p], default=0) for p in (0, 1)}
-        return reached == self.world.stable and all(map(_is_over, seen.newest().values()))
+        return self.is_all_taken() and all(map(_is_over, self._theatre.watch.last.newest().values()))
+
+    def is_all_taken(self) -> bool:
+        """Whether a transaction has taken all that is in the log."""
+        taken = self._theatre.watch.last.ranges.values()
+        reached = {p: max([u for of in taken for q, _, u in of if q == p], default=0) for p in (0, 1)}
+        return reached == self.world.stable
 
     def _nothing_is_left(self) -> None:
         """Of the work that is done there is nothing but its result, and the ledger says the same of that."""
         ledger = self._theatre.ledger
         list(upkeep(ledger, self.world.spec, self.world.is_active))
         seen = self._theatre.watch.look()
-        assert self._all_is_over() and seen.head == seen.last_txid
+        assert self.is_all_over() and seen.head == seen.last_txid
         assert self._theatre.database.left() == []
+        assert self._theatre.database.neighbours() == self._theatre.neighbours, "another line is not what it was"
         assert [fault for check in verify(ledger, SPEC) for fault in check.faults] == []
 
 

@@ -12,7 +12,7 @@ from psycopg.rows import namedtuple_row
 from ratchet.pipeline import DEAD_LETTERS
 from ratchet.transaction import State
 from tests.reference import Fold
-from tests.simulate.code import SPECS, VERSION_OF, VERSIONS, make_of
+from tests.simulate.code import NAME, SPECS, VERSION_OF, VERSIONS, make_of
 
 MOVES = {
     State.OPEN: {State.PREPARED, State.ABORTED, State.VOIDED},
@@ -35,10 +35,12 @@ HARMLESS = (
 """Why a transaction may be aborted here; every other reason is a fault of the protocol."""
 SPEC = SPECS[VERSIONS[0]]
 _OF_LEDGER = {
-    "line": "select head, last_txid from ratchet.pipelines",
-    "transactions": "select * from ratchet.transactions",
-    "ranges": "select txid, partition, from_offset, until_offset from ratchet.ranges where txid > 0",
-    "slices": "select txid, epoch, ranges, try_number, sinks from ratchet.slices order by txid, epoch, slice",
+    "line": "select head, last_txid from ratchet.pipelines where pipeline = {}",
+    "transactions": "select * from ratchet.transactions where pipeline = {}",
+    "ranges": "select txid, partition, from_offset, until_offset from ratchet.ranges where txid > 0 and pipeline = {}",
+    "slices": "select txid, epoch, ranges, try_number, sinks from ratchet.slices where pipeline = {} "
+    "order by txid, epoch, slice",
+    DEAD_LETTERS: 'select partition, "offset", txid, error from ratchet.dead_letters where pipeline = {}',
 }
 
 
@@ -71,8 +73,8 @@ class Watch:
         self._conn = psycopg.connect(url, row_factory=namedtuple_row)
         self._conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._conn.read_only = True
-        self._queries = {**_OF_LEDGER, **{sink.name: _select(sink.name) for sink in SPEC.sinks}}
-        self._queries[DEAD_LETTERS] = sql.SQL('select partition, "offset", txid, error from ratchet.dead_letters')
+        self._queries = {name: sql.SQL(query).format(NAME) for name, query in _OF_LEDGER.items()}
+        self._queries |= {sink.name: _select(sink.name) for sink in SPEC.sinks}
         self.last = NOTHING
 
     def forget(self) -> None:
@@ -92,7 +94,8 @@ class Watch:
     def _snapshot(self) -> Seen:
         with self._conn.transaction(), self._conn.pipeline():
             asked = {name: self._conn.execute(query) for name, query in self._queries.items()}
-            line, transactions, ranges, slices = (asked.pop(name).fetchall() for name in _OF_LEDGER)
+            of_line = ("line", "transactions", "ranges", "slices")
+            line, transactions, ranges, slices = (asked.pop(name).fetchall() for name in of_line)
             contents = {name: sorted(map(tuple, cursor), key=repr) for name, cursor in asked.items()}
         cuts: dict[tuple[int, int], list] = defaultdict(list)
         votes = {}

@@ -7,21 +7,23 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy import insert
+from sqlalchemy import insert, select
 
 from ratchet.begin import Begun, Skipped, begin
 from ratchet.claims import claim_of, renew, settle
 from ratchet.columns import Column
 from ratchet.commit import Committed, Waits, commit
+from ratchet.errors import Fenced, LedgerUnreachable, OutcomeUnknown, RatchetError
 from ratchet.kafka import TopicOffsets
 from ratchet.ledger import Ledger
 from ratchet.moves import abort, retry, void
 from ratchet.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.schema import slices
 from ratchet.sinks import stage
 from ratchet.sinks.staged import staged_columns
 from ratchet.spark.checksum import MODULUS, row_hash
 from ratchet.spark.stager import Copying, Stage
-from ratchet.transaction import Claim, Run, SinkVote, SliceToken, State, Tag, Vote
+from ratchet.transaction import Claim, OffsetRange, Run, SinkVote, SliceToken, State, Tag, Vote
 from ratchet.upkeep import upkeep
 from ratchet.votes import SliceWork, cast_vote, errors_recorded, take_try, vote_no
 from tests.reference import Make, staged_rows
@@ -42,6 +44,10 @@ class AirflowRun:
     """What its begin has said, once it has."""
     done: set[int] = field(default_factory=set)
     """The slices whose tasks are green."""
+    outcome: Committed | Waits | None = None
+    """What its commit has said last."""
+    has_failed: bool = False
+    """Whether a task of its has failed for good."""
 
     @property
     def run(self) -> Run:
@@ -56,22 +62,29 @@ class AirflowRun:
         """All its tasks once more; the run as it was before, whose tasks may still come late."""
         before = replace(self)
         self.clear_number += 1
-        self.is_active, self.begun, self.done = True, None, set()
+        self.begun, self.done, self.outcome = None, set(), None
+        self.is_active, self.has_failed = True, False
         return before
+
+    def fail(self, run: Run, error: RatchetError) -> None:
+        """A task has said so; where only the ledger did not answer it is tried again."""
+        if self.run == run and not isinstance(error, LedgerUnreachable):
+            self.has_failed = True
 
 
 @dataclass(frozen=True)
 class Step:
     """What an actor is given to do.
 
-    When it says something that is no error, `then` is called with that. `unkept` gives what a reader must see
-    thereafter and does not, in a line.
+    When it says something that is no error, `then` is called with that; otherwise `failed` with the error. `unkept`
+    gives what a reader must see thereafter and does not, in a line.
     """
 
     doing: str
     job: Callable[[Ledger], Any]
     then: Callable[[Any], None] = lambda said: None
     unkept: Callable[[Any, Seen], str | None] = lambda said, seen: None
+    failed: Callable[[RatchetError], None] = lambda error: None
 
 
 @dataclass
@@ -137,7 +150,7 @@ class World:
             if isinstance(work, str):
                 return work
             with errors_recorded(ledger, work.token):
-                cast_vote(ledger, spec, work.token, vote_on(ledger, spec, work, make_of(version), attempts))
+                _vote(ledger, spec, work.token, vote_on(ledger, spec, work, make_of(version), attempts))
             return work.token
 
         def unkept(said: SliceToken | str, seen: Seen) -> str | None:
@@ -147,7 +160,7 @@ class World:
             return None
 
         twice = ", twice in Spark" if attempts > 1 else ""
-        return Step(f"{run}: process[{number}] ({version}{twice})", job, then, unkept)
+        return Step(f"{run}: process[{number}] ({version}{twice})", job, then, unkept, partial(of.fail, run))
 
     def refuse(self, of: AirflowRun, number: int) -> Step:
         run, spec = of.run, self.spec
@@ -156,7 +169,7 @@ class World:
             work = take_try(ledger, spec, claim_of(ledger, run), number)
             return work if isinstance(work, str) else vote_no(ledger, work.token, "the transform refuses")
 
-        return Step(f"{run}: process[{number}] refuses", job)
+        return Step(f"{run}: process[{number}] refuses", job, failed=partial(of.fail, run))
 
     def commit(self, of: AirflowRun) -> Step:
         run, spec = of.run, self.spec
@@ -171,7 +184,11 @@ class World:
             is_so = row.state in (State.COMMITTED, State.VOIDED) or isinstance(outcome, Waits)
             return None if is_so else f"{claim} is {row.state}"
 
-        return Step(f"{run}: commit", job, unkept=unkept)
+        def then(said: tuple[Claim, Committed | Waits]) -> None:
+            if of.run == run:
+                of.outcome = said[1]
+
+        return Step(f"{run}: commit", job, then, unkept, partial(of.fail, run))
 
     def late(self, seen: Seen) -> list[Callable[[], Step]]:
         """The steps of runs whose claim is not the current one."""
@@ -213,7 +230,27 @@ class World:
             "abort": lambda ledger: abort(ledger, spec, txid, "a person said so", "a person"),
             "void": lambda ledger: void(ledger, spec, txid, "a person said so", "a person"),
         }
-        return Step(f"a person: {what} {txid}", moves[what])
+
+        def unkept(said: list[str], seen: Seen) -> str | None:
+            plan = ", ".join(str(OffsetRange(TOPIC, *taken)) for taken in sorted(seen.ranges[txid]))
+            return f"the plan is {plan}" if "commits nothing of" in said[0] and not said[0].endswith(plan) else None
+
+        return Step(f"a person: {what} {txid}", moves[what], unkept=unkept)
+
+
+def _vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> None:
+    """Vote, and once more if it is unknown whether that took effect: the error says that what was done is found."""
+    try:
+        cast_vote(ledger, spec, token, vote)
+    except OutcomeUnknown:
+        with ledger.begin() as conn:
+            of = [column == getattr(token, column.name) for column in (*slices.primary_key, slices.c.try_number)]
+            is_cast = conn.execute(select(slices.c.voted_at).where(*of)).scalar() is not None
+        try:
+            cast_vote(ledger, spec, token, vote)
+        except Fenced as error:
+            assert not is_cast, f"{token} has voted, and was told {error}"
+            raise
 
 
 def vote_on(ledger: Ledger, spec: Pipeline, work: SliceWork, make: Make, attempts: int) -> Vote:
