@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from .line import Line, Record
+from .line import Line
+from .shown import Record
 
 pytestmark = pytest.mark.timeout(300)
 
