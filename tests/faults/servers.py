@@ -69,7 +69,7 @@ class WorkerKilled:
     def strike(self) -> None:
         killed = _choose(self._found, self._choice)
         _send(killed, signal.SIGKILL)
-        until("what was killed has ended", lambda: not any(map(_is_up, killed)), 10)
+        until("what was killed has ended", lambda: not any(map(is_up, killed)), 10)
 
     def heal(self) -> None:
         self._answers()
@@ -86,7 +86,7 @@ class WorkerStopped:
     def strike(self) -> None:
         self.stopped = _choose(self._found, self._choice)
         _stop(self.stopped)
-        if not all(map(_is_up, self.stopped)):
+        if not all(map(is_up, self.stopped)):
             # One has ended before it was stopped, and the others would hold up nothing.
             self._go_on()
             raise NotNow
@@ -111,10 +111,12 @@ def supervised_tasks(world: World) -> list[list[psutil.Process]]:
     return [[parent, *children] for parent in _supervisors(world) if (children := _children(parent))]
 
 
-def held_in_spark(found: Found, world: World) -> list[list[psutil.Process]]:
-    """Of running tasks those that are connected to Spark Connect: as long as Spark is held, none of them ends."""
-    port = world.network.proxies["connect"].port
-    return [group for group in found() if port in _connected_to(group[-1])]
+def in_spark(world: World, group: list[psutil.Process]) -> bool:
+    """Whether the task of a group is connected to Spark Connect: as long as Spark is held, it does not end."""
+    with suppress(psutil.NoSuchProcess):
+        port = world.network.proxies["connect"].port
+        return any(to.raddr and to.raddr.port == port for to in group[-1].net_connections("tcp"))
+    return False
 
 
 def supervisors(world: World) -> list[list[psutil.Process]]:
@@ -159,12 +161,6 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
     return []
 
 
-def _connected_to(process: psutil.Process) -> set[int]:
-    with suppress(psutil.NoSuchProcess):
-        return {connection.raddr.port for connection in process.net_connections("tcp") if connection.raddr}
-    return set()
-
-
 def _command(process: psutil.Process) -> list[str]:
     with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
         return process.cmdline()
@@ -175,7 +171,7 @@ def _stop(processes: list[psutil.Process]) -> None:
     _send(processes, signal.SIGSTOP)
     until(
         "every process stands still or has ended",
-        lambda: not any(_is_up(process) and _status(process) != psutil.STATUS_STOPPED for process in processes),
+        lambda: not any(is_up(process) and _status(process) != psutil.STATUS_STOPPED for process in processes),
         10,
     )
 
@@ -186,7 +182,8 @@ def _send(processes: list[psutil.Process], what: signal.Signals) -> None:
             process.send_signal(what)
 
 
-def _is_up(process: psutil.Process) -> bool:
+def is_up(process: psutil.Process) -> bool:
+    """Whether it has not ended; a zombie has."""
     return _status(process) not in ("", psutil.STATUS_ZOMBIE)
 
 

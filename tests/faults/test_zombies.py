@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import partial
 
 import psutil
 import pytest
 
 from tests.until import until
 
-from .servers import Found, WorkerStopped, held_in_spark, spark_workers, supervised_tasks, tasks
+from .servers import Found, WorkerStopped, in_spark, is_up, spark_workers, supervised_tasks, tasks
 from .shaken import COMMITTED_WITHIN, Shaken, answers
 from .world import World
 
@@ -24,7 +23,10 @@ def nothing() -> None:
 
 def all_held(world: World, tasks_of: Callable[[World], list[list[psutil.Process]]]) -> Found:
     """Who they are, once every slice of the three transactions is processed and waits in Spark."""
-    held = partial(held_in_spark, partial(tasks_of, world), world)
+
+    def held() -> list[list[psutil.Process]]:
+        return [group for group in tasks_of(world) if in_spark(world, group)]
+
     until("six slices are processed", lambda: len(held()) == 6, 120)
     return held
 
@@ -41,10 +43,6 @@ def wakes_up_late(shaken: Shaken, zombie: WorkerStopped, stopped: list[psutil.Pr
     assert shaken.recorded() == before
     shaken.at_rest()
     shaken.is_exact()
-
-
-def is_up(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 def test_a_task_that_wakes_up_when_its_work_is_committed_changes_nothing(world: World, shaken: Shaken):

@@ -115,10 +115,6 @@ class Database:
         """Move the database's clock on, for everybody and at once."""
         self._conn.execute("select setval('schedule.seconds', nextval('schedule.seconds') - 1 + %s)", [seconds])
 
-    def _mine(self, table: str) -> sql.Composable:
-        """The condition for this line's rows of a table that it may share."""
-        return sql.SQL(" where pipeline = {}").format(NAME) if table in self._shared else sql.SQL("")
-
     def dump(self) -> dict[str, list[str]]:
         """All that the ledger, its stages and its sinks hold, but for whose run has ended when."""
         tables = self._conn.execute(
@@ -139,3 +135,7 @@ class Database:
             "where datname = current_database() and state like 'idle in transaction%' and pid <> pg_backend_pid()"
         )
         return [said for (said,) in (*tables.fetchall(), *sessions.fetchall())]
+
+    def _mine(self, table: str) -> sql.Composable:
+        """The condition for this line's rows of a table that it may share."""
+        return sql.SQL(" where pipeline = {}").format(NAME) if table in self._shared else sql.SQL("")

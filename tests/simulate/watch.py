@@ -40,8 +40,8 @@ _OF_LEDGER = {
     "ranges": "select txid, partition, from_offset, until_offset from ratchet.ranges where txid > 0 and pipeline = {}",
     "slices": "select txid, epoch, ranges, try_number, sinks from ratchet.slices where pipeline = {} "
     "order by txid, epoch, slice",
-    DEAD_LETTERS: 'select partition, "offset", txid, error from ratchet.dead_letters where pipeline = {}',
 }
+_DEAD_LETTERS = 'select partition, "offset", txid, error from ratchet.dead_letters where pipeline = {}'
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ class Watch:
         self._conn = psycopg.connect(url, row_factory=namedtuple_row)
         self._conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._conn.read_only = True
-        self._queries = {name: sql.SQL(query).format(NAME) for name, query in _OF_LEDGER.items()}
+        queries = {**_OF_LEDGER, DEAD_LETTERS: _DEAD_LETTERS}
+        self._queries = {name: sql.SQL(query).format(NAME) for name, query in queries.items()}
         self._queries |= {sink.name: _select(sink.name) for sink in SPEC.sinks}
         self.last = NOTHING
 
@@ -94,8 +95,7 @@ class Watch:
     def _snapshot(self) -> Seen:
         with self._conn.transaction(), self._conn.pipeline():
             asked = {name: self._conn.execute(query) for name, query in self._queries.items()}
-            of_line = ("line", "transactions", "ranges", "slices")
-            line, transactions, ranges, slices = (asked.pop(name).fetchall() for name in of_line)
+            line, transactions, ranges, slices = (asked.pop(name).fetchall() for name in _OF_LEDGER)
             contents = {name: sorted(map(tuple, cursor), key=repr) for name, cursor in asked.items()}
         cuts: dict[tuple[int, int], list] = defaultdict(list)
         votes = {}

@@ -67,7 +67,7 @@ class AirflowRun:
         return before
 
     def fail(self, run: Run, error: RatchetError) -> None:
-        """A task has said so; where only the ledger did not answer it is tried again."""
+        """A task has ended so; where only the ledger did not answer, Airflow tries it again."""
         if self.run == run and not isinstance(error, LedgerUnreachable):
             self.has_failed = True
 
