@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from ratchet.begin import Begun
-from ratchet.commit import Committed
+from ratchet.commit import Committed, Waits
 from tests.simulate.actors import End
 from tests.simulate.code import KEEP_DELTAS, LEASE_SECONDS, VERSIONS
 from tests.simulate.schedule import Schedule, Theatre
@@ -21,6 +21,7 @@ STEPS = st.sampled_from([1000, 1, 2, 3, 5, 8, 13, 21, 34, 1000, 1000])
 KINDS = st.sampled_from(["task"] * 5 + ["go"] * 4 + ["outside"] * 2 + ["cut", "beside", "clear", "late"])
 PICK = st.integers(0, 999)
 """Which of the things that are possible, modulo their number."""
+ABREAST = st.sampled_from([0, 0, 2, 3])
 MAX_RUNS, MAX_RECORDS = 4, 21
 """So many runs are active at most, and so many records come."""
 
@@ -39,12 +40,13 @@ class Machine(RuleBasedStateMachine):
     def world(self) -> World:
         return self.schedule.world
 
-    @initialize(runs=st.integers(0, 2), first=st.integers(1, 12), second=st.integers(0, 6))
-    def begins(self, runs: int, first: int, second: int) -> None:
-        """Some runs that nothing disturbed; then records come."""
+    @initialize(runs=st.integers(0, 2), abreast=ABREAST, first=st.integers(1, 12), second=st.integers(0, 6))
+    def begins(self, runs: int, abreast: int, first: int, second: int) -> None:
+        """Some runs that nothing disturbed; then records come, and perhaps some runs come as far as their commit."""
         self.schedule.open(runs)
         self.world.stable[0] += first
         self.world.stable[1] += second
+        self.schedule.come_abreast(abreast)
         self._failed = False
 
     @rule(kind=KINDS, pick=PICK, steps=STEPS, end=st.sampled_from(End))
@@ -92,9 +94,12 @@ class Machine(RuleBasedStateMachine):
         world = self.world
         found: list[Callable[[], Step]] = []
         active = [of for of in world.runs if of.is_active]
-        for of in reversed(active):
+        # Those that wait for another come last, the newest first: hypothesis draws what is in front more often.
+        for of in sorted(reversed(active), key=lambda of: isinstance(of.outcome, Waits)):
             found += self._tasks_of(of)
-        if len(active) < MAX_RUNS or not found:
+        if (halted := self.theatre.watch.last.halted()) is not None:
+            found += [partial(world.operate, what, halted) for what in ("retry", "void")] * 4
+        elif len(active) < MAX_RUNS or not found:
             # While there are records for it, or the transactions of a line would seldom meet.
             found += [lambda: world.begin(world.new_run())] * (1 if self.schedule.is_all_taken() else 4)
         return found
@@ -123,7 +128,7 @@ class Machine(RuleBasedStateMachine):
             found = [*slices, partial(world.commit, of)]
         # What a run does when nothing goes wrong comes more often, or schedules would not get far.
         twice = [partial(world.process, of, n, attempts=2) for n in left]
-        return [*follows, *twice, *found, partial(world.renew, of), partial(world.begin, of)]
+        return [*follows, *follows, *twice, *found, partial(world.renew, of), partial(world.begin, of)]
 
     def _changes(self) -> list[tuple[str, Callable[[], None]]]:
         world = self.world

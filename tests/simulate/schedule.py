@@ -9,17 +9,18 @@ from typing import Any
 
 from ratchet.begin import begin
 from ratchet.claims import settle
+from ratchet.commit import Committed, Waits
 from ratchet.errors import Halted, LedgerUnreachable, OutcomeUnknown, RatchetError
 from ratchet.ledger import Ledger
 from ratchet.moves import void
-from ratchet.transaction import State
+from ratchet.transaction import Claim, State
 from ratchet.upkeep import upkeep
 from ratchet.verify import verify
 from tests.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
 from tests.simulate.code import LEASE_SECONDS
 from tests.simulate.database import Database, Saved
 from tests.simulate.watch import SPEC, Watch
-from tests.simulate.world import Step, World
+from tests.simulate.world import AirflowRun, Step, World
 
 ROUNDS = 40
 """After so many further runs all must be done."""
@@ -27,6 +28,7 @@ AT_ONCE = {"max_records": 100, "slice_records": 100}
 """A run that nothing disturbs takes all that is there, in one slice: the end of a schedule is not what is looked at."""
 NEIGHBOURS = ("aside", "zenith")
 """Other lines in the same ledger; their names come before and after this line's."""
+COMMITS, GROUPS, WAITS = "commits amid all that", "of several transactions at once", "commits that waited their turn"
 COUNTED = {End.KILLED: "killed", End.LOST: "connections cut", End.UNHEARD: "cut between a COMMIT and its answer"}
 
 
@@ -88,9 +90,27 @@ class Schedule:
             world.stable[1] += 4
             self.run_alone()
         world.stable[1] += 6
-        of = world.new_run()
-        of.begun = begin(self._theatre.ledger, world.spec, of.run, world.offsets, world.is_active)
+        of = self._begin_alone()
         self._alone(world.process(of, of.slices[0]))
+
+    def come_abreast(self, runs: int) -> None:
+        """So many runs begin, for each of which records come; all but the first have voted, the second waits for it."""
+        for number in range(runs):
+            self.world.stable[0] += 3
+            of = self._begin_alone()
+            for part in of.slices if number else ():
+                self._alone(self.world.process(of, part))
+                of.done.add(part)
+            if number == 1:
+                _, of.outcome = self._alone(self.world.commit(of))
+
+    def _begin_alone(self) -> AirflowRun:
+        world = self.world
+        of = world.new_run()
+        self._tell(f"{of.run}: has begun")
+        of.begun = begin(self._theatre.ledger, world.spec, of.run, world.offsets, world.is_active)
+        self._look()
+        return of
 
     @property
     def idle(self) -> list[Actor]:
@@ -203,7 +223,17 @@ class Schedule:
         # I12: what is told is so.
         unkept = step.unkept(said, self._theatre.watch.last)
         assert unkept is None, f"{step.doing} said {_line(said)}, but {unkept}"
+        self._count_commit(said)
         step.then(said)
+
+    def _count_commit(self, said: Any) -> None:
+        """What a schedule is for: commits that took effect, of one or several transactions, or waited for another."""
+        match said:
+            case (Claim(), Committed(txids=txids)) if txids:
+                self._count(COMMITS)
+                self._count(GROUPS, len(txids) > 1)
+            case (Claim(), Waits()):
+                self._count(WAITS)
 
     def run_alone(self) -> None:
         """A whole run, which nothing disturbs."""
@@ -216,8 +246,7 @@ class Schedule:
         except Halted as error:
             of.is_active = False
             self._tell(f"{of.run}: {_line(error)}")
-            halted = next(row for row in self._theatre.watch.look().transactions.values() if row.halted_at is not None)
-            void(ledger, spec, halted.txid, "a person said so", "a person")
+            void(ledger, spec, self._theatre.watch.look().halted(), "a person said so", "a person")
             return
         for number in of.slices:
             self._alone(world.process(of, number))
@@ -228,11 +257,12 @@ class Schedule:
         of.is_active = False
         self._theatre.watch.look()
 
-    def _alone(self, step: Step) -> None:
+    def _alone(self, step: Step) -> Any:
         try:
-            step.job(self._theatre.ledger)
+            return step.job(self._theatre.ledger)
         except RatchetError as error:
             self._tell(f"{step.doing}: said: {_line(error)}")
+            return None
 
     def is_all_over(self) -> bool:
         """Whether all that is in the log is committed or voided, and no revision is half done."""

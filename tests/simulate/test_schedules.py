@@ -7,6 +7,7 @@ import re
 import pytest
 
 from .conftest import SCHEDULES
+from .schedule import COMMITS, GROUPS, WAITS
 
 
 @pytest.mark.timeout(2400)
@@ -14,5 +15,8 @@ def test_whatever_is_interleaved_and_cut_off_each_record_takes_effect_once(sched
     status, said = schedules()
     print(said)
     assert status == 0, said
-    (finished,) = re.findall(r"([\d,]+) finished", said)
-    assert int(finished.replace(",", "")) >= SCHEDULES
+    found = {what: int(number.replace(",", "")) for number, what in re.findall(r"(\d[\d,]*) ([a-z ]+)", said)}
+    assert found["finished"] >= SCHEDULES
+    # A schedule that never comes to a commit shows nothing of it.
+    for what, share in ((COMMITS, 4), (WAITS, 4), (GROUPS, 50)):
+        assert found[what] >= SCHEDULES / share, f"{found[what]} {what} in {SCHEDULES} schedules"

@@ -65,6 +65,11 @@ class Seen:
         """{txid: the row of its newest revision}."""
         return {txid: row for (txid, _), row in sorted(self.transactions.items())}
 
+    def halted(self) -> int | None:
+        """The txid at which the line is halted; None if it is not."""
+        at = (txid for (txid, revision), row in self.transactions.items() if not revision and row.halted_at is not None)
+        return min(at, default=None)
+
 
 class Watch:
     """A reader who looks again and again, in one snapshot each time, and remembers what was before."""

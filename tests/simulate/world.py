@@ -13,7 +13,7 @@ from ratchet.begin import Begun, Skipped, begin
 from ratchet.claims import claim_of, renew, settle
 from ratchet.columns import Column
 from ratchet.commit import Committed, Waits, commit
-from ratchet.errors import Fenced, LedgerUnreachable, OutcomeUnknown, RatchetError
+from ratchet.errors import Fenced, LedgerUnreachable, OutcomeUnknown, RatchetError, Refused
 from ratchet.kafka import TopicOffsets
 from ratchet.ledger import Ledger
 from ratchet.moves import abort, retry, void
@@ -134,8 +134,12 @@ class World:
                 return f"{said.claim} is not in the ledger"
             return None
 
+        def failed(error: RatchetError) -> None:
+            of.fail(run, error)
+            of.is_active = of.is_active and not of.has_failed
+
         job = lambda ledger: begin(ledger, spec, run, self.offsets, self.is_active)  # noqa: E731
-        return Step(f"{run}: begin ({self.version})", job, then, unkept)
+        return Step(f"{run}: begin ({self.version})", job, then, unkept, failed)
 
     def process(self, of: AirflowRun, number: int, attempts: int = 1) -> Step:
         """Take a try, stage, vote; with two attempts, Spark runs the task twice and hears of the second."""
@@ -167,7 +171,9 @@ class World:
 
         def job(ledger: Ledger) -> str:
             work = take_try(ledger, spec, claim_of(ledger, run), number)
-            return work if isinstance(work, str) else vote_no(ledger, work.token, "the transform refuses")
+            if isinstance(work, str):
+                return work
+            raise Refused(vote_no(ledger, work.token, "the transform refuses"))
 
         return Step(f"{run}: process[{number}] refuses", job, failed=partial(of.fail, run))
 
