@@ -7,7 +7,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 
+from psycopg.errors import UndefinedTable
 from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy.exc import ProgrammingError
 
 from ratchet import history
 from ratchet.errors import Fenced, LedgerUnreachable, RatchetError, Refused
@@ -17,6 +19,8 @@ from ratchet.plan import read_ranges
 from ratchet.schema import events, pipelines, slices
 from ratchet.sinks import stage
 from ratchet.transaction import Claim, OffsetRange, SinkVote, SliceToken, State, Vote, name_of
+
+GONE = "its stages are gone"
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,14 @@ def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> 
     """
     with ledger.begin() as conn:
         # Step 1: what is staged is what the vote says. Other tries write other tags, so no lock is needed.
-        fault = _staged_fault(conn, spec, token, vote)
+        try:
+            with conn.begin_nested():
+                fault = _staged_fault(conn, spec, token, vote)
+        except ProgrammingError as error:
+            if not isinstance(error.orig, UndefinedTable):
+                raise
+            # They were discarded in the midst of this, so the epoch is over: which the lock shows.
+            fault = GONE
         # Step 2: the transaction's lock, before counting, so that two last voters see each other.
         row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
         current = _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)
@@ -262,7 +273,7 @@ def _staged_fault(conn: Connection, spec: Pipeline, token: SliceToken, vote: Vot
     if set(vote.sinks) != {DEAD_LETTERS, *(sink.name for sink in spec.sinks)}:
         return f"the vote names the sinks {', '.join(sorted(vote.sinks))}"
     if not set(vote.sinks) <= relations.keys():
-        return "its stages are gone"
+        return GONE
     for name, said in vote.sinks.items():
         sink = None if name == DEAD_LETTERS else spec.sink(name)
         fault = stage.fault(conn, relations[name], sink, token, said, work_ranges)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import func, select, text
+from sqlalchemy import event, func, select, text
 
 from ratchet.begin import Begun, begin
 from ratchet.claims import settle
@@ -18,7 +19,7 @@ from ratchet.errors import Fenced, LedgerUnreachable
 from ratchet.ledger import read_transaction
 from ratchet.moves import abort, void
 from ratchet.pipeline import DEAD_LETTERS
-from ratchet.schema import events
+from ratchet.schema import STAGE_SCHEMA, events
 from ratchet.sinks.staged import staged_columns
 from ratchet.spark import stager
 from ratchet.spark.checksum import row_hash
@@ -245,6 +246,42 @@ def test_a_try_whose_end_comes_while_its_rows_are_on_their_way_stages_nothing(le
         stages(late, between=lambda: there.extend(end(ledger, log, begun, stages)), attempt=99)
     assert staged(ledger, late) == 0
     is_whole(ledger, *there)
+
+
+@contextmanager
+def before_stages_are_read(ledger, do: Callable[[], object]) -> Iterator[None]:
+    """Let something happen just before the first statement that looks at what is staged."""
+    is_done = []
+
+    def before(conn, cursor, statement, *_):
+        if f"{STAGE_SCHEMA}." in statement and not is_done:
+            is_done.append(True)
+            do()
+
+    event.listen(ledger.engine, "before_cursor_execute", before)
+    yield
+    event.remove(ledger.engine, "before_cursor_execute", before)
+    assert is_done
+
+
+@each_end
+def test_a_vote_whose_stages_are_discarded_while_it_looks_at_them_comes_too_late(ledger, log, stages, end):
+    begun = start(ledger, SPEC, log, "a")
+    late, there = a_try(ledger, begun), []
+    vote = stages(late, attempt=99)
+    with before_stages_are_read(ledger, lambda: there.extend(end(ledger, log, begun, stages))), pytest.raises(Fenced):
+        cast_vote(ledger, SPEC, late.token, vote)
+    is_whole(ledger, *there)
+
+
+def test_a_vote_that_is_repeated_while_its_stages_are_discarded_was_cast_already(ledger, log, stages):
+    begun = start(ledger, SPEC, log, "a")
+    work = a_try(ledger, begun)
+    vote = stages(work)
+    cast_vote(ledger, SPEC, work.token, vote)
+    with before_stages_are_read(ledger, lambda: finish(ledger, begun, stages)):
+        assert cast_vote(ledger, SPEC, work.token, vote) == f"{work.token}: this vote was cast already"
+    is_whole(ledger, begun)
 
 
 @each_end
