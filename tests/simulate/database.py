@@ -20,6 +20,7 @@ _CLOCK = """
     create function schedule.clock_timestamp() returns timestamptz language sql volatile as
     $$ select pg_catalog.clock_timestamp() + make_interval(secs => (select last_value from schedule.seconds)) $$;
 """
+KEYED = [sink for sink in SPEC.sinks if sink.kind != "append"]
 _SETTINGS = {
     # What is not qualified is looked for there first: the ledger's clock.
     "search_path": "schedule, pg_catalog, public",
@@ -49,11 +50,10 @@ class Database:
             self._conn.execute(sql.SQL("alter database {} set {} to {}").format(database, sql.Identifier(name), values))
         # The checks of the tables would not let the history go.
         self._conn.execute("set session_replication_role = replica")
-        keyed = [sink for sink in SPEC.sinks if sink.kind != "append"]
         tables = [
             *(table for table in metadata.sorted_tables if table.name != "legal_moves"),
             *map(target, SPEC.sinks),
-            *map(delta, keyed),
+            *map(delta, KEYED),
         ]
         self._tables = {table.name: sql.Identifier(table.schema or "public", table.name) for table in tables}
         assert len(self._tables) == len(tables)
@@ -135,6 +135,20 @@ class Database:
             "where datname = current_database() and state like 'idle in transaction%' and pid <> pg_backend_pid()"
         )
         return [said for (said,) in (*tables.fetchall(), *sessions.fetchall())]
+
+    def ended(self) -> set[tuple[str, int]]:
+        """The runs of this line, by id and clear number, that have ended for the ledger."""
+        query = "select run_id, clear_number from ratchet.runs where pipeline = %s and ended_at is not null"
+        return set(self._conn.execute(query, [NAME]).fetchall())
+
+    def unmerged(self) -> list[tuple]:
+        """The keys that have more than one row of deltas, up to where compaction has merged them."""
+        query = sql.SQL(
+            "select k from {} where _txid <= (select merged from ratchet.pipelines where pipeline = {}) "
+            "group by k having count(*) > 1"
+        )
+        deltas = [sql.Identifier(table.schema, table.name) for table in map(delta, KEYED)]
+        return [row for table in deltas for row in self._conn.execute(query.format(table, NAME))]
 
     def _mine(self, table: str) -> sql.Composable:
         """The condition for this line's rows of a table that it may share."""

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from ratchet.begin import Begun
 from ratchet.commit import Committed, Waits
+from ratchet.transaction import State
 from tests.simulate.actors import End
 from tests.simulate.code import KEEP_DELTAS, LEASE_SECONDS, VERSIONS
 from tests.simulate.schedule import Schedule, Theatre
@@ -88,7 +89,11 @@ class Machine(RuleBasedStateMachine):
         return [] if self.schedule.standing else self.world.late(self.theatre.watch.last)
 
     def _clears(self) -> list[Callable[[], Step]]:
-        return [partial(self.world.clear, of) for of in self.world.runs if of.slices]
+        """A run that was cleared, or one that does anew what was voided."""
+        seen = self.theatre.watch.last
+        voided = [txid for txid, row in seen.newest().items() if row.state == State.VOIDED and txid <= seen.head]
+        clears = [partial(self.world.clear, of) for of in self.world.runs if of.slices]
+        return [*clears, *(partial(self.world.replay, txid) for txid in voided)]
 
     def _tasks(self) -> list[Callable[[], Step]]:
         world = self.world
@@ -118,7 +123,8 @@ class Machine(RuleBasedStateMachine):
             found = [*slices, partial(world.commit, of)]
         elif left:
             follows = [*slices, *slices]
-            found = [partial(world.refuse, of, left[0]), partial(world.settle, of, succeeded=False)]
+            found = [partial(world.refuse, of, left[0]), partial(world.fail, of, left[-1])]
+            found += [partial(world.settle, of, succeeded=False)]
         elif not isinstance(of.outcome, Committed):
             # One that waits is asked seldom.
             follows = [partial(world.commit, of)] * (1 if of.outcome else 4)

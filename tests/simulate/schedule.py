@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from ratchet.begin import begin
-from ratchet.claims import settle
+from ratchet.begin import begin, wants_another_run
 from ratchet.commit import Committed, Waits
 from ratchet.errors import Halted, LedgerUnreachable, OutcomeUnknown, RatchetError
 from ratchet.ledger import Ledger
@@ -19,7 +19,7 @@ from ratchet.verify import verify
 from tests.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
 from tests.simulate.code import LEASE_SECONDS
 from tests.simulate.database import Database, Saved
-from tests.simulate.watch import SPEC, Watch
+from tests.simulate.watch import SPEC, TOLD, Watch
 from tests.simulate.world import AirflowRun, Step, World
 
 ROUNDS = 40
@@ -179,8 +179,11 @@ class Schedule:
         self.pass_time(LEASE_SECONDS + 1)
         self.world.version = "two"
         for _ in range(ROUNDS):
+            wanted = wants_another_run(self._theatre.ledger, self.world.spec, self.world.offsets, self.world.is_active)
             if self.is_all_over():
+                assert wanted is None, f"nothing is left to do, and another run is wanted: {wanted}"
                 break
+            assert wanted or self._theatre.watch.last.halted() is not None, "no other run is wanted, and work is left"
             self.run_alone()
         else:
             raise AssertionError(f"after {ROUNDS} more runs there is still work: {self._theatre.watch.look()}")
@@ -216,6 +219,8 @@ class Schedule:
                 f"lost at {actor.lost_at}, said {said}"
             )
         if isinstance(said, RatchetError):
+            is_known = isinstance(said, LedgerUnreachable) or any(re.search(known, str(said)) for known in TOLD)
+            assert is_known, f"{step.doing} was told what nobody should be: {_line(said)}"
             step.failed(said)
             return
         if isinstance(said, Exception):
@@ -253,7 +258,7 @@ class Schedule:
             of.done.add(number)
         if of.slices:
             self._alone(world.commit(of))
-            settle(ledger, spec, of.run, succeeded=True)
+            self._alone(world.settle(of, succeeded=True))
         of.is_active = False
         self._theatre.watch.look()
 
@@ -281,6 +286,8 @@ class Schedule:
         seen = self._theatre.watch.look()
         assert self.is_all_over() and seen.head == seen.last_txid
         assert self._theatre.database.left() == []
+        assert self._theatre.database.ended() <= self.world.settled, "a run has ended that nobody has settled"
+        assert self._theatre.database.unmerged() == []
         assert self._theatre.database.neighbours() == self._theatre.neighbours, "another line is not what it was"
         assert [fault for check in verify(ledger, SPEC) for fault in check.faults] == []
 

@@ -33,6 +33,31 @@ HARMLESS = (
     "is applied already",
 )
 """Why a transaction may be aborted here; every other reason is a fault of the protocol."""
+_WHAT = r"^line: (revision \d+ of )?transaction \d+"
+TOLD = (
+    rf"{_WHAT} was adopted by run r\d+(#\d+)? meanwhile$",
+    rf"{_WHAT}: this run's claim has ended; clear the run$",
+    rf"{_WHAT}, slice \d+: run r\d+ holds the transaction now$",
+    rf"{_WHAT}, slice \d+, try \d+: try \d+ has the slice now$",
+    rf"{_WHAT}, slice \d+, try \d+ of epoch \d+: the transaction is \w+ in epoch \d+$",
+    rf"{_WHAT}, slice \d+, try \d+: (the transaction is \w+|epoch \d+ has begun, this is epoch \d+|"
+    r"try \d+ has the slice|the slice has voted in try \d+); nothing was staged$",
+    rf"{_WHAT}, slice \d+: aborted, the code is \w+, the epoch began with \w+; the next run begins a new epoch",
+    r"^(revision \d+ of )?transaction \d+, slice \d+: voted no: the transform refuses$",
+    r"^line: claim \d+ of (revision \d+ of )?transaction \d+ is not held any more$",
+    rf"{_WHAT}: run r\d+ (has it now, in epoch \d+, which no gate has seen|works on it now, in epoch \d+)$",
+    rf"{_WHAT} is OPEN: a slice has not voted; clear the whole run$",
+    rf"{_WHAT} is aborted: .+; (the next run tries it again in a new epoch|the old result stays)$",
+    rf"{_WHAT} is aborted: (gate .+; the limit is 0.9|epoch \d+ was not prepared by its deadline, .+)$",
+    rf"{_WHAT} is \w+, which is final; there is nothing to try again or to abort$",
+    rf"{_WHAT} is \w+, and run r\d+ works on it$",
+    rf"{_WHAT} is \w+; it cannot become \w+$",
+    r"^line is halted at transaction \d+ since .+, after \d+ failures: ",
+    rf"{_WHAT}: only some tasks of a committed run were cleared; clear the whole run to revise it; ",
+    rf"{_WHAT} is older than the spec's keep_deltas: ",
+    rf"{_WHAT}: revision \d+ is applied already; the newer result stays$",
+)
+"""What a step may be told instead of being done; whoever is told anything else has come upon a fault."""
 SPEC = SPECS[VERSIONS[0]]
 _OF_LEDGER = {
     "line": "select head, last_txid from ratchet.pipelines where pipeline = {}",
@@ -56,6 +81,8 @@ class Seen:
     """{txid: [(partition, from_offset, until_offset)]}."""
     votes: dict[tuple[int, int, int], tuple]
     """{(txid, epoch, slice): (try, what it voted)}."""
+    tries: dict[tuple[int, int, int], int]
+    """{(txid, epoch, slice): its latest try}."""
     cuts: dict[tuple[int, int], list]
     """{(txid, epoch): the ranges of each slice}."""
     contents: dict[str, list[tuple]]
@@ -103,10 +130,12 @@ class Watch:
             line, transactions, ranges, slices = (asked.pop(name).fetchall() for name in _OF_LEDGER)
             contents = {name: sorted(map(tuple, cursor), key=repr) for name, cursor in asked.items()}
         cuts: dict[tuple[int, int], list] = defaultdict(list)
-        votes = {}
+        votes, tries = {}, {}
         for row in slices:
+            of_slice = row.txid, row.epoch, len(cuts[row.txid, row.epoch])
+            tries[of_slice] = row.try_number
             if row.sinks is not None:
-                votes[row.txid, row.epoch, len(cuts[row.txid, row.epoch])] = (row.try_number, row.sinks)
+                votes[of_slice] = (row.try_number, row.sinks)
             cuts[row.txid, row.epoch].append(row.ranges)
         head, last_txid = line[0] if line else (0, 0)
         of: dict[int, list] = defaultdict(list)
@@ -118,6 +147,7 @@ class Watch:
             {(row.txid, row.revision): row for row in transactions},
             dict(of),
             votes,
+            tries,
             dict(cuts),
             contents,
         )
@@ -183,6 +213,13 @@ class Watch:
         for txid, epoch, number in seen.votes.keys() - before.votes.keys():
             epochs = {row.epoch for at in (before, seen) for (t, _), row in at.transactions.items() if t == txid}
             assert epoch in epochs, f"slice {number} of {txid} has voted in epoch {epoch}, which is over"
+        open_ = {(txid, row.epoch) for (txid, _), row in seen.transactions.items() if row.state == State.OPEN}
+        for (txid, epoch, number), tried in seen.tries.items():
+            old = before.tries.get((txid, epoch, number), 0)
+            is_possible = (txid, epoch) in open_ or (txid, epoch, number) in seen.votes
+            assert tried == old or (tried > old and is_possible), (
+                f"slice {number} of {txid}, epoch {epoch}, was at try {old} and is at {tried}"
+            )
         for of, old in before.transactions.items():
             new = seen.transactions[of]
             assert (new.epoch, new.claim) >= (old.epoch, old.claim), f"{of} went back to epoch {new.epoch}"
@@ -192,7 +229,7 @@ class Watch:
                 assert new.applied == old.applied, f"{of} was applied twice"
 
 
-NOTHING = Seen(0, 0, {}, {}, {}, {}, {})
+NOTHING = Seen(0, 0, {}, {}, {}, {}, {}, {})
 
 
 def _reachable(state: State) -> set[State]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import Connection, insert, select
 
 from ratchet.begin import Begun, Skipped, begin
 from ratchet.claims import claim_of, renew, settle
 from ratchet.columns import Column
 from ratchet.commit import Committed, Waits, commit
-from ratchet.errors import Fenced, LedgerUnreachable, OutcomeUnknown, RatchetError, Refused
+from ratchet.errors import EngineLost, Fenced, LedgerUnreachable, OutcomeUnknown, RatchetError, Refused
 from ratchet.kafka import TopicOffsets
-from ratchet.ledger import Ledger
+from ratchet.ledger import Ledger, lock_pipeline, read_transaction
 from ratchet.moves import abort, retry, void
 from ratchet.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.revise import revise
 from ratchet.schema import slices
 from ratchet.sinks import stage
 from ratchet.sinks.staged import staged_columns
@@ -25,7 +28,7 @@ from ratchet.spark.checksum import MODULUS, row_hash
 from ratchet.spark.stager import Copying, Stage
 from ratchet.transaction import Claim, OffsetRange, Run, SinkVote, SliceToken, State, Tag, Vote
 from ratchet.upkeep import upkeep
-from ratchet.votes import SliceWork, cast_vote, errors_recorded, take_try, vote_no
+from ratchet.votes import SliceWork, cast_vote, errors_recorded, last_error, take_try, vote_no
 from tests.reference import Make, staged_rows
 from tests.simulate.code import LEASE_SECONDS, NAME, SPECS, TOPIC, VERSIONS, make_of
 from tests.simulate.watch import Seen
@@ -97,6 +100,8 @@ class World:
     runs: list[AirflowRun] = field(default_factory=list)
     cleared: list[AirflowRun] = field(default_factory=list)
     """Runs as they were before they were cleared."""
+    settled: set[tuple[str, int]] = field(default_factory=set)
+    """The runs, by id and clear number, of which somebody has told the ledger how they ended."""
 
     @property
     def spec(self) -> Pipeline:
@@ -132,6 +137,9 @@ class World:
         def unkept(said: Begun | Skipped, seen: Seen) -> str | None:
             if isinstance(said, Begun) and (said.claim.txid, said.claim.revision) not in seen.transactions:
                 return f"{said.claim} is not in the ledger"
+            if unfinished := re.search(r"(\d+) transactions are unfinished, (\d+) to (\d+)", said.message):
+                number, first, last = map(int, unfinished.groups())
+                return None if number == last + 1 - first == spec.max_in_flight else "that is another number"
             return None
 
         def failed(error: RatchetError) -> None:
@@ -141,8 +149,22 @@ class World:
         job = lambda ledger: begin(ledger, spec, run, self.offsets, self.is_active)  # noqa: E731
         return Step(f"{run}: begin ({self.version})", job, then, unkept, failed)
 
+    def replay(self, txid: int) -> Step:
+        """A run that revises a final transaction, also one that was voided."""
+        of, spec = self.new_run(), self.spec
+        begins = self.begin(of)
+
+        def job(ledger: Ledger) -> Begun | Skipped:
+            with ledger.begin() as conn:
+                revise(conn, spec, lock_pipeline(conn, NAME), txid, of.run)
+            return begins.job(ledger)
+
+        return replace(begins, doing=f"{of.run}: replays {txid} ({self.version})", job=job)
+
     def process(self, of: AirflowRun, number: int, attempts: int = 1) -> Step:
-        """Take a try, stage, vote; with two attempts, Spark runs the task twice and hears of the second."""
+        """Take a try, stage, vote; with two attempts, Spark runs the task twice and hears of the second, as the ledger
+        does of the vote.
+        """
         run, spec, version = of.run, self.spec, self.version
 
         def then(said: SliceToken | str) -> None:
@@ -154,7 +176,8 @@ class World:
             if isinstance(work, str):
                 return work
             with errors_recorded(ledger, work.token):
-                _vote(ledger, spec, work.token, vote_on(ledger, spec, work, make_of(version), attempts))
+                vote = vote_on(ledger, spec, work, make_of(version), attempts)
+                _vote(ledger, spec, work.token, vote, times=attempts)
             return work.token
 
         def unkept(said: SliceToken | str, seen: Seen) -> str | None:
@@ -176,6 +199,20 @@ class World:
             raise Refused(vote_no(ledger, work.token, "the transform refuses"))
 
         return Step(f"{run}: process[{number}] refuses", job, failed=partial(of.fail, run))
+
+    def fail(self, of: AirflowRun, number: int) -> Step:
+        """A job that comes to nothing; Airflow tries the task again."""
+        run, spec = of.run, self.spec
+
+        def job(ledger: Ledger) -> str:
+            work = take_try(ledger, spec, claim_of(ledger, run), number)
+            if isinstance(work, str):
+                return work
+            with suppress(EngineLost), errors_recorded(ledger, work.token):
+                raise EngineLost(_failure(work.token.slice, work.token.try_number))
+            return f"{work.token} has failed"
+
+        return Step(f"{run}: process[{number}] fails", job)
 
     def commit(self, of: AirflowRun) -> Step:
         run, spec = of.run, self.spec
@@ -219,8 +256,15 @@ class World:
             if of.run == run:
                 of.is_active = False
 
-        why = None if succeeded else "a task has failed"
-        return Step(f"{run}: settle", lambda ledger: settle(ledger, spec, run, succeeded, why), then)
+        def job(ledger: Ledger) -> str:
+            claim = claim_of(ledger, run)
+            with ledger.begin() as conn:
+                why = last_error(conn, read_transaction(conn, NAME, claim.txid, claim.revision, lock=True))
+                assert why is None or why in _failing(conn, claim.txid), f"{run}: {why} is not so any more"
+            self.settled.add((run.run_id, run.clear_number))
+            return settle(ledger, spec, run, succeeded, None if succeeded else why or "a task has failed")
+
+        return Step(f"{run}: settle", job, then)
 
     # What runs beside.
 
@@ -244,8 +288,24 @@ class World:
         return Step(f"a person: {what} {txid}", moves[what], unkept=unkept)
 
 
-def _vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> None:
-    """Vote, and once more if it is unknown whether that took effect: the error says that what was done is found."""
+def _failure(slice_number: int, try_number: int) -> str:
+    """What a try says that comes to nothing."""
+    return f"try {try_number} of slice {slice_number} has failed"
+
+
+def _failing(conn: Connection, txid: int) -> set[str]:
+    """What the present tries of a transaction's slices would say if they came to nothing."""
+    of = (slices.c.pipeline == NAME, slices.c.txid == txid, slices.c.voted_at.is_(None))
+    return {_failure(*row) for row in conn.execute(select(slices.c.slice, slices.c.try_number).where(*of))}
+
+
+def _vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote, times: int) -> None:
+    """Vote so many times, and once more if it is unknown whether that took effect: what was done is found."""
+    for _ in range(times):
+        _cast(ledger, spec, token, vote)
+
+
+def _cast(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> None:
     try:
         cast_vote(ledger, spec, token, vote)
     except OutcomeUnknown:

@@ -51,6 +51,11 @@ def test_a_plan_starts_where_the_last_one_ended_and_takes_no_more_than_there_is_
     taken, total = {r.partition: len(r) for r in planned}, sum(waiting.values())
     for p, n in waiting.items():
         assert abs(taken.get(p, 0) * total - n * min(most, total)) < max(total, 1)
+    # What rounding leaves over goes to the largest remainders, of equal ones to the first.
+    if most < total:
+        more = {p for p, n in waiting.items() if taken.get(p, 0) > n * most // total}
+        ranked = sorted(waiting, key=lambda p: (-(waiting[p] * most % total), p))
+        assert more == set(ranked[: len(more)])
 
 
 @settings(max_examples=150)
@@ -83,6 +88,9 @@ def test_a_cut_loses_and_doubles_nothing_and_its_slices_are_alike(of, most):
     assert len(set(sizes[:-1])) <= 1 and (not sizes or sizes[-1] <= sizes[0])
     assert all(len(r) for s in slices for r in s.ranges)
     for s in slices:
+        named = s.name.split(" · ")
+        assert named[:3] == [f"t-{r.partition} [{r.from_offset},{r.until_offset})" for r in s.ranges[:3]]
+        assert named[3:] == ([f"and {len(s.ranges) - 3} more"] if len(s.ranges) > 3 else [])
         stored = json.loads(json.dumps(write_ranges(s.ranges)))
         assert read_ranges("t", stored) == s.ranges
 
