@@ -1,4 +1,6 @@
-"""`make mutants`: small random changes of the protocol's code, and whether unit tests and schedules notice them.
+"""`make mutants`: small random changes of the protocol's code, and whether tests notice them.
+
+Schedules are asked, then unit tests, then tests of the ledger with PostgreSQL alone: each only of what is left.
 
 So many are drawn with SEED (MUTANTS=200), and 85 of 100 have to be noticed. `PART=2/3` does one part of three; a part
 goes on where it stopped. The changes are cosmic-ray's, which is installed for itself, below `.state`.
@@ -34,11 +36,18 @@ TOGETHER = 2
 ELSEWHERE = ("campaign_report", "compose", "dags", "demo", "docs", "plants", "soak", "stack", "tls")
 UNIT = ("tests/unit", *(f"--ignore=tests/unit/test_{what}.py" for what in ELSEWHERE))
 """The unit tests of what is mutated."""
+LEDGER = tuple(
+    f"tests/integration/test_{what}.py"
+    for what in ("begin", "commit", "gates", "losses", "moves", "revisions", "schema", "verify")
+)
+"""The quicker ones of the tests that need PostgreSQL and nothing else."""
 SECONDS = 30
 """Of schedules for each mutant."""
+PYTEST = ("pytest", "-x", "-q", "-p", "no:cacheprovider")
 LAYERS = {
     "schedules": ("tests.simulate", "--seconds", str(SECONDS), "--jobs", "1", "--seed", "1", "--unshrunk"),
-    "unit tests": ("pytest", "-x", "-q", "-p", "no:cacheprovider", *UNIT),
+    "unit tests": (*PYTEST, *UNIT),
+    "ledger tests": (*PYTEST, *LEDGER),
 }
 
 
@@ -115,7 +124,7 @@ def _noticed(copy: Copy, mutant: dict[str, Any]) -> str | None:
 
 
 def _who_fails(copy: Copy) -> str | None:
-    """Which of the two layers fails, or has no end; None if neither does."""
+    """Which of the layers fails, or has no end; None if none does."""
     for name, said in LAYERS.items():
         if copy.run("-m", *said, seconds=600).returncode != 0:
             return name
@@ -128,11 +137,10 @@ def _report(console: Console, results: list[dict[str, Any]], drawn: list[dict[st
         console.print(
             f"{found['file']}:{found['line']}: {found['before']}  →  {found['after']}", markup=False, soft_wrap=True
         )
-    by = {who: sum(found["noticed"] == who for found in results) for who in LAYERS}
+    by = ", ".join(f"{sum(found['noticed'] == who for found in results)} by {who}" for who in LAYERS)
     share = 1 - len(survivors) / max(1, len(results))
     console.print(
-        f"{len(results)} of {len(drawn)} mutants were tried: {share:.1%} noticed, {by['unit tests']} by unit tests and "
-        f"{by['schedules']} by schedules; {len(survivors)} survive, above"
+        f"{len(results)} of {len(drawn)} mutants were tried: {share:.1%} noticed, {by}; {len(survivors)} survive, above"
     )
     return 1 if share < AT_LEAST else 0
 
