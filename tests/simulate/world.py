@@ -21,7 +21,7 @@ from ratchet.ledger import Ledger, lock_pipeline, read_transaction
 from ratchet.moves import abort, retry, void
 from ratchet.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.revise import revise
-from ratchet.schema import slices
+from ratchet.schema import events, slices
 from ratchet.sinks import stage
 from ratchet.sinks.staged import staged_columns
 from ratchet.spark.checksum import MODULUS, row_hash
@@ -51,6 +51,8 @@ class AirflowRun:
     """What its commit has said last."""
     has_failed: bool = False
     """Whether a task of its has failed for good."""
+    txid: int | None = None
+    """The transaction that its first begin was given."""
 
     @property
     def run(self) -> Run:
@@ -133,8 +135,13 @@ class World:
             if of.run == run:
                 of.begun = said
                 of.is_active = isinstance(said, Begun)
+                of.txid = of.txid or (said.claim.txid if of.is_active else None)
 
         def unkept(said: Begun | Skipped, seen: Seen) -> str | None:
+            own = re.match(r"line: transaction (\d+) (?:is voided|was adopted)", said.message)
+            given = said.claim.txid if isinstance(said, Begun) else int(own[1]) if own else of.txid
+            if of.txid is not None and given != of.txid:
+                return f"its own is transaction {of.txid}"
             if isinstance(said, Begun) and (said.claim.txid, said.claim.revision) not in seen.transactions:
                 return f"{said.claim} is not in the ledger"
             if unfinished := re.search(r"(\d+) transactions are unfinished, (\d+) to (\d+)", said.message):
@@ -208,9 +215,14 @@ class World:
             work = take_try(ledger, spec, claim_of(ledger, run), number)
             if isinstance(work, str):
                 return work
+            why = _failure(work.token.slice, work.token.try_number)
             with suppress(EngineLost), errors_recorded(ledger, work.token):
-                raise EngineLost(_failure(work.token.slice, work.token.try_number))
-            return f"{work.token} has failed"
+                raise EngineLost(why)
+            with ledger.begin() as conn:
+                row = read_transaction(conn, NAME, work.token.txid, work.token.revision, lock=True)
+                is_latest = row.state == State.OPEN and _latest_event(conn, work.token) == ("error", why)
+                assert not is_latest or last_error(conn, row) == why, f"{why}, and nobody says so"
+            return why
 
         return Step(f"{run}: process[{number}] fails", job)
 
@@ -291,6 +303,13 @@ class World:
 def _failure(slice_number: int, try_number: int) -> str:
     """What a try says that comes to nothing."""
     return f"try {try_number} of slice {slice_number} has failed"
+
+
+def _latest_event(conn: Connection, token: SliceToken) -> tuple[str, str | None]:
+    """What happened last to a transaction: (move, why)."""
+    of = (events.c.pipeline == NAME, events.c.txid == token.txid, events.c.revision == token.revision)
+    last = conn.execute(select(events).where(*of).order_by(events.c.seq.desc()).limit(1)).one()
+    return last.move, last.detail.get("why")
 
 
 def _failing(conn: Connection, txid: int) -> set[str]:
