@@ -14,6 +14,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
@@ -23,6 +24,7 @@ from rich.console import Console
 from ratchet.stack import CHECKOUT
 from tests.parts import Part, Results, wide_console
 from tests.planted.checkout import Copy
+from tests.planted.layers import by_schedules, by_tests
 
 STATE = CHECKOUT / ".state" / "mutants"
 COSMIC_RAY = "cosmic-ray==8.7.0"
@@ -43,11 +45,10 @@ LEDGER = tuple(
 """The quicker ones of the tests that need PostgreSQL and nothing else."""
 SECONDS = 30
 """Of schedules for each mutant."""
-PYTEST = ("pytest", "-x", "-q", "-p", "no:cacheprovider")
-LAYERS = {
-    "schedules": ("tests.simulate", "--seconds", str(SECONDS), "--jobs", "1", "--seed", "1", "--unshrunk"),
-    "unit tests": (*PYTEST, *UNIT),
-    "ledger tests": (*PYTEST, *LEDGER),
+LAYERS: dict[str, Callable[[Copy], str | None]] = {
+    "schedules": lambda copy: by_schedules(copy, "--seconds", str(SECONDS), "--jobs", "1"),
+    "unit tests": lambda copy: by_tests(copy, *UNIT),
+    "ledger tests": lambda copy: by_tests(copy, *LEDGER),
 }
 
 
@@ -70,14 +71,15 @@ def main() -> int:
     def one(mutant: dict[str, Any]) -> None:
         copy = copies.get()
         try:
-            noticed = _noticed(copy, mutant)
+            noticed, why = _noticed(copy, mutant)
         finally:
             copies.put(copy)
         said = {name: mutant[name] for name in ("file", "id", "line", "operator", "before", "after")}
-        results.add(**said, noticed=noticed)
+        results.add(**said, noticed=noticed, why=why)
         minutes = (time.monotonic() - started) / 60
         where = f"{mutant['file']}:{mutant['line']}: {mutant['before']}  →  {mutant['after']}"
-        console.print(f"{minutes:5.1f} min: {noticed or 'SURVIVES'}: {where}", markup=False, soft_wrap=True)
+        seen = f"{noticed}: {why}" if noticed else "SURVIVES"
+        console.print(f"{minutes:5.1f} min: {where}: {seen}", markup=False, soft_wrap=True)
 
     with ThreadPoolExecutor(TOGETHER) as pool:
         list(pool.map(one, todo))
@@ -103,17 +105,17 @@ def _drawn(part: Part) -> list[dict[str, Any]]:
 
 
 def _untouched(copies: SimpleQueue[Copy]) -> str | None:
-    """Which layer fails although nothing is changed, with as much at once as there will be; None if none does."""
+    """What fails although nothing is changed, with as much at once as there will be; None if nothing does."""
     every = [copies.get() for _ in range(TOGETHER)]
     with ThreadPoolExecutor(TOGETHER) as pool:
-        failing = [who for who in pool.map(_who_fails, every) if who]
+        failing = [f"{who}: {why}" for who, why in pool.map(_who_fails, every) if who]
     for copy in every:
         copies.put(copy)
     return failing[0] if failing else None
 
 
-def _noticed(copy: Copy, mutant: dict[str, Any]) -> str | None:
-    """Who has noticed the mutant; None if nobody has."""
+def _noticed(copy: Copy, mutant: dict[str, Any]) -> tuple[str, str] | tuple[None, None]:
+    """Who has noticed the mutant, and by what; None if nobody has."""
     file = copy.home / "include" / "ratchet" / mutant["file"]
     before = file.read_text()
     file.write_text(mutant["text"])
@@ -123,12 +125,12 @@ def _noticed(copy: Copy, mutant: dict[str, Any]) -> str | None:
         file.write_text(before)
 
 
-def _who_fails(copy: Copy) -> str | None:
-    """Which of the layers fails, or has no end; None if none does."""
-    for name, said in LAYERS.items():
-        if copy.run("-m", *said, seconds=600).returncode != 0:
-            return name
-    return None
+def _who_fails(copy: Copy) -> tuple[str, str] | tuple[None, None]:
+    """Which of the layers fails, and what of it; None if none does."""
+    for name, ask in LAYERS.items():
+        if why := ask(copy):
+            return name, why
+    return None, None
 
 
 def _report(console: Console, results: list[dict[str, Any]], drawn: list[dict[str, Any]]) -> int:

@@ -47,6 +47,8 @@ class Copy:
     def run(self, *said: str, seconds: float) -> subprocess.CompletedProcess[str]:
         """What the copy's Python says to this, started in the copy; status None if it had not ended in time."""
         env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        # A file that is changed back within a second, and is as long as before, would be taken for what was compiled.
+        env["PYTHONDONTWRITEBYTECODE"] = "1"
         with subprocess.Popen(
             [self.python, *said],
             cwd=self.home,

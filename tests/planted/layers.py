@@ -31,15 +31,20 @@ class Answer:
 def ask(copy: Copy, layer: str) -> Answer:
     """Run a layer of tests on the copy, until something fails."""
     started = time.monotonic()
-    caught = _schedules(copy) if layer == "schedules" else _tests(copy, *LAYERS[layer])
+    if layer == "schedules":
+        caught = by_schedules(copy, "--schedules", str(SCHEDULES))
+    else:
+        names, where = LAYERS[layer]
+        caught = by_tests(copy, *map(where.format, names))
     return Answer(caught, round(time.monotonic() - started, 1))
 
 
 LAYERS = {"schedules": None, "ledger": _LEDGER, "spark": _SPARK}
 
 
-def _schedules(copy: Copy) -> str | None:
-    done = copy.run("-m", "tests.simulate", "--schedules", str(SCHEDULES), "--seed", "1", "--unshrunk", seconds=SECONDS)
+def by_schedules(copy: Copy, *many: str) -> str | None:
+    """What has failed in so many schedules, the same ones each time; None if nothing has."""
+    done = copy.run("-m", "tests.simulate", *many, "--seed", "1", "--unshrunk", seconds=SECONDS)
     if done.returncode == 0:
         return None
     if done.returncode is None:
@@ -49,9 +54,9 @@ def _schedules(copy: Copy) -> str | None:
     return errors[-1][:160] if errors else (done.stdout + done.stderr).strip().splitlines()[-1]
 
 
-def _tests(copy: Copy, names: list[str], where: str) -> str | None:
-    files = [where.format(name) for name in names]
-    done = copy.run("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files, seconds=SECONDS)
+def by_tests(copy: Copy, *which: str) -> str | None:
+    """The first of these tests that has failed; None if none has."""
+    done = copy.run("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *which, seconds=SECONDS)
     if done.returncode == 0:
         return None
     if done.returncode is None:
