@@ -50,7 +50,7 @@ def by_schedules(copy: Copy, *many: str) -> str | None:
     if done.returncode is None:
         return NO_END
     # An assertion that has no words of its own is told by its line.
-    errors = re.findall(r"^(?:(?:\w+\.)*\w*Error: | +(?=assert ))(.*)$", done.stdout + done.stderr, re.MULTILINE)
+    errors = re.findall(r"^(?:(?:\w+\.)*[A-Z]\w+: | +(?=assert ))(.*)$", done.stdout + done.stderr, re.MULTILINE)
     return errors[-1][:160] if errors else (done.stdout + done.stderr).strip().splitlines()[-1]
 
 
