@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from ratchet import history
 from ratchet.begin import begin
+from ratchet.claims import claim_of
 from ratchet.commit import commit
 from ratchet.errors import LedgerUnreachable, NotMigrated
 from ratchet.ledger import Ledger
@@ -62,8 +63,13 @@ def test_migrating_twice_changes_nothing_and_a_table_that_does_not_fit_is_named(
 
 
 def test_a_ledger_that_was_not_migrated_says_so(ledger_url, log):
-    with Ledger(ledger_url) as bare, pytest.raises(NotMigrated, match="ratchet migrate"):
-        begin(bare, SPEC, Run("dag", "a"), log.offsets, always_active)
+    with Ledger(ledger_url) as bare:
+        with pytest.raises(
+            NotMigrated, match=r"sink 'rows': relation \"public.rows\" does not exist; .*ratchet migrate"
+        ):
+            begin(bare, SPEC, Run("dag", "a"), log.offsets, always_active)
+        with pytest.raises(NotMigrated, match=r'^relation "ratchet.runs" does not exist; run `ratchet migrate`$'):
+            claim_of(bare, Run("dag", "a"))
 
 
 def test_an_unreachable_ledger_says_what_to_check():

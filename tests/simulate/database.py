@@ -90,8 +90,8 @@ class Database:
             [saved.clock],
         )
 
-    def add_neighbour(self, name: str) -> None:
-        """Another line, which has come as far as this one, with runs and stages of its own."""
+    def add_neighbour(self, name: str, *, is_halted: bool) -> None:
+        """Another line, which has come as far as this one, with runs and stages of its own; and is halted there."""
         for shared, table in self._shared.items():
             copied = [column.name for column in table.columns if column.identity is None]
             other = {"pipeline": sql.Literal(name), "dag_id": sql.Literal(name)}
@@ -104,6 +104,9 @@ class Database:
                 self._mine(shared),
             )
             self._conn.execute(query)
+        if is_halted:
+            halt = "update ratchet.transactions set halted_at = now() where pipeline = %s and state = 'OPEN'"
+            assert self._conn.execute(halt, [name]).rowcount == 1
 
     def neighbours(self) -> dict[str, list[str]]:
         """All that the ledger says of other lines."""

@@ -51,7 +51,7 @@ class Theatre:
     def _neighbours(self) -> dict[str, list[str]]:
         Schedule(self, lambda said: None).come_halfway()
         for name in NEIGHBOURS:
-            self.database.add_neighbour(name)
+            self.database.add_neighbour(name, is_halted=name == NEIGHBOURS[0])
         self.counted.clear()
         return self.database.neighbours()
 
