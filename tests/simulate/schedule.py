@@ -15,12 +15,12 @@ from ratchet.ledger import Ledger
 from ratchet.moves import void
 from ratchet.transaction import Claim, State
 from ratchet.upkeep import upkeep
-from ratchet.verify import verify
+from ratchet.verify import recompute, verify
 from tests.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
-from tests.simulate.code import KEEP_DELTAS, LEASE_SECONDS
+from tests.simulate.code import KEEP_DELTAS, LEASE_SECONDS, make_of
 from tests.simulate.database import Database, Saved
-from tests.simulate.watch import SPEC, TOLD, Watch
-from tests.simulate.world import AirflowRun, Step, World
+from tests.simulate.watch import TOLD, Watch
+from tests.simulate.world import AirflowRun, Step, World, recomputed
 
 ROUNDS = 40
 """After so many further runs all must be done."""
@@ -220,6 +220,8 @@ class Schedule:
         if isinstance(said, RatchetError):
             is_known = isinstance(said, LedgerUnreachable) or any(re.search(known, str(said)) for known in TOLD)
             assert is_known, f"{step.doing} was told what nobody should be: {_line(said)}"
+            untrue = step.untrue(said, self._theatre.watch.last)
+            assert untrue is None, f"{step.doing} was told {_line(said)}, but {untrue}"
             step.failed(said)
             return
         if isinstance(said, Exception):
@@ -298,7 +300,9 @@ class Schedule:
         assert self._theatre.database.ended() <= self.world.settled, "a run has ended that nobody has settled"
         assert self._theatre.database.unmerged() == []
         assert self._theatre.database.neighbours() == self._theatre.neighbours, "another line is not what it was"
-        assert [fault for check in verify(ledger, SPEC) for fault in check.faults] == []
+        spec, make = self.world.spec, make_of(self.world.version)
+        again = recompute(ledger, spec, lambda work: recomputed(spec, work, make))
+        assert [fault for check in [*verify(ledger, spec), again] for fault in check.faults] == []
 
 
 def _is_over(row: Any) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,8 @@ from tests.simulate.code import LEASE_SECONDS, NAME, SPECS, TOPIC, VERSIONS, mak
 from tests.simulate.watch import Seen
 
 DAG = NAME
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+_OVERTAKEN = re.compile("run r.+ (works on it|holds the transaction|has it) now|is not held any more")
 
 
 @dataclass
@@ -82,13 +85,14 @@ class Step:
     """What an actor is given to do.
 
     When it says something that is no error, `then` is called with that; otherwise `failed` with the error. `unkept`
-    gives what a reader must see thereafter and does not, in a line.
+    and `untrue` give, in a line, what a reader sees that is not as it said, or as its error said.
     """
 
     doing: str
     job: Callable[[Ledger], Any]
     then: Callable[[Any], None] = lambda said: None
     unkept: Callable[[Any, Seen], str | None] = lambda said, seen: None
+    untrue: Callable[[RatchetError, Seen], str | None] = lambda error, seen: None
     failed: Callable[[RatchetError], None] = lambda error: None
 
 
@@ -110,8 +114,9 @@ class World:
         return SPECS[self.version]
 
     def offsets(self, before: object = None) -> TopicOffsets:
-        """What Kafka says of the topic."""
-        return TopicOffsets(TOPIC, "first", dict.fromkeys(self.stable, 0), dict(self.stable), None)
+        """What Kafka says of the topic; nothing of it is from `before` any time that it is asked about."""
+        nothing = dict.fromkeys(self.stable, 0)
+        return TopicOffsets(TOPIC, "first", nothing, dict(self.stable), nothing if before else None)
 
     def is_active(self, dag_id: str, run_id: str) -> bool:
         """What Airflow says of a run."""
@@ -153,8 +158,11 @@ class World:
             of.fail(run, error)
             of.is_active = of.is_active and not of.has_failed
 
-        job = lambda ledger: begin(ledger, spec, run, self.offsets, self.is_active)  # noqa: E731
-        return Step(f"{run}: begin ({self.version})", job, then, unkept, failed)
+        def job(ledger: Ledger) -> Begun | Skipped:
+            # The interval is another plan's.
+            return begin(ledger, spec, run, self.offsets, self.is_active, interval_end=LONG_AGO)
+
+        return Step(f"{run}: begin ({self.version})", job, then, unkept, failed=failed)
 
     def replay(self, txid: int) -> Step:
         """A run that revises a final transaction, also one that was voided."""
@@ -178,8 +186,11 @@ class World:
             if of.run == run:
                 of.done.add(number)
 
+        held: list[Claim] = []
+
         def job(ledger: Ledger) -> SliceToken | str:
-            work = take_try(ledger, spec, claim_of(ledger, run), number)
+            held.append(claim_of(ledger, run))
+            work = take_try(ledger, spec, held[0], number)
             if isinstance(work, str):
                 return work
             with errors_recorded(ledger, work.token):
@@ -194,7 +205,8 @@ class World:
             return None
 
         twice = ", twice in Spark" if attempts > 1 else ""
-        return Step(f"{run}: process[{number}] ({version}{twice})", job, then, unkept, partial(of.fail, run))
+        doing = f"{run}: process[{number}] ({version}{twice})"
+        return Step(doing, job, then, unkept, partial(_is_overtaken, held), partial(of.fail, run))
 
     def refuse(self, of: AirflowRun, number: int) -> Step:
         run, spec = of.run, self.spec
@@ -229,9 +241,11 @@ class World:
     def commit(self, of: AirflowRun) -> Step:
         run, spec = of.run, self.spec
 
+        held: list[Claim] = []
+
         def job(ledger: Ledger) -> tuple[Claim, Committed | Waits]:
-            claim = claim_of(ledger, run)
-            return claim, commit(ledger, spec, claim)
+            held.append(claim_of(ledger, run))
+            return held[0], commit(ledger, spec, held[0])
 
         def unkept(said: tuple[Claim, Committed | Waits], seen: Seen) -> str | None:
             claim, outcome = said
@@ -243,7 +257,7 @@ class World:
             if of.run == run:
                 of.outcome = said[1]
 
-        return Step(f"{run}: commit", job, then, unkept, partial(of.fail, run))
+        return Step(f"{run}: commit", job, then, unkept, partial(_is_overtaken, held), partial(of.fail, run))
 
     def late(self, seen: Seen) -> list[Callable[[], Step]]:
         """The steps of runs whose claim is not the current one."""
@@ -258,8 +272,13 @@ class World:
         return [partial(self.process, of, of.slices[-1]), partial(self.renew, of), partial(self.settle, of, False)]
 
     def renew(self, of: AirflowRun) -> Step:
-        run = of.run
-        return Step(f"{run}: renews its lease", lambda ledger: renew(ledger, claim_of(ledger, run), LEASE_SECONDS))
+        run, held = of.run, []
+
+        def job(ledger: Ledger) -> None:
+            held.append(claim_of(ledger, run))
+            renew(ledger, held[0], LEASE_SECONDS)
+
+        return Step(f"{run}: renews its lease", job, untrue=partial(_is_overtaken, held))
 
     def settle(self, of: AirflowRun, succeeded: bool) -> Step:
         run, spec = of.run, self.spec
@@ -298,6 +317,15 @@ class World:
             return f"the plan is {plan}" if "commits nothing of" in said[0] and not said[0].endswith(plan) else None
 
         return Step(f"a person: {what} {txid}", moves[what], unkept=unkept)
+
+
+def _is_overtaken(held: list[Claim], error: RatchetError, seen: Seen) -> str | None:
+    """Who is told that another has the transaction has it no more."""
+    if not _OVERTAKEN.search(str(error)):
+        return None
+    row = seen.transactions[held[0].txid, held[0].revision]
+    is_held = (row.epoch, row.claim, row.claim_ended) == (held[0].epoch, held[0].number, False)
+    return f"{held[0]} is still its own" if is_held else None
 
 
 def _failure(slice_number: int, try_number: int) -> str:
@@ -340,11 +368,10 @@ def _cast(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> None
 
 def vote_on(ledger: Ledger, spec: Pipeline, work: SliceWork, make: Make, attempts: int) -> Vote:
     """Stage what the slice's records give, as Spark's tasks would, and say what is staged."""
-    positions = [(r.partition, offset) for r in work.ranges for offset in range(r.from_offset, r.until_offset)]
-    staged = staged_rows(spec, positions, make)
+    staged = _results(spec, work, make)
     sinks = {name: _stage(ledger, spec, work, name, rows, attempts) for name, rows in staged.items()}
     return Vote(
-        records=len(positions),
+        records=sum(map(len, work.ranges)),
         sinks=sinks,
         dead_letters=sinks[DEAD_LETTERS].rows,
         reached={r.partition: r.until_offset for r in work.ranges},
@@ -354,12 +381,26 @@ def vote_on(ledger: Ledger, spec: Pipeline, work: SliceWork, make: Make, attempt
     )
 
 
+def recomputed(spec: Pipeline, work: SliceWork, make: Make) -> dict[str, tuple[int, int]]:
+    """What a slice gives, once more: {sink: (rows, checksum)}."""
+    return {name: (len(rows), _checksum(spec, name, rows)) for name, rows in _results(spec, work, make).items()}
+
+
+def _results(spec: Pipeline, work: SliceWork, make: Make) -> dict[str, list[dict]]:
+    positions = [(r.partition, offset) for r in work.ranges for offset in range(r.from_offset, r.until_offset)]
+    return staged_rows(spec, positions, make)
+
+
+def _checksum(spec: Pipeline, name: str, rows: list[dict]) -> int:
+    columns: tuple[Column, ...] = staged_columns(None if name == DEAD_LETTERS else spec.sink(name))
+    return sum(row_hash(columns, [row.get(c.name) for c in columns]) for row in rows) % MODULUS
+
+
 def _stage(ledger: Ledger, spec: Pipeline, work: SliceWork, name: str, rows: list[dict], attempts: int) -> SinkVote:
     """One Spark task, run so many times; the last is the one that Spark accepts."""
     if not rows:
         return SinkVote((), 0, 0)
     sink = None if name == DEAD_LETTERS else spec.sink(name)
-    columns: tuple[Column, ...] = staged_columns(sink)
     token = work.token
     into = Copying(Stage(name, work.stages[name], ledger.url), token)
     for attempt in range(attempts):
@@ -368,5 +409,4 @@ def _stage(ledger: Ledger, spec: Pipeline, work: SliceWork, name: str, rows: lis
             conn.execute(insert(stage.table(work.stages[name], sink)), [{**tag, **row} for row in rows])
             # The stager's own last statements, which keep late tries out.
             into._check_try(conn.connection.dbapi_connection)
-    checksum = sum(row_hash(columns, [row.get(c.name) for c in columns]) for row in rows) % MODULUS
-    return SinkVote((Tag(0, attempts - 1),), len(rows), checksum)
+    return SinkVote((Tag(0, attempts - 1),), len(rows), _checksum(spec, name, rows))
