@@ -305,7 +305,7 @@ def test_a_stage_that_changed_after_the_vote_aborts_its_transaction_and_no_other
     done = commit(ledger, SPEC, first.claim)
     assert done.txids == (1,) and "2 fails and is left to its own commit" in done.message
     assert appended(ledger) == planned(first)
-    with pytest.raises(Refused, match="10 rows are staged, the votes say 20"):
+    with pytest.raises(Refused, match="transaction 2, rows: 10 rows are staged, the votes say 20"):
         commit(ledger, SPEC, second.claim)
     assert (state(ledger, 2), head(ledger)) == (State.ABORTED, 1)
     assert appended(ledger) == planned(first)

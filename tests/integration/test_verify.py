@@ -10,6 +10,7 @@ from sqlalchemy import text
 from ratchet.commit import commit
 from ratchet.compact import compact
 from ratchet.demo import watch
+from ratchet.ledger import read_transaction
 from ratchet.status import status
 from ratchet.transaction import State
 from ratchet.verify import verify
@@ -25,6 +26,9 @@ def test_what_is_whole_is_found_whole(whole):
     checks = verify(whole, SPEC)
     assert [check.faults for check in checks] == [()] * len(checks)
     assert {check.what: check.checked for check in checks}["rows: rows and checksums"] == 36
+    with whole.begin() as conn:
+        applied = read_transaction(conn, SPEC.name, 3).applied
+    assert all(0 <= int(applied[sink]["fingerprint"]) < 2**64 for sink in ("totals", "latest"))
     compact(whole, SPEC.model_copy(update={"keep_deltas": timedelta(0)}))
     assert faults(whole) == []
 
