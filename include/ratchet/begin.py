@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet import claims, history
 from ratchet.claims import IsActive
-from ratchet.errors import Fenced, Halted, SpecError, TopicChanged
+from ratchet.errors import Fenced, Halted, RecordsLost, SpecError, TopicChanged
 from ratchet.kafka import TopicOffsets
 from ratchet.ledger import Ledger, lock_pipeline, newest_revision, next_txid, read_transaction
 from ratchet.pipeline import Pipeline
@@ -64,6 +64,21 @@ class _Wants:
     interval_end: datetime | None
 
 
+@dataclass(frozen=True)
+class _AskKafka:
+    """Kafka has to be asked, of a line of so many transactions."""
+
+    last_txid: int
+
+
+@dataclass(frozen=True)
+class _KafkaSaid:
+    """What Kafka said when the line had so many transactions; the plans of later ones may reach beyond it."""
+
+    offsets: TopicOffsets
+    last_txid: int
+
+
 def begin(
     ledger: Ledger,
     spec: Pipeline,
@@ -84,7 +99,7 @@ def begin(
     if not 1 <= cap <= spec.max_records:
         raise SpecError(f"{spec.name}: max_records is {cap}; this pipeline takes 1 to {spec.max_records:,}")
     wants = _Wants(cap, interval_end if spec.plan == "interval" else None)
-    offsets: TopicOffsets | None = None
+    kafka: _KafkaSaid | None = None
     while True:
         # Step 1: ask Airflow, and in the second round Kafka, without a lock: never while holding one.
         with ledger.begin() as conn:
@@ -93,15 +108,16 @@ def begin(
         asked = {(c.dag_id, c.run_id): is_active(c.dag_id, c.run_id) for c in candidates if not c.claim_ended}
         # Step 2: decide, under the pipeline's lock.
         with ledger.begin() as conn:
-            found = _decide(conn, spec, run, asked, offsets, wants)
+            found = _decide(conn, spec, run, asked, kafka, wants)
         if isinstance(found, Halted):
             raise found
-        if found is not None:
+        if not isinstance(found, _AskKafka):
             return found
         # Step 3: only who allocates needs Kafka; what is prepared is finished without it.
         offsets = kafka_offsets(wants.interval_end)
         with ledger.begin() as conn:
             _register(conn, spec, offsets)
+        kafka = _KafkaSaid(offsets, found.last_txid)
 
 
 def _decide(
@@ -109,16 +125,16 @@ def _decide(
     spec: Pipeline,
     run: Run,
     asked: dict[tuple[str, str], bool],
-    offsets: TopicOffsets | None,
+    kafka: _KafkaSaid | None,
     wants: _Wants,
-) -> Begun | Skipped | Halted | None:
-    """Resume, adopt, stop at a halt, skip, or allocate; None where Kafka must be asked before.
+) -> Begun | Skipped | Halted | _AskKafka:
+    """Resume, adopt, stop at a halt, skip, or allocate, for which Kafka must have been asked before.
 
     `asked` is what Airflow said of runs; one that was not asked about counts as active.
     """
     line = lock_pipeline(conn, spec.name)
     if line is None:
-        return None
+        return _AskKafka(0)
     claims.abort_overdue(conn, spec.name)
     found = _resume(conn, spec, line, run) or _adopt(conn, spec, run, lambda *who: asked.get(who, True))
     if found:
@@ -134,7 +150,7 @@ def _decide(
         )
     if spec.plan == "interval" and wants.interval_end is None:
         return Skipped(f"{spec.name}: nothing is abandoned, and a run without a data interval plans nothing")
-    return _allocate(conn, spec, run, line, offsets, wants) if offsets else None
+    return _allocate(conn, spec, run, line, kafka, wants) if kafka else _AskKafka(line.last_txid)
 
 
 def wants_another_run(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, is_active: IsActive) -> str | None:
@@ -241,12 +257,19 @@ def _adopt(conn: Connection, spec: Pipeline, run: Run, is_active: IsActive) -> B
 
 
 def _allocate(
-    conn: Connection, spec: Pipeline, run: Run, line: Row, offsets: TopicOffsets, wants: _Wants
-) -> Begun | Skipped:
+    conn: Connection, spec: Pipeline, run: Run, line: Row, kafka: _KafkaSaid, wants: _Wants
+) -> Begun | Skipped | _AskKafka:
     """The next txid and its plan, in this one database transaction; the caller holds the pipeline's lock."""
+    offsets = kafka.offsets
     anchor(conn, spec.name, offsets)
     previous = previous_until(conn, spec.name, offsets.topic_id)
-    check_readable(spec.name, previous, offsets)
+    try:
+        check_readable(spec.name, previous, offsets)
+    except (RecordsLost, TopicChanged):
+        if line.last_txid > kafka.last_txid:
+            # Another run has planned since, by a newer answer: what this one does not know of is not lost.
+            return _AskKafka(line.last_txid)
+        raise
     planned = plan(previous, offsets, wants.max_records, offsets.wanted)
     if not planned:
         return Skipped(f"{spec.name}: {_why_nothing(conn, spec, offsets, wants)}")

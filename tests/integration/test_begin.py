@@ -14,6 +14,7 @@ from ratchet.begin import Skipped, begin, wants_another_run
 from ratchet.claims import end, renew, settle
 from ratchet.commit import commit
 from ratchet.errors import Fenced, NotMigrated, RecordsLost, Refused, TopicChanged
+from ratchet.kafka import TopicOffsets
 from ratchet.ledger import read_transaction
 from ratchet.schema import transactions
 from ratchet.transaction import Run, State
@@ -96,6 +97,34 @@ def test_lost_records_stop_the_plan_and_are_named(ledger, log):
     start(ledger, SPEC, log, "a")
     log.beginning = {0: 15, 1: 0}
     with pytest.raises(RecordsLost, match=r"t-0\[10,15\), 5 offsets"):
+        begin(ledger, SPEC, Run("dag", "b"), log.offsets, always_active)
+
+
+@pytest.mark.parametrize("later", [{0: 25, 1: 10}, {0: 12, 1: 10, 7: 9}], ids=["records", "a partition"])
+def test_what_another_run_has_planned_since_kafka_was_asked_is_not_lost(ledger, log, later):
+    log.stable = {0: 10, 1: 10}
+    start(ledger, SPEC, log, "a")
+    log.stable = {0: 12, 1: 10}
+    answers = []
+
+    def meanwhile(before: datetime | None = None) -> TopicOffsets:
+        answers.append(log.offsets(before))
+        if len(answers) == 1:
+            log.stable, log.beginning = later, dict.fromkeys(later, 0)
+            start(ledger, SPEC, log, "b")
+            log.stable = {p: until + 1 for p, until in later.items()}
+        return answers[-1]
+
+    begun = begin(ledger, SPEC, Run("dag", "c"), meanwhile, always_active)
+    assert (begun.claim.txid, len(answers)) == (3, 2)
+    assert begun.message.startswith("transaction 3: allocated")
+
+
+def test_a_log_that_was_cut_is_named(ledger, log):
+    start(ledger, SPEC, log, "a")
+    log.stable = {0: 4, 1: 50}
+    said = "t-0 ends at offset 4, though the ledger has planned it up to 10; the log was cut"
+    with pytest.raises(RecordsLost, match=said):
         begin(ledger, SPEC, Run("dag", "b"), log.offsets, always_active)
 
 
