@@ -20,7 +20,8 @@ from tests.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
 from tests.simulate.code import KEEP_DELTAS, LEASE_SECONDS, make_of
 from tests.simulate.database import Database, Saved
 from tests.simulate.watch import TOLD, Watch
-from tests.simulate.world import AirflowRun, Step, World, recomputed
+from tests.simulate.work import recomputed
+from tests.simulate.world import AirflowRun, Step, World
 
 ROUNDS = 40
 """After so many further runs all must be done."""

@@ -10,29 +10,21 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
-
 from ratchet.begin import Begun, Skipped, begin
 from ratchet.claims import claim_of, renew, settle
-from ratchet.columns import Column
 from ratchet.commit import Committed, Waits, commit
-from ratchet.errors import EngineLost, Fenced, LedgerUnreachable, OutcomeUnknown, RatchetError, Refused
+from ratchet.errors import EngineLost, LedgerUnreachable, RatchetError, Refused
 from ratchet.kafka import TopicOffsets
 from ratchet.ledger import Ledger, lock_pipeline, read_transaction
 from ratchet.moves import abort, retry, void
-from ratchet.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.pipeline import Pipeline
 from ratchet.revise import revise
-from ratchet.schema import events, slices
-from ratchet.sinks import stage
-from ratchet.sinks.staged import staged_columns
-from ratchet.spark.checksum import MODULUS, row_hash
-from ratchet.spark.stager import Copying, Stage
-from ratchet.transaction import Claim, OffsetRange, Run, SinkVote, SliceToken, State, Tag, Vote
+from ratchet.transaction import Claim, OffsetRange, Run, SliceToken, State
 from ratchet.upkeep import upkeep
-from ratchet.votes import SliceWork, cast_vote, errors_recorded, last_error, take_try, vote_no
-from tests.reference import Make, staged_rows
+from ratchet.votes import errors_recorded, last_error, take_try, vote_no
 from tests.simulate.code import LEASE_SECONDS, NAME, SPECS, TOPIC, VERSIONS, make_of
 from tests.simulate.watch import Seen
+from tests.simulate.work import failing, failure, latest_event, process
 
 DAG = NAME
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
@@ -194,8 +186,7 @@ class World:
             if isinstance(work, str):
                 return work
             with errors_recorded(ledger, work.token):
-                vote = vote_on(ledger, spec, work, make_of(version), attempts)
-                _vote(ledger, spec, work.token, vote, times=attempts)
+                process(ledger, spec, work, make_of(version), attempts)
             return work.token
 
         def unkept(said: SliceToken | str, seen: Seen) -> str | None:
@@ -227,12 +218,12 @@ class World:
             work = take_try(ledger, spec, claim_of(ledger, run), number)
             if isinstance(work, str):
                 return work
-            why = _failure(work.token.slice, work.token.try_number)
+            why = failure(work.token.slice, work.token.try_number)
             with suppress(EngineLost), errors_recorded(ledger, work.token):
                 raise EngineLost(why)
             with ledger.begin() as conn:
                 row = read_transaction(conn, NAME, work.token.txid, work.token.revision, lock=True)
-                is_latest = row.state == State.OPEN and _latest_event(conn, work.token) == ("error", why)
+                is_latest = row.state == State.OPEN and latest_event(conn, work.token) == ("error", why)
                 assert not is_latest or last_error(conn, row) == why, f"{why}, and nobody says so"
             return why
 
@@ -291,7 +282,7 @@ class World:
             claim = claim_of(ledger, run)
             with ledger.begin() as conn:
                 why = last_error(conn, read_transaction(conn, NAME, claim.txid, claim.revision, lock=True))
-                assert why is None or why in _failing(conn, claim.txid), f"{run}: {why} is not so any more"
+                assert why is None or why in failing(conn, claim.txid), f"{run}: {why} is not so any more"
             self.settled.add((run.run_id, run.clear_number))
             return settle(ledger, spec, run, succeeded, None if succeeded else why or "a task has failed")
 
@@ -326,87 +317,3 @@ def _is_overtaken(held: list[Claim], error: RatchetError, seen: Seen) -> str | N
     row = seen.transactions[held[0].txid, held[0].revision]
     is_held = (row.epoch, row.claim, row.claim_ended) == (held[0].epoch, held[0].number, False)
     return f"{held[0]} is still its own" if is_held else None
-
-
-def _failure(slice_number: int, try_number: int) -> str:
-    """What a try says that comes to nothing."""
-    return f"try {try_number} of slice {slice_number} has failed"
-
-
-def _latest_event(conn: Connection, token: SliceToken) -> tuple[str, str | None]:
-    """What happened last to a transaction: (move, why)."""
-    of = (events.c.pipeline == NAME, events.c.txid == token.txid, events.c.revision == token.revision)
-    last = conn.execute(select(events).where(*of).order_by(events.c.seq.desc()).limit(1)).one()
-    return last.move, last.detail.get("why")
-
-
-def _failing(conn: Connection, txid: int) -> set[str]:
-    """What the present tries of a transaction's slices would say if they came to nothing."""
-    of = (slices.c.pipeline == NAME, slices.c.txid == txid, slices.c.voted_at.is_(None))
-    return {_failure(*row) for row in conn.execute(select(slices.c.slice, slices.c.try_number).where(*of))}
-
-
-def _vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote, times: int) -> None:
-    """Vote so many times, and once more if it is unknown whether that took effect: what was done is found."""
-    for _ in range(times):
-        _cast(ledger, spec, token, vote)
-
-
-def _cast(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> None:
-    try:
-        cast_vote(ledger, spec, token, vote)
-    except OutcomeUnknown:
-        with ledger.begin() as conn:
-            of = [column == getattr(token, column.name) for column in (*slices.primary_key, slices.c.try_number)]
-            is_cast = conn.execute(select(slices.c.voted_at).where(*of)).scalar() is not None
-        try:
-            cast_vote(ledger, spec, token, vote)
-        except Fenced as error:
-            assert not is_cast, f"{token} has voted, and was told {error}"
-            raise
-
-
-def vote_on(ledger: Ledger, spec: Pipeline, work: SliceWork, make: Make, attempts: int) -> Vote:
-    """Stage what the slice's records give, as Spark's tasks would, and say what is staged."""
-    staged = _results(spec, work, make)
-    sinks = {name: _stage(ledger, spec, work, name, rows, attempts) for name, rows in staged.items()}
-    return Vote(
-        records=sum(map(len, work.ranges)),
-        sinks=sinks,
-        dead_letters=sinks[DEAD_LETTERS].rows,
-        reached={r.partition: r.until_offset for r in work.ranges},
-        code_hash=spec.code_hash,
-        application_id="simulated",
-        seconds={},
-    )
-
-
-def recomputed(spec: Pipeline, work: SliceWork, make: Make) -> dict[str, tuple[int, int]]:
-    """What a slice gives, once more: {sink: (rows, checksum)}."""
-    return {name: (len(rows), _checksum(spec, name, rows)) for name, rows in _results(spec, work, make).items()}
-
-
-def _results(spec: Pipeline, work: SliceWork, make: Make) -> dict[str, list[dict]]:
-    positions = [(r.partition, offset) for r in work.ranges for offset in range(r.from_offset, r.until_offset)]
-    return staged_rows(spec, positions, make)
-
-
-def _checksum(spec: Pipeline, name: str, rows: list[dict]) -> int:
-    columns: tuple[Column, ...] = staged_columns(None if name == DEAD_LETTERS else spec.sink(name))
-    return sum(row_hash(columns, [row.get(c.name) for c in columns]) for row in rows) % MODULUS
-
-
-def _stage(ledger: Ledger, spec: Pipeline, work: SliceWork, name: str, rows: list[dict], attempts: int) -> SinkVote:
-    """One Spark task, run so many times; the last is the one that Spark accepts."""
-    if not rows:
-        return SinkVote((), 0, 0)
-    sink = None if name == DEAD_LETTERS else spec.sink(name)
-    token = work.token
-    into = Copying(Stage(name, work.stages[name], ledger.url), token)
-    for attempt in range(attempts):
-        tag = {"_slice": token.slice, "_try": token.try_number, "_task_partition": 0, "_task_attempt": attempt}
-        with ledger.begin() as conn:
-            conn.execute(insert(stage.table(work.stages[name], sink)), [{**tag, **row} for row in rows])
-            # The stager's own last statements, which keep late tries out.
-            into._check_try(conn.connection.dbapi_connection)
-    return SinkVote((Tag(0, attempts - 1),), len(rows), _checksum(spec, name, rows))
