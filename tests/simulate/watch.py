@@ -40,8 +40,9 @@ TOLD = (
     rf"{_WHAT}, slice \d+: run r\d+ holds the transaction now$",
     rf"{_WHAT}, slice \d+, try \d+: try \d+ has the slice now$",
     rf"{_WHAT}, slice \d+, try \d+ of epoch \d+: the transaction is \w+ in epoch \d+$",
-    rf"{_WHAT}, slice \d+, try \d+: (the transaction is \w+|epoch \d+ has begun, this is epoch \d+|"
-    r"try \d+ has the slice|the slice has voted in try \d+); nothing was staged$",
+    rf"{_WHAT}, slice \d+, try \d+: (the transaction is \w+|epoch \d+ has begun, this is epoch \d+); nothing was staged$",
+    rf"{_WHAT}, slice \d+, try \d+: (try \d+ has the slice|the slice has voted in try \d+); nothing was staged$",
+    rf"{_WHAT}, slice \d+, try \d+: the stage is gone, so its epoch is over; nothing was staged$",
     rf"{_WHAT}, slice \d+: aborted, the code is \w+, the epoch began with \w+; the next run begins a new epoch",
     r"^(revision \d+ of )?transaction \d+, slice \d+: voted no: the transform refuses$",
     r"^line: claim \d+ of (revision \d+ of )?transaction \d+ is not held any more$",
