@@ -34,15 +34,16 @@ HARMLESS = (
 )
 """Why a transaction may be aborted here; every other reason is a fault of the protocol."""
 _WHAT = r"^line: (revision \d+ of )?transaction \d+"
+_TRY = rf"{_WHAT}, slice \d+, try \d+"
 TOLD = (
     rf"{_WHAT} was adopted by run r\d+(#\d+)? meanwhile$",
     rf"{_WHAT}: this run's claim has ended; clear the run$",
     rf"{_WHAT}, slice \d+: run r\d+ holds the transaction now$",
-    rf"{_WHAT}, slice \d+, try \d+: try \d+ has the slice now$",
-    rf"{_WHAT}, slice \d+, try \d+ of epoch \d+: the transaction is \w+ in epoch \d+$",
-    rf"{_WHAT}, slice \d+, try \d+: (the transaction is \w+|epoch \d+ has begun, this is epoch \d+); nothing was staged$",
-    rf"{_WHAT}, slice \d+, try \d+: (try \d+ has the slice|the slice has voted in try \d+); nothing was staged$",
-    rf"{_WHAT}, slice \d+, try \d+: the stage is gone, so its epoch is over; nothing was staged$",
+    rf"{_TRY}: try \d+ has the slice now$",
+    rf"{_TRY} of epoch \d+: the transaction is \w+ in epoch \d+$",
+    rf"{_TRY}: (the transaction is \w+|epoch \d+ has begun, this is epoch \d+); nothing was staged$",
+    rf"{_TRY}: (try \d+ has the slice|the slice has voted in try \d+); nothing was staged$",
+    rf"{_TRY}: the stage is gone, so its epoch is over; nothing was staged$",
     rf"{_WHAT}, slice \d+: aborted, the code is \w+, the epoch began with \w+; the next run begins a new epoch",
     r"^(revision \d+ of )?transaction \d+, slice \d+: voted no: the transform refuses$",
     r"^line: claim \d+ of (revision \d+ of )?transaction \d+ is not held any more$",
