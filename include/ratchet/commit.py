@@ -223,7 +223,8 @@ def _commit_revision(
             _apply(conn, spec, line.topic_id, row, why="a revision waits for no turn")
             original = read_transaction(conn, spec.name, row.txid, lock=True)
             if original.state == State.VOIDED:
-                move(conn, original, State.COMMITTED, who=row.run_id, why=f"revision {row.revision} is committed")
+                why = f"revision {row.revision} is committed"
+                move(conn, original, State.COMMITTED, who=row.run_id, why=why, committed_at=func.clock_timestamp())
     except _Failed as failure:
         why = str(failure.__cause__)
         move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why)

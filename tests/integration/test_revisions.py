@@ -296,7 +296,7 @@ def test_a_revision_of_a_voided_transaction_makes_it_committed(ledger, log):
     from ratchet.moves import void
     from ratchet.revise import revise
 
-    start(ledger, SPEC, log, "a")
+    voided = start(ledger, SPEC, log, "a")
     void(ledger, SPEC, 1, "broken records", "somebody")
     assert head(ledger) == 1 and appended(ledger) == []
     with ledger.begin() as conn:
@@ -306,6 +306,7 @@ def test_a_revision_of_a_voided_transaction_makes_it_committed(ledger, log):
     prepare(ledger, SPEC, begun)
     assert commit(ledger, SPEC, claim).txids == (1,)
     assert appended(ledger) == planned(begun)
+    assert commit(ledger, SPEC, voided.claim).message.startswith("transaction 1: was committed at ")
     with ledger.begin() as conn:
         assert read_transaction(conn, SPEC.name, 1).state == State.COMMITTED
         assert history.verify(conn, SPEC.name) == []
