@@ -15,6 +15,7 @@ from ratchet.votes import cast_vote, take_try
 
 from .rig import Rig
 from .staging import SPEC, Log, positions, rows_of, start, vote_of, write
+from .task import Task
 
 
 @pytest.fixture
@@ -57,6 +58,11 @@ def whole(ledger, log):
             cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks, dead_letters=1))
         commit(ledger, SPEC, begun.claim)
     return ledger
+
+
+@pytest.fixture
+def stages(ledger_url, monkeypatch):
+    return Task(ledger_url, monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -11,6 +11,7 @@ from sqlalchemy import func, insert, select, text, update
 from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
 from ratchet.begin import Begun, begin
 from ratchet.claims import settle
+from ratchet.commit import Committed, commit
 from ratchet.kafka import TopicOffsets
 from ratchet.ledger import Ledger, read_transaction
 from ratchet.pipeline import DEAD_LETTERS
@@ -117,13 +118,28 @@ def vote_of(spec: Pipeline, records: int, sinks: dict[str, SinkVote], **changed)
     return Vote(**{**said, "application_id": "test", "seconds": {}, **changed})
 
 
-def do_slice(ledger: Ledger, spec: Pipeline, begun: Begun, number: int) -> SliceToken:
-    """Take a try at one slice, stage its rows, vote."""
+def a_try(ledger: Ledger, begun: Begun, number: int = 0, spec: Pipeline = SPEC) -> SliceWork:
+    """A try at one slice, which must be there to be taken."""
     work = take_try(ledger, spec, begun.claim, number)
     assert isinstance(work, SliceWork), work
+    return work
+
+
+def do_slice(ledger: Ledger, spec: Pipeline, begun: Begun, number: int) -> SliceToken:
+    """Take a try at one slice, stage its rows, vote."""
+    work = a_try(ledger, begun, number, spec)
     sinks = {name: write(ledger, spec, work, name, rows) for name, rows in rows_of(spec, work).items()}
     cast_vote(ledger, spec, work.token, vote_of(spec, len(positions(work)), sinks))
     return work.token
+
+
+def finish(ledger: Ledger, begun: Begun, stages: Callable[[SliceWork], Vote]) -> None:
+    """Process what has not voted, and commit."""
+    for part in begun.slices:
+        work = take_try(ledger, SPEC, begun.claim, part.number)
+        if isinstance(work, SliceWork):
+            cast_vote(ledger, SPEC, work.token, stages(work))
+    assert isinstance(commit(ledger, SPEC, begun.claim), Committed)
 
 
 def prepare(ledger: Ledger, spec: Pipeline, begun: Begun) -> None:
@@ -176,8 +192,7 @@ def is_waiting(ledger: Ledger) -> bool:
 def do(ledger: Ledger, spec: Pipeline, begun: Begun, make: Make) -> None:
     """Process every slice, each record (partition, offset) giving what `make` says for each sink."""
     for part in begun.slices:
-        work = take_try(ledger, spec, begun.claim, part.number)
-        assert isinstance(work, SliceWork), work
+        work = a_try(ledger, begun, part.number, spec)
         rows = staged_rows(spec, positions(work), make)
         sinks = {name: write(ledger, spec, work, name, of) for name, of in rows.items()}
         dead = sinks[DEAD_LETTERS].rows
