@@ -20,7 +20,7 @@ from ratchet.schema import events, pipelines, slices
 from ratchet.sinks import stage
 from ratchet.transaction import Claim, OffsetRange, SinkVote, SliceToken, State, Vote, name_of
 
-GONE = "its stages are gone"
+_GONE = "its stages are gone"
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> 
             if not isinstance(error.orig, UndefinedTable):
                 raise
             # They were discarded in the midst of this, so the epoch is over: which the lock shows.
-            fault = GONE
+            fault = _GONE
         # Step 2: the transaction's lock, before counting, so that two last voters see each other.
         row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
         current = _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)
@@ -273,7 +273,7 @@ def _staged_fault(conn: Connection, spec: Pipeline, token: SliceToken, vote: Vot
     if set(vote.sinks) != {DEAD_LETTERS, *(sink.name for sink in spec.sinks)}:
         return f"the vote names the sinks {', '.join(sorted(vote.sinks))}"
     if not set(vote.sinks) <= relations.keys():
-        return GONE
+        return _GONE
     for name, said in vote.sinks.items():
         sink = None if name == DEAD_LETTERS else spec.sink(name)
         fault = stage.fault(conn, relations[name], sink, token, said, work_ranges)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from psycopg.errors import UndefinedTable
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, Row, insert, select
 
 from ratchet.columns import Column
 from ratchet.errors import Fenced, NotMigrated, OutcomeUnknown
@@ -32,10 +32,11 @@ def latest_event(conn: Connection, token: SliceToken) -> tuple[str, str | None]:
     return last.move, last.detail.get("why")
 
 
-def failing(conn: Connection, txid: int) -> set[str]:
-    """What the present tries of a transaction's slices would say if they came to nothing."""
-    of = (slices.c.pipeline == NAME, slices.c.txid == txid, slices.c.voted_at.is_(None))
-    return {failure(*row) for row in conn.execute(select(slices.c.slice, slices.c.try_number).where(*of))}
+def failing(conn: Connection, row: Row) -> set[str]:
+    """What the present tries of a transaction's epoch would say if they came to nothing."""
+    epoch = (slices.c.pipeline == NAME, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
+    trying = select(slices.c.slice, slices.c.try_number).where(*epoch, slices.c.voted_at.is_(None))
+    return {failure(*part) for part in conn.execute(trying)}
 
 
 def process(ledger: Ledger, spec: Pipeline, work: SliceWork, make: Make, attempts: int) -> None:

@@ -281,8 +281,9 @@ class World:
         def job(ledger: Ledger) -> str:
             claim = claim_of(ledger, run)
             with ledger.begin() as conn:
-                why = last_error(conn, read_transaction(conn, NAME, claim.txid, claim.revision, lock=True))
-                assert why is None or why in failing(conn, claim.txid), f"{run}: {why} is not so any more"
+                row = read_transaction(conn, NAME, claim.txid, claim.revision, lock=True)
+                why = last_error(conn, row)
+                assert why is None or why in failing(conn, row), f"{run}: {why} is not so any more"
             self.settled.add((run.run_id, run.clear_number))
             return settle(ledger, spec, run, succeeded, None if succeeded else why or "a task has failed")
 
