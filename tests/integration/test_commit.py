@@ -11,7 +11,7 @@ from sqlalchemy import func, select, text
 from ratchet import Append, Upsert, history
 from ratchet.claims import settle
 from ratchet.commit import Committed, Waits, commit, discard_finished
-from ratchet.errors import Fenced, Refused
+from ratchet.errors import Fenced, IllegalMove, Refused
 from ratchet.ledger import move, read_transaction
 from ratchet.migrate import migrate
 from ratchet.pipeline import DEAD_LETTERS
@@ -223,40 +223,19 @@ def test_only_the_attempts_that_the_votes_name_are_applied(ledger, log):
     assert appended(ledger) == planned(begun)
 
 
-def test_a_late_try_of_a_slice_changes_nothing(ledger, log):
-    begun = start(ledger, SPEC, log, "a")
-    old = take_try(ledger, SPEC, begun.claim, 0)
-    sinks = {name: write(ledger, SPEC, old, name, rows) for name, rows in rows_of(SPEC, old).items()}
-    do_slice(ledger, SPEC, begun, 0)
-    with pytest.raises(Fenced, match="try 2 has the slice now"):
-        cast_vote(ledger, SPEC, old.token, vote_of(SPEC, 10, sinks))
-    do_slice(ledger, SPEC, begun, 1)
-    commit(ledger, SPEC, begun.claim)
-    assert appended(ledger) == planned(begun)
-
-
-def test_a_voted_slice_takes_no_new_try(ledger, log):
+def test_a_commit_before_the_last_vote_changes_nothing_and_says_who_goes_on(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     do_slice(ledger, SPEC, begun, 0)
-    assert "it has voted in try 1" in take_try(ledger, SPEC, begun.claim, 0)
-
-
-def test_a_late_vote_of_an_old_epoch_changes_nothing(ledger, log):
-    begun = start(ledger, SPEC, log, "a")
-    old = take_try(ledger, SPEC, begun.claim, 0)
-    sinks = {name: write(ledger, SPEC, old, name, rows) for name, rows in rows_of(SPEC, old).items()}
-    with ledger.begin() as conn:
-        row = read_transaction(conn, SPEC.name, 1, lock=True)
-        move(conn, row, State.ABORTED, who="test", why="a reason", reason="a reason")
-    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="aborted")
-    again = start(ledger, SPEC, log, "b")
-    assert (again.how, again.claim.epoch, again.claim.number) == ("adopted", 2, 2)
-    assert again.slices == begun.slices
-    with pytest.raises(Fenced, match="of epoch 1: the transaction is OPEN in epoch 2"):
-        cast_vote(ledger, SPEC, old.token, vote_of(SPEC, 10, sinks))
-    prepare(ledger, SPEC, again)
-    commit(ledger, SPEC, again.claim)
-    assert appended(ledger) == planned(again)
+    with pytest.raises(IllegalMove, match="a slice has not voted; clear the whole run"):
+        commit(ledger, SPEC, begun.claim)
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="too early")
+    adopted = start(ledger, SPEC, log, "b")
+    with pytest.raises(Fenced, match="run b works on it now, in epoch 1"):
+        commit(ledger, SPEC, begun.claim)
+    assert appended(ledger) == []
+    do_slice(ledger, SPEC, adopted, 1)
+    commit(ledger, SPEC, adopted.claim)
+    is_whole(ledger, adopted)
 
 
 def test_what_was_voted_must_be_what_is_staged(ledger, log):

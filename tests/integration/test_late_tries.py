@@ -17,7 +17,7 @@ from ratchet.moves import abort, void
 from ratchet.schema import STAGE_SCHEMA
 from ratchet.spark.stager import Copying
 from ratchet.transaction import Run, SinkVote
-from ratchet.votes import SliceWork, cast_vote
+from ratchet.votes import SliceWork, cast_vote, take_try
 
 from .staging import SPEC, a_try, contents, finish, is_whole, moves_of, start, vote_of
 
@@ -82,6 +82,12 @@ def test_what_a_try_had_staged_before_it_was_overtaken_is_not_part_of_the_delta(
 
 def _nothing() -> dict[str, SinkVote]:
     return {sink.name: SinkVote((), 0, 0) for sink in SPEC.sinks}
+
+
+def test_a_voted_slice_takes_no_new_try(ledger, log, stages):
+    begun = start(ledger, SPEC, log, "a")
+    voted_by_another(ledger, log, begun, stages)
+    assert "it has voted in try 1" in take_try(ledger, SPEC, begun.claim, 0)
 
 
 # A try whose epoch ends while it works. Each gives the transactions that are committed in the end.
@@ -209,6 +215,19 @@ def test_a_try_that_has_staged_all_votes_too_late(ledger, log, stages, end):
         cast_vote(ledger, SPEC, late.token, vote)
     assert (contents(ledger, SPEC), moves_of(ledger)) == before
     is_whole(ledger, *there)
+
+
+def test_after_a_late_vote_of_an_old_epoch_the_new_one_commits_the_same_slices(ledger, log, stages):
+    begun = start(ledger, SPEC, log, "a")
+    late = a_try(ledger, begun)
+    vote = stages(late, attempt=99)
+    begun_anew(ledger, log, begun, stages)
+    with pytest.raises(Fenced, match="of epoch 1: the transaction is OPEN in epoch 2"):
+        cast_vote(ledger, SPEC, late.token, vote)
+    again = start(ledger, SPEC, log, "b")
+    assert (again.claim.epoch, again.claim.number, again.slices) == (2, 2, begun.slices)
+    finish(ledger, again, stages)
+    is_whole(ledger, again)
 
 
 def test_a_try_that_is_stopped_before_its_last_word_holds_up_an_abort_for_its_idle_time_only(

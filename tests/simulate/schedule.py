@@ -16,6 +16,7 @@ from ratchet.moves import void
 from ratchet.transaction import Claim, State
 from ratchet.upkeep import upkeep
 from ratchet.verify import recompute, verify
+from ratchet.votes import SliceWork
 from tests.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
 from tests.simulate.code import KEEP_DELTAS, LEASE_SECONDS, make_of
 from tests.simulate.database import Database, Saved
@@ -301,8 +302,14 @@ class Schedule:
         assert self._theatre.database.ended() <= self.world.settled, "a run has ended that nobody has settled"
         assert self._theatre.database.unmerged() == []
         assert self._theatre.database.neighbours() == self._theatre.neighbours, "another line is not what it was"
-        spec, make = self.world.spec, make_of(self.world.version)
-        again = recompute(ledger, spec, lambda work: recomputed(spec, work, make))
+        spec, make, done = self.world.spec, make_of(self.world.version), set()
+
+        def run(work: SliceWork) -> dict[str, tuple[int, int]]:
+            assert work.token not in done, f"{work.token} is recomputed twice"
+            done.add(work.token)
+            return recomputed(spec, work, make)
+
+        again = recompute(ledger, spec, run)
         assert [fault for check in [*verify(ledger, spec), again] for fault in check.faults] == []
 
 
