@@ -163,6 +163,9 @@ def test_a_newer_revision_supersedes_one_that_another_run_has_adopted(ledger, lo
     assert (second.how, second.claim.revision, second.claim.epoch) == ("revised", 2, first.claim.epoch + 1)
     with pytest.raises(Refused, match="superseded by revision 2"):
         commit(ledger, SPEC, adopted.claim)
+    # Nobody goes on with what is superseded.
+    settle(ledger, SPEC, Run("dag", "b"), succeeded=False, reason="superseded")
+    assert start(ledger, SPEC, log, "c").how == "allocated"
     prepare(ledger, SPEC, second)
     assert commit(ledger, SPEC, second.claim).txids == (1,)
 
