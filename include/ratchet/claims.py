@@ -17,6 +17,8 @@ from ratchet.votes import promote_if_complete
 
 UNFINISHED = (State.OPEN, State.PREPARED, State.ABORTED)
 
+_NEWER = transactions.alias("newer")
+
 IsActive = Callable[[str, str], bool]
 """(dag_id, run_id) → whether Airflow still has the run queued or running."""
 
@@ -51,11 +53,10 @@ def bound_before(conn: Connection, run: Run) -> Row | None:
 
 def is_newest() -> ColumnElement[bool]:
     """The condition that no newer revision of the transaction has been begun."""
-    newer = transactions.alias("newer")
     return ~exists().where(
-        newer.c.pipeline == transactions.c.pipeline,
-        newer.c.txid == transactions.c.txid,
-        newer.c.revision > transactions.c.revision,
+        _NEWER.c.pipeline == transactions.c.pipeline,
+        _NEWER.c.txid == transactions.c.txid,
+        _NEWER.c.revision > transactions.c.revision,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Select, Table, cast, delete, func, insert, select
@@ -27,8 +28,12 @@ Tagged = list[tuple[int, int, SinkVote]]
 """(slice, try, vote) of every slice, for one sink."""
 
 
+@lru_cache(maxsize=256)
 def table(relation: str, sink: AnySink | None) -> Table:
-    """The stage of a sink, or of the dead letters where `sink` is None."""
+    """The stage of a sink, or of the dead letters where `sink` is None.
+
+    The same object while it is in use, so that SQLAlchemy compiles a statement about it once; every epoch has new ones.
+    """
     columns = map(sql_column, (*TAGS, *staged_columns(sink)))
     return Table(relation, sa.MetaData(), *columns, schema=STAGE_SCHEMA)
 
