@@ -17,11 +17,14 @@ from ratchet.claims import settle
 from ratchet.commit import Committed, commit
 from ratchet.compact import compact
 from ratchet.errors import Fenced, NotRevisable, Refused
-from ratchet.ledger import Ledger, read_transaction
+from ratchet.ledger import Ledger, lock_pipeline, read_transaction
 from ratchet.migrate import migrate
+from ratchet.moves import void
+from ratchet.revise import revise
 from ratchet.schema import stages
 from ratchet.sinks import refold
-from ratchet.transaction import Run, State
+from ratchet.transaction import Run, SliceToken, State
+from ratchet.votes import cast_vote
 from tests.reference import RICH, Fold, transform
 
 from .staging import (
@@ -38,6 +41,7 @@ from .staging import (
     positions_of,
     prepare,
     start,
+    vote_of,
 )
 
 
@@ -242,11 +246,6 @@ def test_a_late_vote_of_the_original_changes_nothing_in_its_revision(ledger, log
 
 def do_late(ledger: Ledger, begun):
     """A vote of the original's epoch, to be cast when its time has passed."""
-    from ratchet.transaction import SliceToken
-    from ratchet.votes import cast_vote
-
-    from .staging import vote_of
-
     token = SliceToken("line", begun.claim.txid, begun.claim.epoch, 0, 2)
     return lambda: cast_vote(ledger, SPEC, token, vote_of(SPEC, 10, {}))
 
@@ -295,10 +294,6 @@ def _all_alike(version: int, partition: int) -> dict[str, list[dict]]:
 
 
 def test_a_revision_of_a_voided_transaction_makes_it_committed(ledger, log):
-    from ratchet.ledger import lock_pipeline
-    from ratchet.moves import void
-    from ratchet.revise import revise
-
     voided = start(ledger, SPEC, log, "a")
     void(ledger, SPEC, 1, "broken records", "somebody")
     assert head(ledger) == 1 and appended(ledger) == []

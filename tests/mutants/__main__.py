@@ -60,6 +60,8 @@ def main() -> int:
     known = {(found["file"], found["id"]) for found in results}
     todo = [mutant for mutant in part.mine(drawn) if (mutant["file"], mutant["id"]) not in known]
     console.print(f"{len(drawn)} mutants, {len(todo)} to be tried in part {part}")
+    if todo:
+        console.print("the untouched code comes first, which has to pass")
     copies: SimpleQueue[Copy] = SimpleQueue()
     for number in range(TOGETHER if todo else 0):
         copies.put(Copy(STATE / f"copy-{part.number}-{number}"))

@@ -20,9 +20,9 @@ from tests.reference import Make, staged_rows
 from tests.simulate.code import NAME
 
 
-def failure(slice_number: int, try_number: int) -> str:
-    """What a try says that comes to nothing."""
-    return f"try {try_number} of slice {slice_number} has failed"
+def failure(epoch: int, slice_number: int, try_number: int) -> str:
+    """What a try says that comes to nothing; no other try of the transaction says the same."""
+    return f"try {try_number} of slice {slice_number} in epoch {epoch} has failed"
 
 
 def latest_event(conn: Connection, token: SliceToken) -> tuple[str, str | None]:
@@ -35,7 +35,7 @@ def latest_event(conn: Connection, token: SliceToken) -> tuple[str, str | None]:
 def failing(conn: Connection, row: Row) -> set[str]:
     """What the present tries of a transaction's epoch would say if they came to nothing."""
     epoch = (slices.c.pipeline == NAME, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
-    trying = select(slices.c.slice, slices.c.try_number).where(*epoch, slices.c.voted_at.is_(None))
+    trying = select(slices.c.epoch, slices.c.slice, slices.c.try_number).where(*epoch, slices.c.voted_at.is_(None))
     return {failure(*part) for part in conn.execute(trying)}
 
 

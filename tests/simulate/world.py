@@ -218,7 +218,7 @@ class World:
             work = take_try(ledger, spec, claim_of(ledger, run), number)
             if isinstance(work, str):
                 return work
-            why = failure(work.token.slice, work.token.try_number)
+            why = failure(work.token.epoch, work.token.slice, work.token.try_number)
             with suppress(EngineLost), errors_recorded(ledger, work.token):
                 raise EngineLost(why)
             with ledger.begin() as conn:
