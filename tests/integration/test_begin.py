@@ -13,7 +13,7 @@ from ratchet import Pipeline
 from ratchet.begin import Skipped, begin, wants_another_run
 from ratchet.claims import end, renew, settle
 from ratchet.commit import commit
-from ratchet.errors import Fenced, NotMigrated, RecordsLost, Refused, TopicChanged
+from ratchet.errors import Fenced, NotMigrated, RecordsLost, Refused, SpecError, TopicChanged
 from ratchet.kafka import TopicOffsets
 from ratchet.ledger import read_transaction
 from ratchet.schema import transactions
@@ -77,6 +77,15 @@ def test_at_most_max_in_flight_transactions_are_unfinished(ledger, log):
     skipped = begin(ledger, SPEC, Run("dag", "one more"), log.offsets, always_active)
     assert isinstance(skipped, Skipped) and "4 transactions are unfinished, 1 to 4" in skipped.message
     assert wants_another_run(ledger, SPEC, log.offsets, always_active) is None
+
+
+def test_a_run_takes_fewer_records_where_it_is_told_to(ledger, log):
+    begun = start(ledger, SPEC, log, "a", max_records=7)
+    assert sum(r.until_offset - r.from_offset for part in begun.slices for r in part.ranges) == 7
+    assert start(ledger, SPEC, log, "b", max_records=20).claim.txid == 2
+    for cap in (0, 21):
+        with pytest.raises(SpecError, match=f"max_records is {cap}; this pipeline takes 1 to 20"):
+            start(ledger, SPEC, log, "c", max_records=cap)
 
 
 def test_no_backlog_is_a_skip_without_a_txid(ledger, log):

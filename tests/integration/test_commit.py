@@ -9,20 +9,23 @@ import pytest
 from sqlalchemy import func, select, text
 
 from ratchet import Append, Upsert, history
+from ratchet.begin import begin
 from ratchet.claims import settle
 from ratchet.commit import Committed, Waits, commit, discard_finished
-from ratchet.errors import Fenced, IllegalMove, Refused
+from ratchet.errors import Fenced, IllegalMove, RecordsLost, Refused
 from ratchet.ledger import move, read_transaction
 from ratchet.migrate import migrate
-from ratchet.pipeline import DEAD_LETTERS
+from ratchet.moves import void
 from ratchet.schema import pipelines, stages
 from ratchet.sinks import stage
-from ratchet.transaction import Run, SinkVote, SliceToken, State
+from ratchet.transaction import Run, SliceToken, State
 from ratchet.votes import cast_vote, take_try
 
 from .staging import (
     MEASURES,
     SPEC,
+    a_try,
+    always_active,
     appended,
     do_slice,
     head,
@@ -106,6 +109,17 @@ def test_of_what_was_staged_and_is_gone_nothing_is_committed_and_the_next_run_tr
     prepare(ledger, SPEC, again)
     commit(ledger, SPEC, again.claim)
     is_whole(ledger, again)
+
+
+def test_a_stage_that_somebody_else_has_dropped_is_not_looked_for_forever(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    work = a_try(ledger, begun)
+    with ledger.begin() as conn:
+        conn.execute(text(f"drop table ratchet_stage.{work.stages['rows']}"))
+    void(ledger, SPEC, 1, "for the test", "me")
+    discard_finished(ledger, SPEC.name)
+    with ledger.begin() as conn:
+        assert stage.relations(conn, SPEC.name, 1, begun.claim.epoch) == {}
 
 
 def test_of_transaction_10_the_stages_stay_when_those_of_transaction_1_are_discarded(ledger, log):
@@ -238,69 +252,25 @@ def test_a_commit_before_the_last_vote_changes_nothing_and_says_who_goes_on(ledg
     is_whole(ledger, adopted)
 
 
-def test_what_was_voted_must_be_what_is_staged(ledger, log):
+def test_after_a_thousand_transactions_the_line_goes_on_as_at_first(ledger, log):
+    """Python has one object for each number up to 256, and any number of them for a greater one."""
     begun = start(ledger, SPEC, log, "a")
-    work = take_try(ledger, SPEC, begun.claim, 0)
-    rows = rows_of(SPEC, work)
-    sinks = {name: write(ledger, SPEC, work, name, rows[name]) for name in ("totals", "latest")}
-    doubled = rows["rows"][:-1] + rows["rows"][:1]
-    sinks["rows"] = write(ledger, SPEC, work, "rows", doubled)
-    with pytest.raises(Refused, match=r"1 rows of partition 0 repeat a \(_partition, _offset, _n\)"):
-        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, 10, sinks))
-    assert state(ledger, 1) is State.ABORTED
-
-
-def test_rows_of_other_slices_are_refused(ledger, log):
-    begun = start(ledger, SPEC, log, "a")
-    work = take_try(ledger, SPEC, begun.claim, 0)
-    rows = rows_of(SPEC, work)
-    rows["rows"][0]["_offset"] = 4711
-    sinks = {name: write(ledger, SPEC, work, name, rows[name]) for name in rows}
-    with pytest.raises(Refused, match="are not of this slice"):
-        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, 10, sinks))
-
-
-@pytest.mark.parametrize("sink", ["rows", "latest"])
-def test_a_record_that_is_a_row_and_a_dead_letter_is_refused(ledger, log, sink):
-    begun = start(ledger, SPEC, log, "a")
-    work = take_try(ledger, SPEC, begun.claim, 0)
-    sinks = {name: write(ledger, SPEC, work, name, rows) for name, rows in rows_of(SPEC, work).items()}
-    others = SinkVote((), 0, 0)
-    partition, offset = positions(work)[3]
-    letter = {"_partition": partition, "_offset": offset, "key": None, "value": b"", "headers": None, "error": "no"}
-    dead = write(ledger, SPEC, work, DEAD_LETTERS, [letter])
-    voted = {**dict.fromkeys(sinks, others), sink: sinks[sink], DEAD_LETTERS: dead}
-    with pytest.raises(Refused, match=f"{sink}: partition {partition}, offset {offset} is a row and a dead letter"):
-        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, 10, voted, dead_letters=1))
-    assert state(ledger, 1) == State.ABORTED
-
-
-def test_a_stage_that_changed_after_the_vote_aborts_its_transaction_and_no_other(ledger, log):
-    first, second = start(ledger, SPEC, log, "a"), start(ledger, SPEC, log, "b")
-    prepare(ledger, SPEC, first)
-    prepare(ledger, SPEC, second)
+    prepare(ledger, SPEC, begun)
+    commit(ledger, SPEC, begun.claim)
     with ledger.begin() as conn:
-        conn.execute(text("delete from ratchet_stage.line_2_1_0 where _offset % 2 = 0"))
-    done = commit(ledger, SPEC, first.claim)
-    assert done.txids == (1,) and "2 fails and is left to its own commit" in done.message
-    assert appended(ledger) == planned(first)
-    with pytest.raises(Refused, match="transaction 2, rows: 10 rows are staged, the votes say 20"):
-        commit(ledger, SPEC, second.claim)
-    assert (state(ledger, 2), head(ledger)) == (State.ABORTED, 1)
-    assert appended(ledger) == planned(first)
-
-
-def test_a_key_in_two_partitions_without_an_order_is_refused_with_both_positions(ledger, log):
-    begun = start(ledger, SPEC, log, "a")
-    for part in begun.slices:
-        work = take_try(ledger, SPEC, begun.claim, part.number)
-        rows = rows_of(SPEC, work)
-        for row in rows["latest"]:
-            row["k"] = f"same-{row['_offset'] % 5}" if row["_offset"] == 4 else f"{row['_partition']}-{row['_offset']}"
-        sinks = {name: write(ledger, SPEC, work, name, rows[name]) for name in rows}
-        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, 10, sinks))
-    with pytest.raises(Refused, match=r"key same-4 is in partition \d at offset 4 and in partition \d at offset 4"):
-        commit(ledger, SPEC, begun.claim)
+        conn.execute(pipelines.update().values(head=1000, last_txid=1000))
+    first, second = start(ledger, SPEC, log, "b"), start(ledger, SPEC, log, "c")
+    prepare(ledger, SPEC, second)
+    assert isinstance(commit(ledger, SPEC, second.claim), Waits)
+    prepare(ledger, SPEC, first)
+    assert commit(ledger, SPEC, first.claim).txids == (1001, 1002)
+    with ledger.begin() as conn:
+        told = {e.txid: e.detail["why"] for e in history.read(conn, SPEC.name) if e.move == State.COMMITTED}
+    assert (told[1001], told[1002]) == ("its turn", "together with 1001")
+    log.beginning = {0: 40, 1: 40}
+    answers = iter([log.offsets()])
+    with pytest.raises(RecordsLost):
+        begin(ledger, SPEC, Run("dag", "d"), lambda before: next(answers), always_active)
 
 
 def test_a_reader_with_one_snapshot_sees_whole_transactions_in_every_sink(ledger, log):
@@ -341,30 +311,3 @@ def test_a_token_of_a_transaction_that_is_not_there_is_fenced(ledger, log):
     start(ledger, SPEC, log, "a")
     with pytest.raises(Fenced):
         cast_vote(ledger, SPEC, SliceToken("line", 9, 1, 0, 1), vote_of(SPEC, 0, {}))
-
-
-@pytest.mark.parametrize(
-    ("change", "back", "why"),
-    [
-        ("alter table rows rename column a to b", "alter table rows rename column b to a", "column .a. of relation"),
-        ("alter table rows add check (a < 5)", "alter table rows drop constraint rows_a_check", "violates check"),
-        ("alter table totals rename to elsewhere", "alter table elsewhere rename to totals", "does not exist"),
-    ],
-)
-def test_a_target_that_changes_before_the_commit_aborts_with_the_reason_and_loses_nothing(
-    ledger, log, change, back, why
-):
-    begun = start(ledger, SPEC, log, "a")
-    prepare(ledger, SPEC, begun)
-    with ledger.begin() as conn:
-        conn.execute(text(change))
-    with pytest.raises(Refused, match=why):
-        commit(ledger, SPEC, begun.claim)
-    assert state(ledger, 1) is State.ABORTED
-    with ledger.begin() as conn:
-        conn.execute(text(back))
-    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="refused")
-    again = start(ledger, SPEC, log, "b")
-    prepare(ledger, SPEC, again)
-    commit(ledger, SPEC, again.claim)
-    assert appended(ledger) == planned(again)
