@@ -9,9 +9,9 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import func, select, text
 
-from ratchet import history
+from ratchet import Append, history
 from ratchet.begin import Skipped, begin
 from ratchet.claims import settle
 from ratchet.commit import Committed, commit
@@ -23,6 +23,7 @@ from ratchet.moves import void
 from ratchet.revise import revise
 from ratchet.schema import stages
 from ratchet.sinks import refold
+from ratchet.sinks.tables import delta
 from ratchet.transaction import Run, SliceToken, State
 from ratchet.votes import cast_vote
 from tests.reference import RICH, Fold, transform
@@ -200,13 +201,23 @@ def test_beyond_keep_deltas_a_revision_is_refused_with_the_reason(ledger, log):
     committed(ledger, log, "b")
     late = start(ledger, SPEC, log, "b", 1)
     prepare(ledger, SPEC, late)
-    before = contents(ledger, SPEC)
-    assert "1 to 2 are merged" in compact(ledger, SPEC.model_copy(update={"keep_deltas": timedelta(0)}))
+    before, deltas = contents(ledger, SPEC), deltas_of(ledger)
+    said = compact(ledger, SPEC.model_copy(update={"keep_deltas": timedelta(0)}))
+    fewer = deltas - deltas_of(ledger)
+    assert fewer > 0
+    assert said == f"line: deltas of transactions 1 to 2 are merged into the base, {fewer} rows fewer"
     with pytest.raises(NotRevisable, match="older than the spec's keep_deltas"):
         start(ledger, SPEC, log, "a", 1)
     with pytest.raises(NotRevisable, match="older than the spec's keep_deltas"):
         commit(ledger, SPEC, late.claim)
     assert contents(ledger, SPEC) == before
+
+
+def deltas_of(ledger: Ledger) -> int:
+    """How many rows the tables of deltas have."""
+    with ledger.begin() as conn:
+        keyed = [delta(sink) for sink in SPEC.sinks if not isinstance(sink, Append)]
+        return sum(conn.execute(select(func.count()).select_from(table)).scalar_one() for table in keyed)
 
 
 def test_only_some_tasks_of_a_committed_run_are_not_a_revision(ledger, log):

@@ -40,7 +40,7 @@ UNIT = ("tests/unit", *(f"--ignore=tests/unit/test_{what}.py" for what in ELSEWH
 """The unit tests of what is mutated."""
 LEDGER = tuple(
     f"tests/integration/test_{what}.py"
-    for what in ("begin", "commit", "gates", "losses", "moves", "refusals", "revisions", "roles", "schema", "verify")
+    for what in "begin commit gates losses moves refusals revisions roles schema verify late_tries".split()
 )
 """The quicker ones of the tests that need PostgreSQL and nothing else."""
 SECONDS = 30
