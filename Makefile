@@ -58,7 +58,7 @@ soak: install  ## half an hour of steady load, and whether anything grows that s
 planted: install  ## wrong versions of the protocol, and which tests see them; PART=1/2, or PLANT=… for one
 	@$(PY) -m tests.planted
 
-mutants: install  ## random changes of the protocol's code, and whether tests notice; MUTANTS=200 SEED=1 PART=1/2
+mutants: install  ## random changes of the protocol's code, and whether tests notice; MUTANTS=200 SEED=1 PART=1/4
 	@$(PY) -m tests.mutants
 
 bench: install  ## records per second beside Structured Streaming and a bare count

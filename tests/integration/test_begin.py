@@ -302,6 +302,14 @@ def test_a_later_interval_takes_the_records_of_those_before_which_then_skip_and_
     assert "no records from before 2026-01-01 12:00:00 UTC wait in topic t: transaction 1 took" in skipped.message
 
 
+def test_a_run_that_comes_too_late_for_its_interval_is_told_who_took_its_records(ledger, dated):
+    start(ledger, DATED, dated, "noon", interval_end=NOON)
+    start(ledger, DATED, dated, "two", interval_end=TWO)
+    for ends, txid in ((NOON, 1), (ONE, 2)):
+        late = begin(ledger, DATED, Run("dag", f"late for {ends}"), dated.offsets, always_active, interval_end=ends)
+        assert isinstance(late, Skipped) and f"transaction {txid} took" in late.message
+
+
 def test_by_interval_a_run_without_one_finishes_what_is_abandoned_and_plans_nothing(ledger, dated):
     skipped = begin(ledger, DATED, Run("dag", "by hand"), dated.offsets, always_active)
     assert isinstance(skipped, Skipped) and "without a data interval plans nothing" in skipped.message

@@ -12,7 +12,7 @@ from cosmic_ray.plugins import get_operator, operator_names
 
 
 def mutants(file: Path) -> Iterator[dict]:
-    """What each mutation makes of a file; not those that only change what Python does not look at."""
+    """What each mutation makes of a file; not what is no Python, and not what Python does not look at."""
     text = file.read_text()
     meaning = _meaning(text)
     for name in sorted(operator_names()):
@@ -23,7 +23,7 @@ def mutants(file: Path) -> Iterator[dict]:
         places = [at for node in ast_nodes(get_ast_from_path(file)) for at in operator.mutation_positions(node)]
         for occurrence, (start, _) in enumerate(places):
             mutated = mutate_code(text, operator, occurrence)
-            if mutated is None or _meaning(mutated) == meaning:
+            if mutated is None or _meaning(mutated) in (None, meaning):
                 continue
             before, after = _changed(text, mutated)
             yield {
