@@ -254,6 +254,18 @@ def test_changed_code_begins_a_new_epoch_and_votes_of_two_codes_do_not_mix(ledge
     assert appended(ledger) == planned(again)
 
 
+def test_what_other_code_had_begun_is_adopted_in_a_new_epoch_at_once(ledger, log, monkeypatch):
+    begun = start(ledger, SPEC, log, "a")
+    do_slice(ledger, SPEC, begun, 0)
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
+    monkeypatch.setattr(Pipeline, "code_hash", property(lambda self: "other code"))
+    again = start(ledger, SPEC, log, "b")
+    assert (again.how, again.claim.epoch, again.slices) == ("adopted", 2, begun.slices)
+    prepare(ledger, SPEC, again)
+    commit(ledger, SPEC, again.claim)
+    assert appended(ledger) == planned(again)
+
+
 def test_settle_repeated_or_late_changes_nothing(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")

@@ -19,7 +19,7 @@ from ratchet.moves import void
 from ratchet.schema import pipelines, stages
 from ratchet.sinks import stage
 from ratchet.transaction import Run, SliceToken, State
-from ratchet.votes import cast_vote, take_try
+from ratchet.votes import cast_vote, take_try, voted_work
 
 from .staging import (
     MEASURES,
@@ -267,10 +267,17 @@ def test_after_a_thousand_transactions_the_line_goes_on_as_at_first(ledger, log)
     with ledger.begin() as conn:
         told = {e.txid: e.detail["why"] for e in history.read(conn, SPEC.name) if e.move == State.COMMITTED}
     assert (told[1001], told[1002]) == ("its turn", "together with 1001")
-    log.beginning = {0: 40, 1: 40}
+    third = start(ledger, SPEC, log, "d")
+    prepare(ledger, SPEC, third)
+    with ledger.begin() as conn:
+        conn.execute(text("delete from ratchet_stage.line_1003_1_0"))
+    with pytest.raises(Refused, match="transaction 1003, rows: 0 rows are staged, the votes say"):
+        commit(ledger, SPEC, third.claim)
+    assert (state(ledger, 1003), head(ledger)) == (State.ABORTED, 1002)
+    log.beginning = {0: 50, 1: 50}
     answers = iter([log.offsets()])
     with pytest.raises(RecordsLost):
-        begin(ledger, SPEC, Run("dag", "d"), lambda before: next(answers), always_active)
+        begin(ledger, SPEC, Run("dag", "e"), lambda before: next(answers), always_active)
 
 
 def test_a_reader_with_one_snapshot_sees_whole_transactions_in_every_sink(ledger, log):
@@ -305,6 +312,28 @@ def test_a_reader_with_one_snapshot_sees_whole_transactions_in_every_sink(ledger
         reader.result()
     assert torn == []
     assert appended(ledger) == planned(*begun)
+
+
+@pytest.mark.parametrize("to", [State.PREPARED, State.ABORTED])
+def test_a_move_from_where_the_transaction_no_longer_stands_is_fenced(ledger, log, to):
+    start(ledger, SPEC, log, "a")
+    with ledger.begin() as conn:
+        row = read_transaction(conn, SPEC.name, 1)
+        other = ({State.PREPARED, State.ABORTED} - {to}).pop()
+        move(conn, row, other, who="another", why="for the test", reason="for the test")
+        with pytest.raises(Fenced, match="has moved on since epoch 1 was OPEN"):
+            move(conn, row, to, who="me", why="for the test", reason="for the test")
+        assert read_transaction(conn, SPEC.name, 1).state == other
+
+
+def test_what_voted_is_found_again_as_its_job_had_it(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    token = do_slice(ledger, SPEC, begun, 1)
+    take_try(ledger, SPEC, begun.claim, 0)
+    with ledger.begin() as conn:
+        ((work, sinks),) = voted_work(conn, SPEC, read_transaction(conn, SPEC.name, 1))
+    assert (work.token, work.ranges) == (token, begun.slices[1].ranges)
+    assert [sinks[sink.name].rows for sink in SPEC.sinks] == [10, 10, 10]
 
 
 def test_a_token_of_a_transaction_that_is_not_there_is_fenced(ledger, log):
