@@ -74,8 +74,10 @@ def test_at_most_max_in_flight_transactions_are_unfinished(ledger, log):
     log.stable = {0: 1000, 1: 1000}
     for n in range(4):
         start(ledger, SPEC, log, f"r{n}")
-    skipped = begin(ledger, SPEC, Run("dag", "one more"), log.offsets, always_active)
-    assert isinstance(skipped, Skipped) and "4 transactions are unfinished, 1 to 4" in skipped.message
+    fewer = SPEC.model_copy(update={"max_in_flight": 2})
+    for spec in (SPEC, fewer):
+        skipped = begin(ledger, spec, Run("dag", "one more"), log.offsets, always_active)
+        assert isinstance(skipped, Skipped) and "4 transactions are unfinished, 1 to 4" in skipped.message
     assert wants_another_run(ledger, SPEC, log.offsets, always_active) is None
 
 
@@ -226,6 +228,8 @@ def test_a_failed_run_that_is_cleared_resumes_its_own_transaction(ledger, log):
     settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
     again = start(ledger, SPEC, log, "a", clear_number=1)
     assert (again.how, again.claim.txid, again.claim.number) == ("resumed", 1, 2)
+    with ledger.begin() as conn:
+        assert read_transaction(conn, SPEC.name, 1).failures == 0
     prepare(ledger, SPEC, again)
     commit(ledger, SPEC, again.claim)
 
