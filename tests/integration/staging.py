@@ -100,6 +100,11 @@ def write(ledger: Ledger, spec: Pipeline, work: SliceWork, sink: str, rows: list
     return SinkVote((Tag(0, attempt),), len(rows), checksum)
 
 
+def write_all(ledger: Ledger, spec: Pipeline, work: SliceWork, rows: dict[str, list[dict]]) -> dict[str, SinkVote]:
+    """Stage {sink: rows}; what a vote says of each."""
+    return {name: write(ledger, spec, work, name, of) for name, of in rows.items()}
+
+
 def rows_of(spec: Pipeline, work: SliceWork) -> dict[str, list[dict]]:
     """What the transform of the tests gives: each record's own position as its value."""
     at = [{"_partition": p, "_offset": o, "_n": 0} for p, o in positions(work)]
@@ -128,7 +133,7 @@ def a_try(ledger: Ledger, begun: Begun, number: int = 0, spec: Pipeline = SPEC) 
 def do_slice(ledger: Ledger, spec: Pipeline, begun: Begun, number: int) -> SliceToken:
     """Take a try at one slice, stage its rows, vote."""
     work = a_try(ledger, begun, number, spec)
-    sinks = {name: write(ledger, spec, work, name, rows) for name, rows in rows_of(spec, work).items()}
+    sinks = write_all(ledger, spec, work, rows_of(spec, work))
     cast_vote(ledger, spec, work.token, vote_of(spec, len(positions(work)), sinks))
     return work.token
 
@@ -194,7 +199,7 @@ def do(ledger: Ledger, spec: Pipeline, begun: Begun, make: Make) -> None:
     for part in begun.slices:
         work = a_try(ledger, begun, part.number, spec)
         rows = staged_rows(spec, positions(work), make)
-        sinks = {name: write(ledger, spec, work, name, of) for name, of in rows.items()}
+        sinks = write_all(ledger, spec, work, rows)
         dead = sinks[DEAD_LETTERS].rows
         cast_vote(ledger, spec, work.token, vote_of(spec, len(positions(work)), sinks, dead_letters=dead))
 

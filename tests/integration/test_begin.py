@@ -35,7 +35,7 @@ from .staging import (
     start,
     state,
     vote_of,
-    write,
+    write_all,
 )
 
 
@@ -83,7 +83,7 @@ def test_at_most_max_in_flight_transactions_are_unfinished(ledger, log):
 
 def test_a_run_takes_fewer_records_where_it_is_told_to(ledger, log):
     begun = start(ledger, SPEC, log, "a", max_records=7)
-    assert sum(r.until_offset - r.from_offset for part in begun.slices for r in part.ranges) == 7
+    assert sum(len(r) for part in begun.slices for r in part.ranges) == 7
     assert start(ledger, SPEC, log, "b", max_records=20).claim.txid == 2
     for cap in (0, 21):
         with pytest.raises(SpecError, match=f"max_records is {cap}; this pipeline takes 1 to 20"):
@@ -206,7 +206,7 @@ def test_an_adopted_transaction_keeps_its_votes_and_fences_its_old_run(ledger, l
     with pytest.raises(Fenced):
         renew(ledger, first.claim, 60)
     do_slice(ledger, SPEC, second, 1)
-    sinks = {name: write(ledger, SPEC, late, name, rows) for name, rows in rows_of(SPEC, late).items()}
+    sinks = write_all(ledger, SPEC, late, rows_of(SPEC, late))
     with pytest.raises(Fenced):
         cast_vote(ledger, SPEC, late.token, vote_of(SPEC, 10, sinks))
     assert commit(ledger, SPEC, second.claim).txids == (1,)

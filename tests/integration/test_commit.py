@@ -38,6 +38,7 @@ from .staging import (
     state,
     vote_of,
     write,
+    write_all,
 )
 
 
@@ -174,7 +175,7 @@ def test_a_null_measure_does_not_count_in_a_fold(ledger, log):
             rows["totals"] = [
                 {"k": k, **dict.fromkeys(MEASURES, value), "n": 1} for k, value in given[begun.claim.txid].items()
             ]
-            sinks = {name: write(ledger, SPEC, work, name, rows[name]) for name in rows}
+            sinks = write_all(ledger, SPEC, work, rows)
             cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks))
         commit(ledger, SPEC, begun.claim)
     with ledger.begin() as conn:
@@ -216,7 +217,7 @@ def test_a_deletion_takes_the_row_away_and_a_later_record_brings_it_back(ledger,
             rows = rows_of(SPEC, work)
             for row in rows["latest"]:
                 row["_deleted"] = deleted
-            sinks = {name: write(ledger, SPEC, work, name, rows[name]) for name in rows}
+            sinks = write_all(ledger, SPEC, work, rows)
             cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks))
         commit(ledger, SPEC, begun.claim)
         with ledger.begin() as conn:

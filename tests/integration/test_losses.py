@@ -25,7 +25,7 @@ from .staging import (
     rows_of,
     start,
     vote_of,
-    write,
+    write_all,
 )
 
 
@@ -60,7 +60,7 @@ def test_lost_records_of_a_plan_are_taken_out_of_what_has_not_voted(ledger, log)
     log.beginning = {0: 10, 1: 4}
     said = accept_loss(ledger, SPEC, log.offsets(), "deleted too soon", "somebody")
     assert said[0] == "line: transaction 1, slice 1: t-1[0,4), 4 offsets, are accepted as lost"
-    sinks = {name: write(ledger, SPEC, late, name, rows) for name, rows in rows_of(SPEC, late).items()}
+    sinks = write_all(ledger, SPEC, late, rows_of(SPEC, late))
     with pytest.raises(Fenced):
         cast_vote(ledger, SPEC, late.token, vote_of(SPEC, 10, sinks))
     work = take_try(ledger, SPEC, begun.claim, 1)

@@ -17,7 +17,7 @@ from ratchet.migrate import migrate
 from ratchet.verify import verify
 from ratchet.votes import SliceWork, cast_vote, take_try
 
-from .staging import Log, positions, start, vote_of, write
+from .staging import Log, positions, start, vote_of, write_all
 
 KEYS = 20_000
 SECONDS = 10.0
@@ -75,7 +75,7 @@ def prepare(
     begun = start(ledger, SPEC, log, run, clear_number)
     for part in begun.slices:
         work = take_try(ledger, SPEC, begun.claim, part.number)
-        sinks = {name: write(ledger, SPEC, work, name, rows) for name, rows in make(work).items()}
+        sinks = write_all(ledger, SPEC, work, make(work))
         cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks))
     return begun
 

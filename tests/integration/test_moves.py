@@ -35,7 +35,7 @@ from .staging import (
     start,
     state,
     vote_of,
-    write,
+    write_all,
 )
 
 
@@ -288,7 +288,7 @@ def test_the_deadline_and_the_last_vote_that_race_have_one_winner(ledger, log):
         begun = start(ledger, TIMED, log, f"r{n}")
         do_slice(ledger, TIMED, begun, 0)
         work = take_try(ledger, TIMED, begun.claim, 1)
-        sinks = {name: write(ledger, TIMED, work, name, rows) for name, rows in rows_of(TIMED, work).items()}
+        sinks = write_all(ledger, TIMED, work, rows_of(TIMED, work))
         vote = vote_of(TIMED, len(positions(work)), sinks)
         set_deadline_behind(ledger)
         together = threading.Barrier(2)

@@ -14,10 +14,11 @@ from ratchet.errors import Refused
 from ratchet.pipeline import DEAD_LETTERS
 from ratchet.sinks import stage
 from ratchet.transaction import Run, SinkVote, State
-from ratchet.votes import cast_vote, take_try
+from ratchet.votes import cast_vote
 
 from .staging import (
     SPEC,
+    a_try,
     appended,
     head,
     planned,
@@ -28,16 +29,16 @@ from .staging import (
     state,
     vote_of,
     write,
+    write_all,
 )
 
 
 def test_what_was_voted_must_be_what_is_staged(ledger, log):
     begun = start(ledger, SPEC, log, "a")
-    work = take_try(ledger, SPEC, begun.claim, 0)
+    work = a_try(ledger, begun)
     rows = rows_of(SPEC, work)
-    sinks = {name: write(ledger, SPEC, work, name, rows[name]) for name in ("totals", "latest")}
-    doubled = rows["rows"][:-1] + rows["rows"][:1]
-    sinks["rows"] = write(ledger, SPEC, work, "rows", doubled)
+    rows["rows"] = rows["rows"][:-1] + rows["rows"][:1]
+    sinks = write_all(ledger, SPEC, work, rows)
     with pytest.raises(Refused, match=r"1 rows of partition 0 repeat a \(_partition, _offset, _n\)"):
         cast_vote(ledger, SPEC, work.token, vote_of(SPEC, 10, sinks))
     assert state(ledger, 1) is State.ABORTED
@@ -46,9 +47,9 @@ def test_what_was_voted_must_be_what_is_staged(ledger, log):
 @pytest.mark.parametrize("sink", ["rows", "totals", "latest"])
 def test_rows_that_were_voted_and_are_not_staged_are_counted(ledger, log, sink):
     begun = start(ledger, SPEC, log, "a")
-    work = take_try(ledger, SPEC, begun.claim, 0)
+    work = a_try(ledger, begun)
     rows = rows_of(SPEC, work)
-    sinks = {name: write(ledger, SPEC, work, name, rows[name]) for name in rows}
+    sinks = write_all(ledger, SPEC, work, rows)
     sinks[sink] = replace(sinks[sink], rows=11)
     with pytest.raises(Refused, match=f"{sink}: 10 rows are staged, the vote says 11"):
         cast_vote(ledger, SPEC, work.token, vote_of(SPEC, 10, sinks))
@@ -65,10 +66,10 @@ def test_a_row_that_does_not_say_who_staged_it_cannot_be_staged(ledger, log, tag
 
 def test_rows_of_other_slices_are_refused(ledger, log):
     begun = start(ledger, SPEC, log, "a")
-    work = take_try(ledger, SPEC, begun.claim, 0)
+    work = a_try(ledger, begun)
     rows = rows_of(SPEC, work)
     rows["rows"][0]["_offset"] = 4711
-    sinks = {name: write(ledger, SPEC, work, name, rows[name]) for name in rows}
+    sinks = write_all(ledger, SPEC, work, rows)
     with pytest.raises(Refused, match="are not of this slice"):
         cast_vote(ledger, SPEC, work.token, vote_of(SPEC, 10, sinks))
 
@@ -76,8 +77,8 @@ def test_rows_of_other_slices_are_refused(ledger, log):
 @pytest.mark.parametrize("sink", ["rows", "latest"])
 def test_a_record_that_is_a_row_and_a_dead_letter_is_refused(ledger, log, sink):
     begun = start(ledger, SPEC, log, "a")
-    work = take_try(ledger, SPEC, begun.claim, 0)
-    sinks = {name: write(ledger, SPEC, work, name, rows) for name, rows in rows_of(SPEC, work).items()}
+    work = a_try(ledger, begun)
+    sinks = write_all(ledger, SPEC, work, rows_of(SPEC, work))
     others = SinkVote((), 0, 0)
     partition, offset = positions(work)[3]
     letter = {"_partition": partition, "_offset": offset, "key": None, "value": b"", "headers": None, "error": "no"}
@@ -116,12 +117,12 @@ def test_a_stage_that_has_grown_since_the_vote_is_not_committed(ledger, log):
 def test_a_key_in_two_partitions_without_an_order_is_refused_with_both_positions(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     for part in begun.slices:
-        work = take_try(ledger, SPEC, begun.claim, part.number)
+        work = a_try(ledger, begun, part.number)
         rows = rows_of(SPEC, work)
         for row in rows["latest"]:
             is_same = (row["_partition"], row["_offset"]) in ((0, 4), (1, 3))
             row["k"] = "same" if is_same else f"{row['_partition']}-{row['_offset']}"
-        sinks = {name: write(ledger, SPEC, work, name, rows[name]) for name in rows}
+        sinks = write_all(ledger, SPEC, work, rows)
         cast_vote(ledger, SPEC, work.token, vote_of(SPEC, 10, sinks))
     with pytest.raises(Refused, match="key same is in partition 0 at offset 4 and in partition 1 at offset 3"):
         commit(ledger, SPEC, begun.claim)
@@ -134,10 +135,10 @@ def test_a_key_that_an_earlier_transaction_has_from_another_partition_is_refused
     assert commit(ledger, SPEC, first.claim).txids == (1,)
     log.stable = {0: 20, 1: 3}
     second = start(ledger, SPEC, log, "b")
-    work = take_try(ledger, SPEC, second.claim, 0)
+    work = a_try(ledger, second)
     rows = rows_of(SPEC, work)
     rows["latest"][2]["k"] = "0-4"
-    sinks = {name: write(ledger, SPEC, work, name, rows[name]) for name in rows}
+    sinks = write_all(ledger, SPEC, work, rows)
     cast_vote(ledger, SPEC, work.token, vote_of(SPEC, 3, sinks))
     with pytest.raises(Refused, match="key 0-4 is in partition 1 at offset 2 and in partition 0 at offset 19"):
         commit(ledger, SPEC, second.claim)

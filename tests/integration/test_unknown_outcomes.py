@@ -25,7 +25,19 @@ from ratchet.votes import SliceWork, cast_vote, take_try
 from tests.until import until
 
 from .proxy import Loss, Proxy, is_commit
-from .staging import SPEC, Log, always_active, appended, is_waiting, planned, positions, rows_of, start, vote_of, write
+from .staging import (
+    SPEC,
+    Log,
+    always_active,
+    appended,
+    is_waiting,
+    planned,
+    positions,
+    rows_of,
+    start,
+    vote_of,
+    write_all,
+)
 
 SMALL = SPEC.model_copy(update={"max_records": 4, "slice_records": 2})
 """Two slices of two records."""
@@ -58,7 +70,7 @@ class Line:
 
     def stage(self, work: SliceWork):
         """Stage what a job would; its vote."""
-        sinks = {name: write(self.ledger, SMALL, work, name, rows) for name, rows in rows_of(SMALL, work).items()}
+        sinks = write_all(self.ledger, SMALL, work, rows_of(SMALL, work))
         return vote_of(SMALL, len(positions(work)), sinks)
 
     def prepare(self, begun: Begun) -> Begun:
