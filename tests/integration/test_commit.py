@@ -327,6 +327,16 @@ def test_a_move_from_where_the_transaction_no_longer_stands_is_fenced(ledger, lo
         assert read_transaction(conn, SPEC.name, 1).state == other
 
 
+def test_a_move_of_who_read_before_another_run_took_the_transaction_is_fenced(ledger, log):
+    start(ledger, SPEC, log, "a")
+    with ledger.begin() as conn:
+        row = read_transaction(conn, SPEC.name, 1)
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
+    assert start(ledger, SPEC, log, "b").claim.number == row.claim + 1
+    with ledger.begin() as conn, pytest.raises(Fenced, match="has moved on since epoch 1 was OPEN"):
+        move(conn, row, State.ABORTED, who="me", why="for the test", reason="for the test")
+
+
 def test_what_voted_is_found_again_as_its_job_had_it(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     token = do_slice(ledger, SPEC, begun, 1)
