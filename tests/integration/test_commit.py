@@ -16,6 +16,7 @@ from ratchet.errors import Fenced, IllegalMove, RecordsLost, Refused
 from ratchet.ledger import move, read_transaction
 from ratchet.migrate import migrate
 from ratchet.moves import void
+from ratchet.plan import reached
 from ratchet.schema import pipelines, stages
 from ratchet.sinks import stage
 from ratchet.transaction import Run, SliceToken, State
@@ -149,6 +150,17 @@ def test_a_commit_repeated_or_raced_changes_nothing(ledger, log):
     with ledger.begin() as conn:
         totals = conn.execute(text("select k, a_sum, n, _txid from totals order by k")).all()
     assert totals == [("0", 45, 10, 1), ("1", 45, 10, 1)]
+
+
+def test_what_monitoring_is_told_is_committed_and_nothing_planned_after_it(ledger, log):
+    """I11."""
+    first, _ = start(ledger, SPEC, log, "a"), start(ledger, SPEC, log, "b")
+    with ledger.begin() as conn:
+        assert reached(conn, SPEC.name, head(ledger)) == {0: 0, 1: 0}
+    prepare(ledger, SPEC, first)
+    commit(ledger, SPEC, first.claim)
+    with ledger.begin() as conn:
+        assert reached(conn, SPEC.name, head(ledger)) == {0: 10, 1: 10}
 
 
 def test_every_row_carries_its_txid_and_the_state_is_the_fold_in_order(ledger, log):

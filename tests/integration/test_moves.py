@@ -150,7 +150,8 @@ def test_retry_lifts_the_halt_and_the_next_run_of_any_kind_goes_on(ledger, log):
 
 
 def test_what_is_abandoned_before_a_halt_is_adopted_and_what_is_behind_it_waits(ledger, log):
-    starts = [start(ledger, SPEC, log, run) for run in ("one", "two", "three")]
+    starts = [start(ledger, SPEC, log, run) for run in ("one", "two", "three", "four")]
+    prepare(ledger, SPEC, starts[3])
     for run in ("two", "b", "c"):
         if run != "two":
             assert start(ledger, SPEC, log, run).claim.txid == 2
@@ -160,7 +161,11 @@ def test_what_is_abandoned_before_a_halt_is_adopted_and_what_is_behind_it_waits(
         begin(ledger, SPEC, Run("dag", "d"), log.offsets, always_active)
     settle(ledger, SPEC, Run("dag", "one"), succeeded=False, reason="no")
     assert "transaction 1 is OPEN and abandoned" in wants_another_run(ledger, SPEC, log.offsets, always_active)
-    assert start(ledger, SPEC, log, "e").claim.txid == starts[0].claim.txid
+    first = start(ledger, SPEC, log, "e")
+    assert first.claim.txid == starts[0].claim.txid
+    prepare(ledger, SPEC, first)
+    assert commit(ledger, SPEC, first.claim).txids == (1,)
+    assert "waits for 2: line is halted at transaction 2" in commit(ledger, SPEC, starts[3].claim).message
 
 
 def test_void_in_its_turn_commits_what_is_prepared_behind_and_passes_over_other_voids(ledger, log):
