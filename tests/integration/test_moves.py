@@ -155,7 +155,8 @@ def test_what_is_abandoned_before_a_halt_is_adopted_and_what_is_behind_it_waits(
     for run in ("two", "b", "c"):
         if run != "two":
             assert start(ledger, SPEC, log, run).claim.txid == 2
-        settle(ledger, SPEC, Run("dag", run), succeeded=False, reason="no")
+        left = settle(ledger, SPEC, Run("dag", run), succeeded=False, reason="no")
+    assert "line is halted at transaction 2" in left
     settle(ledger, SPEC, Run("dag", "three"), succeeded=False, reason="no")
     with pytest.raises(Halted, match="halted at transaction 2"):
         begin(ledger, SPEC, Run("dag", "d"), log.offsets, always_active)
