@@ -82,6 +82,24 @@ def test_a_range_with_nothing_but_aborted_records(rig):
     rig.check(spec, work, vote)
 
 
+def test_of_attempts_that_have_staged_the_same_rows_only_those_that_spark_accepted_are_named(rig):
+    topic = rig.topic(2)
+    rig.send(topic, *numbered(range(20)))
+    rig.send(topic, *numbered(range(5)), partition=1)
+    spec = spec_of(topic)
+    (work,) = rig.begin(spec)
+    unheard = rig.run(spec, work).sinks[SINK]
+    vote = rig.run(spec, work)
+    named = vote.sinks[SINK]
+    assert named.rows == unheard.rows == 25 and len(rig.staged(work, SINK)) == 50
+    assert len(named.tags) == len(unheard.tags) and not set(named.tags) & set(unheard.tags)
+    rig.check(spec, work, vote)
+    commit(rig.ledger, spec, rig.claim)
+    with psycopg.connect(rig.ledger.url) as conn:
+        found = conn.execute(sql.SQL("select _partition, _offset from {}").format(sql.Identifier(SINK))).fetchall()
+    assert Counter(found) == Counter({(0, n): 1 for n in range(20)} | {(1, n): 1 for n in range(5)})
+
+
 def test_an_empty_slice(rig):
     topic = rig.topic()
     rig.send(topic, *numbered(range(3)))

@@ -290,7 +290,16 @@ PLANTS = [
         "the driver names every attempt that it finds staged, not those that Spark accepted",
         "spark/stager.py",
         "    counted = [r for r in reports if r.rows]",
-        "    counted = [r for r in reports if r.rows for _ in (0, 1)]",
+        """\
+    by = {r.partition: r.checksum for r in reports}
+    with psycopg.connect(into.ledger_url) as conn:
+        found = conn.execute(
+            sql.SQL("select _task_partition, _task_attempt, count(*) from {} "
+                    "where _slice = %s and _try = %s group by 1, 2")
+            .format(sql.Identifier(STAGE_SCHEMA, into.relation)), (token.slice, token.try_number)
+        ).fetchall()
+    from pyspark.sql import Row
+    counted = [Row(partition=p, attempt=a, rows=n, checksum=by[p]) for p, a, n in found]""",
         layers=SPARK,
     ),
 ]
