@@ -143,11 +143,12 @@ class Line(Runs, Shown):
         """Make every Spark task of the pipeline wait, or not; only transforms that look for it do so."""
         file = self.holds / f"{self.name}.wait"
         if whether:
+            # Who was let go may still have said that it waits.
+            for left in self.holds.glob(f"{self.name}.waiting.*"):
+                left.unlink()
             file.touch()
         else:
             file.unlink()
-            for left in self.holds.glob(f"{self.name}.waiting.*"):
-                left.unlink()
 
     def is_waiting_in_spark(self) -> bool:
         """Whether a Spark task has come so far."""

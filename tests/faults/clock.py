@@ -10,7 +10,11 @@ import mmap
 import shutil
 import struct
 import subprocess
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from ratchet.errors import StackError
 from ratchet.stack.server import Server
@@ -47,6 +51,13 @@ class Clocks:
             # One store of eight bytes, of which nobody sees a half.
             memoryview(seen).cast("q")[0] = int(seconds * 1e9)
 
+    def is_seen(self, server: str, process: psutil.Process) -> bool:
+        """Whether a server's process looks at the clock that is the server's own."""
+        with suppress(OSError):
+            mapped = Path(f"/proc/{process.pid}/maps").read_text()
+            return str(self.library) in mapped and str(self._file(server)) in mapped
+        return False
+
     def _file(self, server: str) -> Path:
         return self.home / f"{server}.offset"
 
@@ -54,12 +65,22 @@ class Clocks:
 class Clock:
     """A server's clock is so many seconds ahead, or behind, for a while; then it is set right again."""
 
-    def __init__(self, clocks: Clocks, server: str, name: str, by: float, seconds: float = 20):
-        self._clocks, self._server, self._by, self.seconds = clocks, server, by, seconds
+    def __init__(
+        self,
+        clocks: Clocks,
+        server: str,
+        process: Callable[[], psutil.Process],
+        name: str,
+        by: float,
+        seconds: float = 20,
+    ):
+        self._clocks, self._server, self._process = clocks, server, process
+        self._by, self.seconds, self.met = by, seconds, 0
         self.kind = f"{name}'s clock {_spoken(abs(by))} {'ahead' if by > 0 else 'behind'}"
 
     def strike(self) -> None:
         self._clocks.step(self._server, self._by)
+        self.met = int(self._clocks.is_seen(self._server, self._process()))
 
     def heal(self) -> None:
         self._clocks.step(self._server, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import subprocess
 from collections.abc import Callable
@@ -67,13 +68,20 @@ class Disk:
 
 
 class DiskFull:
-    """PostgreSQL's disk is full for a while."""
+    """PostgreSQL's disk is full for a while; in its log it says what it could not write."""
 
-    def __init__(self, disk: Disk, answers: Callable[[], None], seconds: float = 20):
-        self._disk, self._answers, self.seconds = disk, answers, seconds
+    def __init__(self, disk: Disk, log: Path, answers: Callable[[], None], seconds: float = 20):
+        self._disk, self._log, self._answers, self.seconds = disk, log, answers, seconds
         self.kind = "PostgreSQL's disk full"
+        self._before = 0
+
+    @property
+    def met(self) -> int:
+        """How often PostgreSQL has said since the last strike that there is no room."""
+        return self._log.read_bytes()[self._before :].count(os.strerror(errno.ENOSPC).encode())
 
     def strike(self) -> None:
+        self._before = self._log.stat().st_size
         self._disk.fill()
 
     def heal(self) -> None:

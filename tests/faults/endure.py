@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .fault import Fault
+from .fault import Fault, has_struck
 from .shaken import Shaken, lasts
 
 
@@ -25,5 +25,5 @@ def endure(line: Shaken, fault: Fault) -> Recovery:
         lasts(fault.seconds)
     finally:
         fault.heal()
-    assert getattr(fault, "met", 1) > 0, "the fault has struck nothing"
+    assert has_struck(fault), "the fault has struck nothing"
     return Recovery(*line.recovers())

@@ -26,3 +26,8 @@ class Fault(Protocol):
 
     def heal(self) -> None:
         """The environment is whole again, and the servers answer; harmless at any time, and when repeated."""
+
+
+def has_struck(fault: Fault) -> bool:
+    """Whether the last strike has met anybody: a fault that may pass unnoticed counts those in `met`."""
+    return getattr(fault, "met", 1) > 0

@@ -81,11 +81,13 @@ def _stopped(world: World, choice: random.Random) -> list[Fault]:
     postgres, connect = partial(world.answers, "postgres"), partial(world.answers, "connect")
     airflow, lease, heartbeats = partial(world.answers, "scheduler"), BEYOND_LEASES, BEYOND_HEARTBEATS
     return [
+        Stopped(world, "postgres", "PostgreSQL", lease, whole=True),
         Stopped(world, "kafka", "Kafka", lease),
         Stopped(world, "connect", "Spark Connect", lease),
         Stopped(world, "scheduler", "scheduler", lease),
         Stopped(world, "triggerer", "triggerer", lease, whole=True),
         Stopped(world, "api-server", "api-server", lease),
+        Stopped(world, "dag-processor", "dag-processor", lease),
         WorkerStopped("PostgreSQL backend", partial(backends, world), postgres, choice, lease),
         WorkerStopped("Spark worker", partial(spark_workers, world), connect, choice, lease),
         WorkerStopped("task", partial(tasks, world), airflow, choice, lease),
@@ -95,11 +97,15 @@ def _stopped(world: World, choice: random.Random) -> list[Fault]:
 
 def _surroundings(world: World) -> list[Fault]:
     return [
-        DiskFull(world.disk, partial(world.answers, "postgres")),
+        DiskFull(world.disk, world.servers["postgres"].log, partial(world.answers, "postgres")),
         *(
             Unreachable(world.network, route, Trouble(way), seconds)
             for route in ROUTES
             for way, seconds in SECONDS.items()
         ),
-        *(Clock(world.clocks, server, NAMES[server], by * sign) for server, by in STEPS.items() for sign in (1, -1)),
+        *(
+            Clock(world.clocks, server, partial(world.process, server), NAMES[server], by * sign)
+            for server, by in STEPS.items()
+            for sign in (1, -1)
+        ),
     ]

@@ -67,6 +67,8 @@ class Link:
         self.server: socket.socket | None = None
         self.caller = ""
         self.trouble: Trouble | None = None
+        self.unhurt: Route | None = None
+        """The route whose trouble it is in, and has not felt so far."""
         self.carried = 0
 
     def ends(self) -> list[socket.socket]:
@@ -121,8 +123,7 @@ class Proxy:
         await self._name([link for link in self.links if not link.caller])
         for link in self.links:
             if self._is_of(link, route):
-                self.met[route] += 1
-                link.meet(trouble)
+                self._meet(link, route, trouble)
 
     async def heal(self, route: Route) -> None:
         """Nothing is wrong with the route any more."""
@@ -141,8 +142,7 @@ class Proxy:
             if self.troubles:
                 await self._name([link])
                 for route, trouble in self._of(link):
-                    self.met[route] += 1
-                    link.meet(trouble)
+                    self._meet(link, route, trouble)
                     if trouble.way == Way.CUT:
                         raise ConnectionResetError
             link.server = socket.socket()
@@ -191,14 +191,28 @@ class Proxy:
                     sink.shutdown(socket.SHUT_WR)
                 return
             if trouble is not None and trouble.way == Way.SLOW:
+                self._hurt(link)
                 await asyncio.sleep(trouble.seconds)
             if trouble is not None and trouble.way == Way.TORN:
                 left = max(trouble.octets - link.carried, 0)
                 link.carried += len(data)
                 if len(data) > left:
+                    self._hurt(link)
                     await loop.sock_sendall(sink, data[:left])
                     raise ConnectionResetError
             await loop.sock_sendall(sink, data)
+
+    def _meet(self, link: Link, route: Route, trouble: Trouble) -> None:
+        link.meet(trouble)
+        link.unhurt = route
+        if trouble.way in (Way.CUT, Way.SILENT):
+            self._hurt(link)
+
+    def _hurt(self, link: Link) -> None:
+        """Something has become of a connection: it counts, once."""
+        if link.unhurt is not None:
+            self.met[link.unhurt] += 1
+            link.unhurt = None
 
     async def _name(self, links: list[Link]) -> None:
         ports = {}
@@ -251,7 +265,7 @@ class Network:
         self._call(self.proxies[route.server].heal(route))
 
     def met(self, route: Route) -> int:
-        """How many connections have ever been in trouble on this route."""
+        """How many connections have ever been cut or silent on this route, late with something, or torn."""
         return self.proxies[route.server].met[route]
 
     def _call(self, what: Coroutine) -> None:
@@ -296,7 +310,7 @@ class Unreachable:
 
     @property
     def met(self) -> int:
-        """How many connections the last strike has met until now; 0 where nobody has called."""
+        """To how many connections the last strike has done something until now; 0 where nobody has called."""
         return self._network.met(self._route) - self._before
 
     def strike(self) -> None:

@@ -49,8 +49,12 @@ class Stopped:
 
     def strike(self) -> None:
         process = self._world.process(self._server)
-        self._stopped = [process, *(process.children(recursive=True) if self._whole else [])]
+        self._stopped = [process]
         _stop(self._stopped)
+        if self._whole:
+            # It starts none any more.
+            self._stopped += process.children(recursive=True)
+            _stop(self._stopped)
 
     def heal(self) -> None:
         _send(self._stopped, signal.SIGCONT)
@@ -102,13 +106,16 @@ class WorkerStopped:
 
 def tasks(world: World) -> list[list[psutil.Process]]:
     """The processes of Airflow's tasks that run now: code of ours, each started by a supervisor of its own."""
-    workers = [child for parent in _supervisors(world) for child in _children(parent)]
-    return [[worker] for worker in workers]
+    return [[worker] for _, *workers in supervised_tasks(world) for worker in workers]
 
 
 def supervised_tasks(world: World) -> list[list[psutil.Process]]:
-    """Each running task with its supervisor, which tells Airflow that it lives."""
-    return [[parent, *children] for parent in _supervisors(world) if (children := _children(parent))]
+    """Each running task with its supervisor, which tells Airflow that it lives.
+
+    While a test holds what goes on in Spark, those that wait for it, if any do.
+    """
+    groups = [[parent, *children] for parent in _supervisors(world) if (children := _children(parent))]
+    return [group for group in groups if _is_held(world) and in_spark(world, group)] or groups
 
 
 def in_spark(world: World, group: list[psutil.Process]) -> bool:
@@ -121,13 +128,15 @@ def in_spark(world: World, group: list[psutil.Process]) -> bool:
 
 def supervisors(world: World) -> list[list[psutil.Process]]:
     """The supervisors of running tasks, alone."""
-    return [[parent] for parent in _supervisors(world) if _children(parent)]
+    return [[supervisor] for supervisor, *_ in supervised_tasks(world)]
 
 
 def spark_workers(world: World) -> list[list[psutil.Process]]:
-    """Spark's Python workers: the children of its daemons."""
+    """Spark's Python workers, the children of its daemons; those that a test holds, if any."""
     daemons = [p for p in _children(world.process("connect")) if "pyspark.daemon" in " ".join(_command(p))]
-    return [[worker] for daemon in daemons for worker in _children(daemon)]
+    workers = [worker for daemon in daemons for worker in _children(daemon)]
+    held = {int(file.suffix[1:]) for file in world.holds.glob("*.waiting.*")} if _is_held(world) else set()
+    return [[worker] for worker in workers if worker.pid in held] or [[worker] for worker in workers]
 
 
 def backends(world: World) -> list[list[psutil.Process]]:
@@ -142,6 +151,11 @@ def backends(world: World) -> list[list[psutil.Process]]:
     chosen = [pid for pid, busy in rows if busy] or [pid for pid, _ in rows]
     # PostgreSQL has a namespace for users and none for processes: its numbers are the machine's.
     return [[psutil.Process(pid)] for pid in chosen if psutil.pid_exists(pid)]
+
+
+def _is_held(world: World) -> bool:
+    """Whether a test has Spark's tasks wait."""
+    return any(world.holds.glob("*.wait"))
 
 
 def _supervisors(world: World) -> list[psutil.Process]:

@@ -15,6 +15,7 @@ from kafka import KafkaProducer
 from psycopg import sql
 
 from ratchet.kafka import Kafka
+from ratchet.schema import DELTA_SCHEMA
 from tests.acceptance.line import Line
 from tests.until import until
 from tests.witness.comparison import compare
@@ -96,9 +97,10 @@ class Shaken(Line):
         until("nothing is left behind, nothing stands still", answers(lambda: not self._world.strays()), 120)
 
     def is_done(self) -> None:
-        """Wait until no run is active, no stage is left and nobody has a database transaction."""
+        """Wait until no run is active, no stage and no claim is left and nobody has a database transaction."""
         until("no run is active", answers(lambda: not self.active()), 240)
         until("no stage is left", answers(lambda: not self.all_stages()), 180)
+        until("no claim is left", answers(lambda: not self.open_claims()), 120)
         until("nobody is in a database transaction", answers(lambda: not self.sessions()), 120)
 
     def sessions(self) -> list[str]:
@@ -121,15 +123,16 @@ class Shaken(Line):
 
     def recorded(self) -> dict[str, list]:
         """All that the ledger and the sinks say of this line, but for leases; a late task must not change it."""
-        tables = ("ratchet.pipelines", "ratchet.runs", "ratchet.slices", "ratchet.events", "ratchet.dead_letters")
-        tables += ("shaken_rows", "shaken_sums", "shaken_last")
-        found = {}
-        for table in tables:
-            query = sql.SQL("select t::text as said from {} t order by 1").format(sql.Identifier(*table.split(".")))
-            found[table] = [row.said for row in self._ledger.execute(query)]
-        query = "select (to_jsonb(t) - 'lease_until')::text as said from ratchet.transactions t order by 1"
-        found["ratchet.transactions"] = [row.said for row in self._ledger.execute(query)]
-        return found
+        tables = self._ledger.execute(
+            "select schemaname, tablename from pg_tables where schemaname in ('ratchet', 'ratchet_stage', %s) "
+            "or (schemaname = 'public' and tablename like 'shaken%%')",
+            [DELTA_SCHEMA],
+        )
+        query = sql.SQL("select (to_jsonb(t) - 'lease_until')::text as said from {} t order by 1")
+        return {
+            ".".join(table): [row.said for row in self._ledger.execute(query.format(sql.Identifier(*table)))]
+            for table in tables.fetchall()
+        }
 
     def is_exact(self) -> None:
         """Each record of the topic is once in the sinks, with its content, or once a dead letter; all is consistent."""

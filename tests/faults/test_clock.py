@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 
+import psutil
 import pytest
 
 from ratchet.stack.server import Server
@@ -40,12 +41,14 @@ def test_a_process_sees_another_time_while_its_clock_is_wrong_and_waits_as_long_
     supervisor.start([server])
     try:
         for by in (3600, -3600):
-            wrong = Clock(clocks, "s", "server", by)
+            wrong = Clock(clocks, "s", lambda: psutil.Process(server.process.pid), "server", by)
             wrong.strike()
+            assert wrong.met
             until("the clock has stepped", lambda by=by: abs(seen()[0] - by) < 5)
             assert abs(seen()[1]) < 5
             wrong.heal()
             until("the clock is right again", lambda: abs(seen()[0]) < 5)
+        assert not clocks.is_seen("s", psutil.Process()), "this process has the machine's clock"
     finally:
         supervisor.stop()
 

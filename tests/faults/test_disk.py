@@ -14,7 +14,8 @@ from ratchet.stack import Stack
 from tests.until import until
 
 from .conftest import Endure
-from .disk import Disk, Refused
+from .disk import Disk, DiskFull, Refused
+from .fault import has_struck
 from .kinds import fault
 
 
@@ -65,14 +66,17 @@ def test_a_disk_is_full_when_it_is_filled_has_room_when_it_is_cleared_and_leaves
 def test_postgresql_refuses_to_write_on_a_full_disk_and_goes_on_when_there_is_room(tmp_path):
     def work() -> None:
         with Disk(tmp_path / "postgres", 256 * 2**20) as disk, Stack(tmp_path, {"postgres"}) as stack:
+            log = tmp_path / "logs" / "postgres.log"
+            full = DiskFull(disk, log, lambda: until("PostgreSQL is ready", stack._postgres.is_ready, 60))
             with psycopg.connect(stack.ledger_url, autocommit=True) as conn:
                 conn.execute("create table t as select 1 as x")
-                disk.fill()
+                full.strike()
+                assert not has_struck(full)
                 with pytest.raises(psycopg.Error):
                     conn.execute("create table more as select g, repeat('x', 1000) from generate_series(1, 100000) g")
-            disk.clear()
+                assert has_struck(full)
             # It may have ended, and be started again.
-            until("PostgreSQL is ready", stack._postgres.is_ready, 60)
+            full.heal()
             with psycopg.connect(stack.ledger_url, autocommit=True) as conn:
                 conn.execute("insert into t values (2)")
                 assert conn.execute("select array_agg(x) from t").fetchone() == ([1, 2],)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import psutil
 import pytest
@@ -92,12 +93,7 @@ def test_a_task_that_wakes_up_without_its_supervisor_is_stopped_by_the_ledger_al
 
 def test_a_spark_worker_that_never_goes_on_is_given_up_at_the_deadline(world: World, shaken: Shaken):
     shaken.in_the_midst()
-    waiting = {int(file.suffix[1:]) for file in shaken.holds.glob("shaken.waiting.*")}
-
-    def held() -> list[list[psutil.Process]]:
-        return [group for group in spark_workers(world) if group[0].pid in waiting]
-
-    zombie = WorkerStopped("", held, nothing, random.Random(1), 0)
+    zombie = WorkerStopped("", partial(spark_workers, world), nothing, random.Random(1), 0)
     zombie.strike()
     stopped = list(zombie.stopped)
     try:
