@@ -131,9 +131,31 @@ class Shown:
         }
 
     def all_stages(self) -> list[str]:
-        """The stages that the ledger knows."""
-        rows = self._ledger.execute("select relation from ratchet.stages where pipeline = %s", [self.name])
+        """The stages that the ledger knows, and the staged tables that are there."""
+        rows = self._ledger.execute(
+            "select relation from ratchet.stages where pipeline = %s "
+            "union select tablename from pg_tables where schemaname = 'ratchet_stage' and tablename ~ %s",
+            [self.name, f"^{self.name}(_[0-9]+){{3}}$"],
+        )
         return [row.relation for row in rows]
+
+    def voided(self) -> list[str]:
+        """The transactions that are voided, each with who did it and why."""
+        rows = self._ledger.execute(
+            "select format('transaction %%s is voided by %%s: %%s', txid, who, detail->>'why') as said "
+            "from ratchet.events where pipeline = %s and move = 'VOIDED' order by id",
+            [self.name],
+        )
+        return [row.said for row in rows]
+
+    def open_claims(self) -> list[str]:
+        """The claims that nobody has ended, of transactions and revisions that are still to be finished."""
+        claims = self._ledger.execute(
+            "select format('of %%s, transaction %%s', run_id, txid) as said from ratchet.transactions "
+            "where pipeline = %s and not claim_ended and state not in ('COMMITTED', 'VOIDED')",
+            [self.name],
+        )
+        return [row.said for row in claims]
 
     def commits(self) -> list[int]:
         """The txids in the order in which history has them committed, without their revisions."""

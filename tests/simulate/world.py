@@ -258,9 +258,12 @@ class World:
         if not isinstance(of.begun, Begun):
             return []
         claim = of.begun.claim
-        if seen.transactions[claim.txid, claim.revision].claim == claim.number:
+        row = seen.transactions[claim.txid, claim.revision]
+        if row.claim == claim.number:
             return []
-        return [partial(self.process, of, of.slices[-1]), partial(self.renew, of), partial(self.settle, of, False)]
+        steps = [partial(self.process, of, of.slices[-1]), partial(self.renew, of), partial(self.settle, of, False)]
+        # What all slices have voted for, anybody may commit.
+        return steps if row.state == State.PREPARED else [*steps, partial(self.commit, of)]
 
     def renew(self, of: AirflowRun) -> Step:
         run, held = of.run, []
