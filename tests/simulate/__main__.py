@@ -122,7 +122,8 @@ def _process(stack: Stack, lots: Lots, shrink: bool) -> str | None:
                 said.append(line)
             else:
                 lots.end()
-                return "".join(said)
+                # Who was killed has said nothing.
+                return "".join(said) or f"a process of schedules ended without a word, with status {process.wait()}"
     return None
 
 

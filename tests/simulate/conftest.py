@@ -47,9 +47,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Nobody waits for them any more, if they have not ended."""
     process, _ = session.config.stash.get(STARTED, (None, None))
     if process is not None and process.poll() is None:
-        # With all that it has started; PostgreSQL ends with it.
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        # It ends PostgreSQL, whose sessions a schedule may have stopped: those would not see that it is gone.
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 @pytest.fixture
