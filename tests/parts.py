@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from rich.console import Console
@@ -71,9 +72,20 @@ def wide_console() -> Console:
 
 
 def commit() -> str:
-    """The checkout's commit, in twelve digits, with a plus where files of it have been changed since."""
+    """The checkout's commit, in twelve digits; where files of it have been changed since, a plus and what they are now.
 
-    def git(*said: str) -> str:
-        return subprocess.run(["git", *said], cwd=CHECKOUT, capture_output=True, text=True).stdout.strip()
+    What was found out in one state of the files is nothing that a run in another one could go on from. Exits where
+    there is no git.
+    """
 
-    return (git("rev-parse", "--short=12", "HEAD") or "unknown") + ("+" if git("status", "--porcelain") else "")
+    def git(*said: str) -> bytes:
+        done = subprocess.run(["git", *said], cwd=CHECKOUT, capture_output=True)
+        if done.returncode:
+            sys.exit(f"results are kept by commit, and git cannot say which this is: {done.stderr.decode().strip()}")
+        return done.stdout
+
+    head = git("rev-parse", "--short=12", "HEAD").decode().strip()
+    changed = git("diff", "HEAD", "--binary")
+    for file in git("ls-files", "--others", "--exclude-standard", "-z").split(b"\0")[:-1]:
+        changed += file + b"\0" + (CHECKOUT / os.fsdecode(file)).read_bytes()
+    return f"{head}+{sha256(changed).hexdigest()[:8]}" if changed else head

@@ -48,7 +48,7 @@ LEDGER = tuple(
 SECONDS = 30
 """Of schedules for each mutant."""
 LAYERS: dict[str, Callable[[Copy], str | None]] = {
-    "schedules": lambda copy: by_schedules(copy, "--seconds", str(SECONDS), "--jobs", "1"),
+    "schedules": lambda copy: by_schedules(copy, 1, "--seconds", str(SECONDS), "--jobs", "1"),
     "unit tests": lambda copy: by_tests(copy, *UNIT),
     "ledger tests": lambda copy: by_tests(copy, *LEDGER),
 }

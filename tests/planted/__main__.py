@@ -39,16 +39,17 @@ def main() -> int:
                 continue
             try:
                 with copy.with_planted(plant):
-                    answer = ask(copy, layer)
+                    answer = ask(copy, layer, part.seed)
             except DoesNotFit as error:
                 console.print(str(error), markup=False, soft_wrap=True)
                 return 1
-            results.add(plant=plant.name, layer=layer, caught_by=answer.caught_by, seconds=answer.seconds)
             said = f"seen after {answer.seconds:.0f} s: {answer.caught_by}" if answer.caught_by else "nothing is seen"
             minutes = (time.monotonic() - started) / 60
             console.print(f"{minutes:5.1f} min: {plant.name}: {layer}: {said}", markup=False, soft_wrap=True)
             if plant is untouched and answer.caught_by:
+                # Not written down: whoever starts this again begins with it again.
                 return 1
+            results.add(plant=plant.name, layer=layer, caught_by=answer.caught_by, seconds=answer.seconds)
     return _report(console, list(results))
 
 
@@ -64,7 +65,7 @@ def _report(console: Console, results: list[dict[str, Any]]) -> int:
     for plant in PLANTS:
         of = [found for found in results if found["plant"] == plant.name]
         seen = [found for found in of if found["caught_by"]]
-        if len(of) == len(plant.layers) and not seen:
+        if {found["layer"] for found in of} == set(plant.layers) and not seen:
             holes.append(plant.name)
         for found in seen:
             first = plant.name if found is seen[0] else ""

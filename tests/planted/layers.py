@@ -29,11 +29,11 @@ class Answer:
     seconds: float
 
 
-def ask(copy: Copy, layer: str) -> Answer:
-    """Run a layer of tests on the copy, until something fails."""
+def ask(copy: Copy, layer: str, seed: int) -> Answer:
+    """Run a layer of tests on the copy, until something fails; schedules are drawn by the seed."""
     started = time.monotonic()
     if layer == "schedules":
-        caught = by_schedules(copy, "--schedules", str(SCHEDULES))
+        caught = by_schedules(copy, seed, "--schedules", str(SCHEDULES))
     else:
         names, where = LAYERS[layer]
         caught = by_tests(copy, *map(where.format, names))
@@ -43,9 +43,9 @@ def ask(copy: Copy, layer: str) -> Answer:
 LAYERS = {"schedules": None, "ledger": _LEDGER, "spark": _SPARK}
 
 
-def by_schedules(copy: Copy, *many: str) -> str | None:
-    """What has failed in so many schedules, the same ones each time; None if nothing has."""
-    done = copy.run("-m", "tests.simulate", *many, "--seed", "1", "--unshrunk", seconds=SECONDS)
+def by_schedules(copy: Copy, seed: int, *many: str) -> str | None:
+    """What has failed in so many schedules, the same ones for each seed; None if nothing has."""
+    done = copy.run("-m", "tests.simulate", *many, "--seed", str(seed), "--unshrunk", seconds=SECONDS)
     if done.returncode == 0:
         return None
     if done.returncode is None:
