@@ -6,6 +6,7 @@ and takes an hour at most. `POINT="after commit: …"` kills at that one point a
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import sys
@@ -35,8 +36,11 @@ def main() -> int:
     part = Part.asked()
     results = Results(part)
     listed = STATE / f"catalogue-{results.commit}.json"
-    if not listed.exists() and not _derive(listed, console):
-        return 1
+    with (STATE / "derive.lock").open("w") as lock:
+        # Of two parts that are started together one derives for both.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not listed.exists() and not _derive(listed, console):
+            return 1
     catalogue = Catalogue.load(listed)
     todo = _chosen(catalogue, os.environ.get("POINT")) or part.mine(catalogue.shuffled(part.seed))
     left = [p for p in todo if os.environ.get("POINT") or p not in results.done()]

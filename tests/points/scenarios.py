@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from .victim import Victim
+from .victim import WANTED, Victim
 
 Scenario = Callable[[Victim], object]
 
@@ -93,7 +93,7 @@ def voided(line: Victim) -> None:
     """A person voids what a job works on."""
     row = _working(line)
     if row:
-        line.say("void", line.name, str(row.txid), "--reason", "the test wants it so")
+        line.say("void", line.name, str(row.txid), "--reason", WANTED)
         line.forget()
 
 
@@ -101,7 +101,7 @@ def aborted(line: Victim) -> None:
     """A person aborts what a job works on."""
     row = _working(line)
     if row:
-        line.say("abort", line.name, str(row.txid), "--reason", "the test wants it so")
+        line.say("abort", line.name, str(row.txid), "--reason", WANTED)
         line.forget()
 
 

@@ -23,6 +23,8 @@ from ..witness.comparison import compare
 from .lines.shape import GATE
 
 LINES = f"{__package__}.lines"
+WANTED = "the test wants it so"
+"""Why a person aborts or voids a transaction."""
 
 
 class Victim(Line):
@@ -76,7 +78,7 @@ class Victim(Line):
     def settle_as(self, run_id: str) -> None:
         """End the claim of a run that Airflow does not have."""
         with Ledger(self._url) as ledger:
-            claims.settle(ledger, self.spec, Run(self.name, run_id), succeeded=False, reason="the test wants it so")
+            claims.settle(ledger, self.spec, Run(self.name, run_id), succeeded=False, reason=WANTED)
 
     def leave_a_stage(self) -> bool:
         """Stages of an epoch that is over, as a process leaves them that dies before it discards them."""
@@ -110,6 +112,8 @@ class Victim(Line):
         """What is lost, doubled, or not as the ledger says, in lines; empty if all is as it should be."""
         with Ledger(self._url) as ledger:
             said = [fault for check in verify(ledger, self.spec) for fault in check.faults]
+        # Of what is voided nothing is asked, so it must be what a person has said.
+        said += [voided for voided in self.voided() if not voided.endswith(WANTED)]
         return compare(self.spec, self.topic(), self._url).faults() + said
 
     def _sessions(self) -> int:
