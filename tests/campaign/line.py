@@ -48,15 +48,6 @@ class CampaignLine(Line):
         with Kafka(self._kafka) as kafka:
             return {row.partition: row.until for row in rows} == kafka.offsets(self.name).stable
 
-    def open_claims(self) -> list[str]:
-        """The claims that nobody has ended."""
-        claims = self._ledger.execute(
-            "select format('claim of %%s, transaction %%s', run_id, txid) as said from ratchet.transactions "
-            "where pipeline = %s and not claim_ended and state not in ('COMMITTED', 'VOIDED')",
-            [self.name],
-        )
-        return [row.said for row in claims]
-
     def in_the_midst(self) -> list[str]:
         """Sessions of ratchet in the midst of a database transaction, whatever the pipeline, and prepared ones."""
         return [row.said for row in self._ledger.execute(_IN_THE_MIDST)]

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -36,7 +37,7 @@ from .line import PIPELINES, CampaignLine
 from .people import People
 from .producers import PARTITIONS, Producers, create_topics
 from .readers import Readers
-from .record import Comparison, FaultRecord, Machine, PartRecord, Readings
+from .record import STRUCK, Comparison, FaultRecord, Machine, PartRecord, Readings
 from .steps import Steps, killed_at_steps
 from .strikes import Hand
 
@@ -65,7 +66,7 @@ class Campaign:
         self._began, self._started = datetime.now(UTC), time.monotonic()
         self._is_over = threading.Event()
         self._seed = part.seed * 1000 + part.number
-        self._struck: list[FaultRecord] = []
+        self._told: list[FaultRecord] = []
         self._lock = threading.Lock()
 
     def clock(self) -> float:
@@ -73,7 +74,7 @@ class Campaign:
         return round(time.monotonic() - self._started, 2)
 
     def run(self) -> PartRecord:
-        """The record of the part, whatever came of it."""
+        """The record of the part, whatever came of it. Raises what has ended a hand, a person or a reader."""
         steps = Steps(self._home / "faults")
         env = {
             "PYTHONPATH": str(Path(inject.__file__).parent),
@@ -92,13 +93,14 @@ class Campaign:
             lines[0].find_dag(MAINTENANCE)
             commits = open_.enter_context(Commits(stack.ledger_url, self.clock))
             people = People(lines, random.Random(f"people {self._seed}"), self._is_over, self.clock)
-            readers = open_.enter_context(Readers(stack.ledger_url, [line.spec for line in lines], READERS, self._seed))
+            specs = [line.spec for line in lines]
+            readers = open_.enter_context(Readers(stack.ledger_url, stack.kafka, specs, READERS, self._seed))
             with Producers(stack.kafka, self._seed, self._rates()) as producers:
                 for line in lines:
                     # Of a line that has never run, maintenance knows nothing.
                     line.trigger()
                 self._strike(world, steps, commits, people, producers)
-            self._say(f"{len(self._struck)} faults are over; what is left is committed")
+            self._say(f"{self._struck()} faults are over; what is left is committed")
             left = self._drain(world, lines)
             return self._record(world, lines, commits, producers, readers, people, left)
 
@@ -128,12 +130,12 @@ class Campaign:
         """Return when there were enough faults and records, it has taken too long, or somebody could not go on."""
         deadline, told = time.monotonic() + STRIKE_SECONDS, 0.0
         while time.monotonic() < deadline and not self._is_over.is_set():
-            if len(self._struck) >= self._wanted and producers.committed >= self._records:
+            if self._struck() >= self._wanted and producers.committed >= self._records:
                 break
             if time.monotonic() - told > 30:
                 told = time.monotonic()
                 self._say(
-                    f"{len(self._struck)} faults, {producers.committed:,} records "
+                    f"{self._struck()} faults, {producers.committed:,} records "
                     f"committed by producers, {len(commits.seen)} transactions, {len(people.done)} operations"
                 )
             self._is_over.wait(1)
@@ -165,28 +167,48 @@ class Campaign:
 
     def _tell(self, fault: FaultRecord) -> None:
         with self._lock:
-            self._struck.append(fault)
+            self._told.append(fault)
+
+    def _struck(self) -> int:
+        """How many faults have struck and are healed."""
+        with self._lock:
+            return sum(fault.what_happened == STRUCK for fault in self._told)
 
     def _drain(self, world: World, lines: list[CampaignLine]) -> list[str]:
         """Wait until all is committed and nothing runs any more; what is left then, or did not come to its end."""
         left: list[str] = []
 
-        def await_(what: str, look: Callable[[CampaignLine], object], seconds: float) -> None:
+        def await_(what: str, look: Callable[[], object], seconds: float) -> None:
+            try:
+                until(what, answers(look), max(1, seconds))
+            except AssertionError as error:
+                left.append(str(error))
+
+        def await_each(what: str, look: Callable[[CampaignLine], object], seconds: float) -> None:
             deadline = time.monotonic() + seconds
             for line in lines:
-                try:
-                    until(f"{line.name}: {what}", answers(partial(look, line)), max(1, deadline - time.monotonic()))
-                except AssertionError as error:
-                    left.append(str(error))
+                await_(f"{line.name}: {what}", partial(look, line), deadline - time.monotonic())
+
+        def await_none(what: str, look: Callable[[], list[str]], seconds: float) -> None:
+            found: list[str] = []
+
+            def is_none() -> bool:
+                found[:] = look()
+                return not found
+
+            await_(f"no {what} is left", is_none, seconds)
+            left.extend(f"{what} {one}" for one in found)
 
         # Some Kafka transactions were left to the broker, which aborts them when their time is over.
-        await_("every record is committed or aborted", CampaignLine.is_decided, 120)
-        await_("all that is committed in Kafka is in the sinks", CampaignLine.is_drained, DRAIN_SECONDS)
-        await_("no run is active", lambda line: not line.active(), 300)
-        await_("no stage is left", lambda line: not line.all_stages(), 300)
-        left += [f"process {process.pid}: {' '.join(process.cmdline())[:80]}" for process in world.strays()]
-        left += [claim for line in lines for claim in line.open_claims()]
-        return left + lines[0].in_the_midst()
+        await_each("every record is committed or aborted", CampaignLine.is_decided, 120)
+        await_each("all that is committed in Kafka is in the sinks", CampaignLine.is_drained, DRAIN_SECONDS)
+        await_each("no run is active", lambda line: not line.active(), 300)
+        await_none("stage", lambda: [stage for line in lines for stage in line.all_stages()], 300)
+        await_none("claim", lambda: [claim for line in lines for claim in line.open_claims()], 120)
+        # Maintenance may be at work, and a server may just have started something.
+        await_none("session", lines[0].in_the_midst, 120)
+        await_none("process", lambda: [f"{p.pid}: {' '.join(p.cmdline())[:80]}" for p in world.strays()], 120)
+        return left
 
     def _record(self, world, lines, commits, producers, readers, people, left) -> PartRecord:
         stack = world.stack
@@ -195,8 +217,8 @@ class Campaign:
             self._say(f"{spec.name}: the sinks are held against the topic")
             compared.append(_told(examine(spec, stack.kafka, stack.ledger_url)))
         struck = [
-            FaultRecord(f.kind, f.struck_at, f.healed_at, f.what_happened, commits.recovered(f), f.target)
-            for f in sorted(self._struck, key=lambda f: f.struck_at)
+            replace(f, recovered_after=commits.recovered(f)) if f.what_happened == STRUCK else f
+            for f in sorted(self._told, key=lambda f: f.struck_at)
         ]
         with Ledger(stack.ledger_url) as ledger:
             with ledger.snapshot() as conn:
@@ -204,6 +226,8 @@ class Campaign:
             found = [
                 f"{spec.name}: {fault}" for spec in specs for check in verify(ledger, spec) for fault in check.faults
             ]
+        # Of what is voided the witness asks nothing, and nobody here voids anything.
+        found += [f"{line.name}: {voided}" for line in lines for voided in line.voided()]
         return PartRecord(
             commit=commit(),
             seed=self._part.seed,
@@ -211,7 +235,7 @@ class Campaign:
             began=self._began,
             ended=datetime.now(UTC),
             machine=Machine(os.cpu_count() or 0, psutil.virtual_memory().total),
-            readings=Readings(READERS, readers.snapshots, readers.torn),
+            readings=Readings(READERS, readers.snapshots, readers.torn, readers.offsets),
             pipelines=[line.told(producers) for line in lines],
             faults=struck,
             commits=commits.seen,

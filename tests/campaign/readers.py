@@ -1,4 +1,7 @@
-"""Readers: they look at the sinks while everything happens, each time in one snapshot, and hold all against another."""
+"""Readers: they look at the sinks while everything happens, and hold all that one snapshot shows against another.
+
+One more reads what monitoring tools are told, which must not be ahead of what is committed.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import namedtuple_row
 
+from ratchet.errors import RatchetError
+from ratchet.kafka import Kafka
 from ratchet.pipeline import DEAD_LETTERS, Accumulate, Append, Pipeline, Upsert
 from ratchet.schema import DELTA_SCHEMA
 
@@ -28,18 +33,21 @@ class Readers:
     """So many readers of the pipelines' sinks; `torn` is what they have seen that no reader may see."""
 
     url: str
+    kafka: dict[str, str]
     specs: list[Pipeline]
     count: int
     seed: int
     torn: list[str] = field(default_factory=list)
     snapshots: int = 0
+    offsets: int = 0
+    """Of partitions, as monitoring tools were told them."""
     _is_over: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Readers:
-        self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="reader")
+        self._pool = ThreadPoolExecutor(self.count + 1, thread_name_prefix="reader")
         choices = [random.Random(f"reader {self.seed} {number}") for number in range(self.count)]
-        self._reading = [self._pool.submit(self._run, choice) for choice in choices]
+        self._reading = [self._pool.submit(self._run, choice) for choice in choices] + [self._pool.submit(self._watch)]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,6 +63,29 @@ class Readers:
                 conn.isolation_level, conn.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
                 while not self._is_over.wait(choice.uniform(*PAUSE)):
                     self._read(conn, choice)
+
+    def _watch(self) -> None:
+        with Kafka(self.kafka) as kafka:
+            while not self._is_over.wait(PAUSE[1]):
+                for spec in self.specs:
+                    # Offsets first: what is committed only grows.
+                    with suppress(RatchetError, psycopg.OperationalError):
+                        told = kafka.mirrored(f"ratchet-{spec.name}", spec.source.name)
+                        self._hold_offsets(spec.name, told)
+
+    def _hold_offsets(self, name: str, told: dict[int, int]) -> None:
+        with psycopg.connect(self.url, connect_timeout=5) as conn:
+            rows = conn.execute(
+                "select partition, max(until_offset) from ratchet.ranges join ratchet.pipelines using (pipeline) "
+                "where pipeline = %s and txid <= head group by partition",
+                [name],
+            )
+            committed = dict(rows.fetchall())
+        ahead = {partition: offset for partition, offset in told.items() if offset > committed.get(partition, 0)}
+        with self._lock:
+            self.offsets += len(told)
+            if ahead:
+                self.torn.append(f"{name}: monitoring is told {ahead}, committed is {committed}")
 
     def _read(self, conn: psycopg.Connection, choice: random.Random) -> None:
         spec = choice.choice(self.specs)
@@ -75,11 +106,12 @@ class Reading:
 
     def faults(self) -> list[str]:
         """What is torn, in lines: a sink that lacks rows of a committed transaction, or has others than the rest."""
-        line = self.conn.execute("select head from ratchet.pipelines where pipeline = %s", [self.spec.name]).fetchone()
+        query = "select head, merged from ratchet.pipelines where pipeline = %s"
+        line = self.conn.execute(query, [self.spec.name]).fetchone()
         if line is None or line.head == 0:
             return []
         where = f"{self.spec.name}, head {line.head}"
-        found = [f"{where}: {fault}" for txid in self._chosen(line.head) for fault in self._of(txid)]
+        found = [f"{where}: {fault}" for txid in self._chosen(line.head) for fault in self._of(txid, line.merged)]
         found += [f"{where}: {fault}" for fault in self._beyond(line.head)]
         if self.choice.randrange(WHOLE_EVERY) == 0:
             found += [f"{where}: {fault}" for fault in self._whole()]
@@ -89,8 +121,8 @@ class Reading:
         recent = list(range(max(1, head - RECENT + 1), head + 1))
         return sorted({*recent, *(self.choice.randint(1, head) for _ in range(RECENT))})
 
-    def _of(self, txid: int) -> list[str]:
-        """What each sink has of one transaction, against what was committed."""
+    def _of(self, txid: int, merged: int) -> list[str]:
+        """What each sink has of one transaction, against what was committed; up to `merged` deltas are of many."""
         row = self.conn.execute(
             "select applied, state from ratchet.transactions where pipeline = %s and txid = %s "
             "and state in ('COMMITTED', 'VOIDED') order by applied is not null desc, revision desc limit 1",
@@ -102,19 +134,34 @@ class Reading:
         found = []
         for sink in [*self.spec.sinks, None]:
             name = sink.name if sink else DEAD_LETTERS
-            if sink is not None and not isinstance(sink, Append):
-                continue
-            rows = self._count(name, sink, txid)
-            if rows != (applied.get(name) or {"rows": 0})["rows"]:
-                found.append(f"{name} has {rows} rows of {txid}, committed were {applied.get(name)}")
+            committed = (applied.get(name) or {"rows": 0})["rows"]
+            if sink is None or isinstance(sink, Append):
+                rows = self._count(sink, txid)
+                if rows != committed:
+                    found.append(f"{name} has {rows} rows of {txid}, committed were {committed}")
+            elif txid > merged and (fault := self._unlike(sink, txid, committed)):
+                found.append(f"{name} has of {txid} {fault}, committed were {committed}")
         return found
 
-    def _count(self, name: str, sink: Append | None, txid: int) -> int:
+    def _count(self, sink: Append | None, txid: int) -> int:
         if sink is None:
             query = sql.SQL("select count(*) as n from ratchet.dead_letters where pipeline = %s and txid = %s")
             return self.conn.execute(query, [self.spec.name, txid]).fetchone().n
         query = sql.SQL("select count(*) as n from {} where _txid = %s").format(_table(sink))
         return self.conn.execute(query, [txid]).fetchone().n
+
+    def _unlike(self, sink: Accumulate | Upsert, txid: int, committed: int) -> str | None:
+        """What the delta of a transaction comes to, if so many rows cannot have been folded into it."""
+        counts = isinstance(sink, Accumulate) and sink.count
+        query = sql.SQL("select count(*) as keys, {} as rows from {} where _txid = %s").format(
+            sql.SQL("coalesce(sum({}), 0)::bigint").format(sql.Identifier(sink.count)) if counts else sql.NULL,
+            _delta(sink),
+        )
+        there = self.conn.execute(query, [txid]).fetchone()
+        if counts:
+            return None if there.rows == committed else f"{there.rows} rows in {there.keys} keys"
+        # Of several rows that have the same key, one is kept.
+        return None if min(committed, 1) <= there.keys <= committed else f"{there.keys} keys"
 
     def _beyond(self, head: int) -> list[str]:
         """No sink has anything of a transaction that is not committed."""
@@ -126,13 +173,13 @@ class Reading:
         return found
 
     def _whole(self) -> list[str]:
-        """A state with keys, against the sum of its deltas; the sinks that count the same, against one another."""
+        """A state with keys, against its deltas."""
         found = []
         for sink in self.spec.sinks:
             if isinstance(sink, Accumulate) and sink.count:
                 count = sql.Identifier(sink.count)
                 state = self._sum(count, _table(sink))
-                deltas = self._sum(count, sql.Identifier(DELTA_SCHEMA, ".".join(sink.table)))
+                deltas = self._sum(count, _delta(sink))
                 if state != deltas:
                     found.append(f"{sink.name} counts {state}, its deltas {deltas}")
             elif isinstance(sink, Upsert):
@@ -148,7 +195,7 @@ class Reading:
         columns = sql.SQL(", ").join(sql.Identifier(name) for name in ("_txid", *(key.name for key in sink.keys)))
         # A null is like another here, and PostgreSQL hashes; by IS NOT DISTINCT FROM it would compare all with all.
         query = sql.SQL("select count(*) as n from (select {0} from {1} except select {0} from {2}) as missing").format(
-            columns, _table(sink), sql.Identifier(DELTA_SCHEMA, ".".join(sink.table))
+            columns, _table(sink), _delta(sink)
         )
         rows = self.conn.execute(query).fetchone().n
         return [f"{sink.name} has {rows} rows that no delta has"] if rows else []
@@ -156,3 +203,7 @@ class Reading:
 
 def _table(sink: Append | Accumulate | Upsert) -> sql.Identifier:
     return sql.Identifier(*sink.table)
+
+
+def _delta(sink: Accumulate | Upsert) -> sql.Identifier:
+    return sql.Identifier(DELTA_SCHEMA, ".".join(sink.table))

@@ -101,7 +101,9 @@ class Readings:
     readers: NonNegativeInt
     snapshots: NonNegativeInt
     torn: list[str] = Field(default_factory=list)
-    """A line for each snapshot in which the sinks did not show the same whole transactions."""
+    """A line for each snapshot in which the sinks did not show the same whole transactions, or offsets were ahead."""
+    offsets: NonNegativeInt = 0
+    """As monitoring tools were told them, each held against what was committed."""
 
 
 @dataclass(frozen=True, config=_config)

@@ -122,6 +122,11 @@ class Report:
         return sum(part.readings.snapshots for part in self.parts)
 
     @cached_property
+    def offsets(self) -> int:
+        """As monitoring tools were told them."""
+        return sum(part.readings.offsets for part in self.parts)
+
+    @cached_property
     def readers(self) -> int:
         """In the part that had the fewest."""
         return min(part.readings.readers for part in self.parts)
@@ -188,8 +193,11 @@ class Report:
             said += [f"{name} was not compared in {part.name}" for name in sorted(known - compared)]
             if not part.readings.snapshots:
                 said.append(f"no snapshot was read in {part.name}")
+            if not part.readings.offsets:
+                said.append(f"no offset that monitoring is told was read in {part.name}")
+        said += [f"nothing to strike was ever found: {one.kind}" for one in self.recovery if not one.struck]
         said += [f"{one.what}: {_figure(one.reached)}, asked {_figure(one.least)}" for one in self.asked if not one.met]
-        if self.commit.endswith("+"):
+        if "+" in self.commit:
             said.append("files had been changed since the commit")
         return said
 
@@ -215,7 +223,7 @@ class Report:
     @cached_property
     def again(self) -> list[str]:
         """The commands that do the same once more."""
-        said = [f"git checkout {self.commit.removesuffix('+')}"]
+        said = [f"git checkout {self.commit.partition('+')[0]}"]
         for seed, of in self.seeds.items():
             numbers = [part.number for part in self.parts if part.seed == seed]
             if len(numbers) > 2:
@@ -227,7 +235,18 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """All that the page says, and all that it is made from."""
-        derived = ("commit", "state", "headline", "short", "again", "struck", "records", "readers", "snapshots")
+        derived = (
+            "commit",
+            "state",
+            "headline",
+            "short",
+            "again",
+            "struck",
+            "records",
+            "readers",
+            "snapshots",
+            "offsets",
+        )
         listed = ("wrong", "asked", "pipelines", "comparison", "recovery")
         return {
             **{name: getattr(self, name) for name in derived},

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import psutil
 import psycopg
 
-from tests.faults.fault import Fault, NotNow
+from tests.faults.fault import Fault, NotNow, has_struck
 
-from .record import STRUCK, FaultRecord
+from .record import NOT_NOW, STRUCK, FaultRecord
 
 _NOT_NOW = (NotNow, psutil.Error, psycopg.OperationalError)
 """There is nothing to strike, or another hand has just struck what would be needed for it."""
@@ -23,7 +23,8 @@ class Hand:
     """Strikes one fault after the other: all kinds in turn, in an order that the seed gives, and again.
 
     `pause` is how many seconds lie between two of its faults, at least and at most; `clock` says how many have passed
-    since the part began. Every fault that has struck is told when it is healed. Nobody is struck while `is_held`.
+    since the part began. Every fault is told when it is healed, also one that found nothing to strike. Nobody is struck
+    while `is_held`.
     """
 
     name: str
@@ -61,13 +62,15 @@ class Hand:
             yield from self.random.sample(self.faults, len(self.faults))
 
     def _strike(self, fault: Fault) -> None:
-        struck_at, met = self.clock(), getattr(fault, "met", None)
+        struck_at, found = self.clock(), True
         try:
             fault.strike()
             self.is_over.wait(fault.seconds)
         except _NOT_NOW:
-            return
+            found = False
         finally:
             fault.heal()
-        if met is None or fault.met > met:
+        if found and has_struck(fault):
             self.tell(FaultRecord(fault.kind, struck_at, self.clock(), STRUCK, target=self.name))
+        else:
+            self.tell(FaultRecord(fault.kind, struck_at, None, NOT_NOW, target=self.name))

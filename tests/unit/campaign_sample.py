@@ -102,7 +102,7 @@ def _sample(chance: random.Random, number: int, of: int, faults: int, commits: i
     return part(
         number,
         of,
-        readings=Readings(8, 11_200 + number),
+        readings=Readings(8, 11_200 + number, offsets=2_300),
         pipelines=pipelines,
         faults=struck,
         commits=done,

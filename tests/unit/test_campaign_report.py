@@ -156,7 +156,7 @@ def test_a_single_record_that_is_wrong_is_said_at_the_top(what):
 @pytest.mark.parametrize(
     "said, headline",
     [
-        ({"readings": Readings(8, 5, ["orders shows 3, clicks 4"])}, "1 torn"),
+        ({"readings": Readings(8, 5, ["orders shows 3, clicks 4"], offsets=5)}, "1 torn"),
         ({"left": ["stage orders_7_1"]}, "1 left behind"),
         ({"history": ["event 9"]}, "1 wrong in the history"),
         ({"verify": ["orders 3"]}, "1 found by ratchet verify"),
@@ -185,8 +185,13 @@ def test_an_empty_part_is_no_proof():
     "change, why",
     [
         ({"comparison": []}, "orders was not compared in part 1/4, seed 7"),
-        ({"readings": Readings(8, 0)}, "no snapshot was read in part 1/4, seed 7"),
-        ({"readings": Readings(7, 5)}, "readers at once: 7, asked 8"),
+        ({"readings": Readings(8, 0, offsets=5)}, "no snapshot was read in part 1/4, seed 7"),
+        ({"readings": Readings(8, 5)}, "no offset that monitoring is told was read in part 1/4, seed 7"),
+        ({"readings": Readings(7, 5, offsets=5)}, "readers at once: 7, asked 8"),
+        (
+            {"faults": [fault("the moon killed", what_happened=NOT_NOW, healed_at=None)]},
+            "nothing to strike was ever found: the moon killed",
+        ),
         ({"faults": []}, "faults that struck: 753, asked 1,000"),
     ],
 )
