@@ -165,6 +165,11 @@ class Accumulate(_Sink):
                         f"{name}: {column.name!r} is a {column.type}, whose sums and keys are not exact; "
                         f"cast it in the transform and declare {column.name} decimal(18,6)"
                     )
+                if name in ("min", "max") and column.type == "boolean":
+                    raise ValueError(
+                        f"{name}: {column.name!r} is a boolean, of which PostgreSQL has no {name}; "
+                        f"cast it in the transform and declare {column.name} int"
+                    )
                 if name == "sum" and not column.exact:
                     raise ValueError(f"sum: {column.name!r} is a {column.type}; sums need integers or decimals")
         if self.count is not None and not IDENTIFIER.fullmatch(self.count):

@@ -6,7 +6,10 @@ import json
 from collections import Counter
 from datetime import UTC, datetime
 
+import pytest
+
 from ratchet import Append, Upsert
+from ratchet.errors import TransformError
 from ratchet.pipeline import DEAD_LETTERS
 
 from .rig import SINK, content, numbered, positions, spec_of
@@ -169,6 +172,22 @@ def test_tombstones_delete(rig):
     rows = {r["k"]: (r["_offset"], r["a"], r["_deleted"]) for r in rig.staged(work, SINK)}
     assert rows == {"x": (2, None, True), "y": (3, None, True)}
     assert positions(rig.staged(work, DEAD_LETTERS)) == Counter([(0, 4), (0, 5)])
+
+
+def without_deletions(df):
+    return {SINK: df.select("k", "a", "_partition", "_offset")}
+
+
+def test_a_transform_that_loses_deletions_is_refused(rig):
+    topic = rig.topic()
+    rig.send(topic, b'{"a": 1}', None, keys=[b"x", b"x"])
+    sinks = [Upsert(SINK, key="k string", columns="a int")]
+    given = {"value": "a int", "key": "k string", "tombstones": "delete", "sinks": sinks}
+    spec = spec_of(topic, without_deletions, **given)
+    (work,) = rig.begin(spec)
+    with pytest.raises(TransformError, match="has lost the hidden column _deleted"):
+        rig.run(spec, work)
+    assert not rig.staged(work, SINK)
 
 
 def test_large_values_keep_their_bytes(rig):

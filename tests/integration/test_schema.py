@@ -62,6 +62,18 @@ def test_migrating_twice_changes_nothing_and_a_table_that_does_not_fit_is_named(
         migrate(ledger.url, [SPEC])
 
 
+@pytest.mark.parametrize("table", ["totals", "latest"])
+def test_a_unique_key_to_which_nulls_differ_fits_only_where_there_are_none(ledger, table):
+    with ledger.begin() as conn:
+        conn.execute(text(f"alter table {table} drop constraint {table}_key, add unique (k)"))
+    said = rf"'{table}': .* no unique constraint on k, to which one null is like another"
+    with pytest.raises(NotMigrated, match=said):
+        migrate(ledger.url, [SPEC])
+    with ledger.begin() as conn:
+        conn.execute(text(f"alter table {table} alter column k set not null"))
+    assert f"line: {table}: fits" in migrate(ledger.url, [SPEC])
+
+
 def test_a_ledger_that_was_not_migrated_says_so(ledger_url, log):
     with Ledger(ledger_url) as bare:
         with pytest.raises(

@@ -106,6 +106,8 @@ def test_an_error_names_the_field(changes, field):
         (lambda: Accumulate("t", key="x_sum int", sum="x int"), "two columns have one name"),
         (lambda: Accumulate("t", key="k string", min="x double"), "min: 'x' is a double"),
         (lambda: Accumulate("t", key="k string", max="x float"), "max: 'x' is a float"),
+        (lambda: Accumulate("t", key="k string", min="x boolean"), "min: 'x' is a boolean, of which PostgreSQL has no"),
+        (lambda: Accumulate("t", key="k string", max="x boolean"), "max: 'x' is a boolean, of which PostgreSQL has no"),
         (lambda: Upsert("t", key="k int", columns="k int, v int"), "is in key too"),
         (lambda: Upsert("t", key="k serial", columns="v int"), "Upsert.key: column 'k' has the unknown type"),
         (lambda: Upsert("t", key="k int", columns="v serial"), "Upsert.columns: column 'v' has the unknown type"),

@@ -140,10 +140,17 @@ def _check(conn: Connection, sink: AnySink, table: Table) -> None:
     if keys:
         if table.schema == DELTA_SCHEMA:
             keys = [*keys, "_txid"]
-        unique = [set(u["column_names"]) for u in inspected.get_unique_constraints(table.name, table.schema)]
+        # To a plain UNIQUE a null is never like another, so each transaction would add another row of a null key.
+        has_nulls = any(found[key]["nullable"] for key in keys)
+        unique = [
+            set(u["column_names"])
+            for u in inspected.get_unique_constraints(table.name, table.schema)
+            if not has_nulls or u.get("dialect_options", {}).get("postgresql_nulls_not_distinct")
+        ]
         unique.append(set(inspected.get_pk_constraint(table.name, table.schema)["constrained_columns"]))
         if set(keys) not in unique:
             raise NotMigrated(
-                f"sink {sink.name!r}: {table.schema}.{table.name} has no unique constraint on {', '.join(keys)}; "
+                f"sink {sink.name!r}: {table.schema}.{table.name} has no unique constraint on {', '.join(keys)}"
+                f"{', to which one null is like another' if has_nulls else ''}; "
                 f"add UNIQUE NULLS NOT DISTINCT ({', '.join(keys)})"
             )

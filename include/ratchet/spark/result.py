@@ -50,7 +50,8 @@ def to_stage(spec: Pipeline, sink: Append | Accumulate | Upsert | None, frame: D
     """
     found = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     name = sink.name if sink else DEAD_LETTERS
-    for hidden in ("_partition", "_offset"):
+    deletes = isinstance(sink, Upsert) and spec.source.tombstones == "delete"
+    for hidden in ("_partition", "_offset", *(["_deleted"] if deletes else [])):
         if hidden not in found:
             raise TransformError(
                 f"{spec.name}: sink {name!r}: the frame has lost the hidden column {hidden}; keep it in every select, "
