@@ -19,6 +19,7 @@ from ratchet.errors import RatchetError
 from ratchet.kafka import Kafka
 from ratchet.pipeline import DEAD_LETTERS, Accumulate, Append, Pipeline, Upsert
 from ratchet.schema import DELTA_SCHEMA
+from ratchet.sinks.tables import key_names
 
 RECENT = 4
 """How many of the latest transactions a reader looks at, and as many others."""
@@ -155,8 +156,9 @@ class Reading:
     def _unlike(self, sink: Accumulate | Upsert, txid: int, committed: int) -> str | None:
         """What the delta of a transaction comes to, if it cannot be what was committed."""
         query = sql.SQL("select {} from {} where _txid = %s").format
-        counted = sql.Identifier(sink.count) if isinstance(sink, Accumulate) and sink.count else sql.NULL
-        folded = sql.SQL("count(*) as keys, sum({})::bigint as rows").format(counted)
+        counts = isinstance(sink, Accumulate) and sink.count
+        rows = sql.SQL("sum({})::bigint").format(sql.Identifier(sink.count)) if counts else sql.NULL
+        folded = sql.SQL("count(*) as keys, {} as rows").format(rows)
         delta = self.conn.execute(query(folded, _delta(sink)), [txid]).fetchone()
         # A stage has at least one row of each key, and of several slices may have more.
         if not min(committed, 1) <= delta.keys <= committed:
@@ -164,7 +166,7 @@ class Reading:
         beside = next((other for other in self.spec.sinks if other.name == SAME_ROWS.get(sink.name)), None)
         if beside is None:
             return None
-        keys = sql.SQL(", ").join(sql.Identifier(key.name) for key in sink.keys)
+        keys = sql.SQL(", ").join(map(sql.Identifier, key_names(sink)))
         there = sql.SQL("count(distinct ({}, 1)) as keys, count(*) as rows").format(keys)
         rows = self.conn.execute(query(there, _table(beside)), [txid]).fetchone()
         same = delta.keys == rows.keys and delta.rows in (None, rows.rows)
@@ -199,7 +201,7 @@ class Reading:
 
     def _latest(self, sink: Upsert) -> list[str]:
         """Every row of an Upsert is one of its deltas."""
-        columns = sql.SQL(", ").join(sql.Identifier(name) for name in ("_txid", *(key.name for key in sink.keys)))
+        columns = sql.SQL(", ").join(sql.Identifier(name) for name in ("_txid", *key_names(sink)))
         # A null is like another here, and PostgreSQL hashes; by IS NOT DISTINCT FROM it would compare all with all.
         query = sql.SQL("select count(*) as n from (select {0} from {1} except select {0} from {2}) as missing").format(
             columns, _table(sink), _delta(sink)
