@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -13,6 +12,7 @@ from ratchet.errors import EngineLost, Refused
 from ratchet.ledger import Ledger
 from ratchet.pipeline import Pipeline
 from ratchet.spark import failure
+from ratchet.spark.sessions import Kept
 from ratchet.spark.slice import run_slice
 from ratchet.votes import SliceWork, cast_vote, vote_no
 
@@ -27,36 +27,30 @@ SETTINGS = {
 
 _PATIENCE = {"max_retries": 12, "max_backoff": 5000}
 """A server that does not answer is asked again for about 45 s; Spark's own client would for ten minutes."""
-_GENERATIONS = 30
-"""How many sessions of one pipeline and code version are tried before a new one that nobody shares is taken."""
 
 
 @contextmanager
 def connect_session(url: str, pipeline: str, code_hash: str) -> Iterator[SparkSession]:
-    """The kept session of a pipeline and code version on the Connect server at `url` (`sc://…`).
+    """A session of the Connect server at `url` (`sc://…`) for this block alone, kept for the next one.
 
-    Every process that asks gets the same one, so Spark's workers stay warm; nobody stops it, it expires. What ends
-    with the block is this process's connection: one that is left open would, at exit, try for ten minutes to reach
-    a server that is gone.
+    A kept session has warm workers, and nobody stops it, it expires. What ends with the block is this process's
+    connection: one that is left open would, at exit, try for ten minutes to reach a server that is gone. Raises
+    EngineLost when no server answers.
     """
-    session = _open_session(url, pipeline, code_hash)
-    try:
-        yield session
-    finally:
-        _leave(session)
+    with Kept(url, pipeline, code_hash).lent() as ids:
+        session = _open_session(url, pipeline, ids)
+        try:
+            yield session
+        finally:
+            _leave(session)
 
 
-def _open_session(url: str, pipeline: str, code_hash: str) -> SparkSession:
-    """The server never opens an id again that was stopped or has expired, so then the next one in line is taken.
-
-    Raises EngineLost when no server answers.
-    """
+def _open_session(url: str, pipeline: str, ids: Iterator[str]) -> SparkSession:
+    """The server never opens an id again that was stopped or has expired, so then the next one is taken."""
     from pyspark.sql.connect.client.retries import DefaultPolicy  # a submitted driver has no use for it
 
     separator = "" if url.endswith(";") else ";" if "/;" in url else "/;"
-    for generation in range(_GENERATIONS):
-        named = uuid5(NAMESPACE_URL, f"ratchet:{pipeline}:{code_hash}:{generation}")
-        session = named if generation < _GENERATIONS - 1 else uuid4()
+    for session in ids:
         # Without settings this asks the server nothing yet.
         opened = SparkSession.builder.remote(f"{url}{separator}session_id={session}").create()
         opened.client.set_retry_policies([DefaultPolicy(**_PATIENCE)])
