@@ -29,6 +29,9 @@ from ratchet.sinks import fold, stage
 from ratchet.transaction import Claim, State, name_of
 from ratchet.votes import read_votes
 
+_PROGRAM_LIMIT = "54"
+"""The class of SQLSTATEs for a key too long for its index and the like, which psycopg counts among what passes."""
+
 
 @dataclass(frozen=True)
 class Committed:
@@ -138,6 +141,11 @@ def advance(conn: Connection, spec: Pipeline, line: Row, by: Row | None) -> Adva
                     # Step 6
                     move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why)
                 return Advanced(tuple(done), row.txid, why)
+            except OperationalError as error:
+                # What the server cannot do now for another's commit must not undo this one.
+                if error.connection_invalidated or (by is not None and row.txid == by.txid):
+                    raise
+                return Advanced(tuple(done), row.txid, str(error.orig).splitlines()[0])
             done.append(row.txid)
         elif row.state != State.VOIDED:
             break
@@ -255,9 +263,10 @@ def _apply(conn: Connection, spec: Pipeline, topic_id: str, row: Row, why: str) 
             applied[name] = fold.apply(conn, of, sink, relations[name], of_sink)
     except (Refused, StageMismatch) as error:
         raise _Failed from error
-    except OperationalError:
-        raise
     except DBAPIError as error:
+        sqlstate = getattr(error.orig, "sqlstate", None) or ""
+        if isinstance(error, OperationalError) and not sqlstate.startswith(_PROGRAM_LIMIT):
+            raise
         # A constraint of the target, a sum out of range: the data does not fit, and will not at a second try.
         raise _Failed from StageMismatch(f"{name}: {str(error.orig).splitlines()[0]}")
     said = {"applied": applied, "seconds": round(time.monotonic() - started, 4)}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import func, select, text
+from sqlalchemy.exc import OperationalError
 
 from ratchet import Append, Upsert, history
 from ratchet.begin import begin
@@ -81,6 +83,44 @@ def test_group_commit_does_not_skip_a_gap(ledger, log):
     assert (head(ledger), state(ledger, 3)) == (1, State.PREPARED)
     prepare(ledger, SPEC, b)
     assert commit(ledger, SPEC, b.claim).txids == (2, 3)
+
+
+@pytest.mark.parametrize("sink", ["totals", "latest"])
+def test_a_key_that_no_index_can_hold_aborts_its_transaction_alone(ledger, log, sink):
+    key = secrets.token_hex(4_000)
+    first, second = (start(ledger, SPEC, log, run) for run in "ab")
+    for number in range(len(second.slices)):
+        work = a_try(ledger, second, number)
+        rows = rows_of(SPEC, work)
+        rows[sink] = [{**row, "k": row["k"] + key} for row in rows[sink]]
+        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), write_all(ledger, SPEC, work, rows)))
+    prepare(ledger, SPEC, first)
+    done = commit(ledger, SPEC, first.claim)
+    assert done.txids == (1,)
+    assert "2 fails and is left to its own commit" in done.message
+    with pytest.raises(Refused, match=rf"transaction 2 is aborted: {sink}: index row size .* exceeds"):
+        commit(ledger, SPEC, second.claim)
+    assert (state(ledger, 2), head(ledger)) == (State.ABORTED, 1)
+
+
+def test_what_the_server_cannot_do_now_fails_that_transaction_alone_and_is_tried_again(ledger, log):
+    first, second = (start(ledger, SPEC, log, run) for run in "ab")
+    prepare(ledger, SPEC, second)
+    prepare(ledger, SPEC, first)
+    with ledger.begin() as conn:
+        conn.execute(
+            text(
+                "create function too_long() returns trigger language plpgsql as $$ begin if new._txid = 2 then "
+                "raise exception 'statement timeout' using errcode = 'query_canceled'; end if; return new; end $$"
+            )
+        )
+        conn.execute(text("create trigger too_long before insert on rows for each row execute function too_long()"))
+    assert commit(ledger, SPEC, first.claim).txids == (1,)
+    with pytest.raises(OperationalError, match="statement timeout"):
+        commit(ledger, SPEC, second.claim)
+    with ledger.begin() as conn:
+        conn.execute(text("drop trigger too_long on rows"))
+    assert commit(ledger, SPEC, second.claim).txids == (2,)
 
 
 def test_of_an_aborted_epoch_the_stages_are_discarded_and_of_the_next_they_stay(ledger, log):
