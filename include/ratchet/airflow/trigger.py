@@ -12,6 +12,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from psycopg import sql
 
 from ratchet.airflow.connections import async_ledger_url
+from ratchet.ledger import PATIENCE
 from ratchet.logs import get_logger
 from ratchet.schema import CHANNEL
 from ratchet.transaction import State
@@ -74,7 +75,7 @@ class TurnTrigger(BaseTrigger):
     async def _wait(self, url: str) -> dict[str, Any]:
         """Listen first, then look, so that no move falls between the two."""
         lease_seconds = self.arguments["lease_seconds"]
-        async with await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=10) as conn:
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True, **PATIENCE) as conn:
             await conn.execute(sql.SQL("listen {}").format(sql.Identifier(CHANNEL)))
             renew_at = 0.0
             while True:
