@@ -120,6 +120,13 @@ def why_halted(row: Row) -> str:
     )
 
 
+def why_stopped(row: Row) -> str:
+    """Why a transaction is halted, or a revision given up, in a line."""
+    if row.revision:
+        return f"{name_of(row.txid, row.revision)} is given up: {row.reason}; the old result stays"
+    return why_halted(row)
+
+
 def bind(conn: Connection, run: Run, claim: Claim) -> None:
     """Remember for ever which transaction this run works on."""
     conn.execute(
@@ -314,7 +321,7 @@ def settle(ledger: Ledger, spec: Pipeline, run: Run, succeeded: bool, reason: st
             return f"{what} is {row.state}; claim {mine.claim} had ended before"
         row = end(conn, spec, row, who=str(run), why=reason or "the run ended")
     if row.halted_at is not None:
-        return why_halted(row) if not row.revision else f"{what} is given up: {row.reason}; the old result stays"
+        return why_stopped(row)
     if row.state in UNFINISHED:
         return f"{what} is left {row.state}; the next run of any kind finishes it"
     return f"{what} is {row.state}"

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
 from ratchet import revise
 from ratchet.begin import waits_for
+from ratchet.claims import why_stopped
 from ratchet.errors import (
     Fenced,
     IllegalMove,
@@ -102,6 +103,9 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
             raise Fenced(
                 f"{spec.name}: {claim}: run {row.run_id} has it now, in epoch {row.epoch}, which no gate has seen"
             )
+        if row.halted_at is not None:
+            # Its claim ended, and with it the tries, before its last slice voted.
+            raise Refused(why_stopped(row))
         # Step 4
         if row.revision:
             done, refused = _commit_revision(conn, spec, line, row)
@@ -131,7 +135,7 @@ def advance(conn: Connection, spec: Pipeline, line: Row, by: Row | None) -> Adva
     head, done = line.head, []
     while head < line.last_txid:
         row = read_transaction(conn, spec.name, head + 1, lock=True)
-        if row.state == State.PREPARED and is_passed(spec, row):
+        if row.state == State.PREPARED and row.halted_at is None and is_passed(spec, row):
             try:
                 with conn.begin_nested():
                     _commit_one(conn, spec, line.topic_id, row, by)

@@ -17,7 +17,7 @@ from ratchet.commit import Committed, Waits, commit, discard_finished
 from ratchet.errors import Fenced, IllegalMove, RecordsLost, Refused
 from ratchet.ledger import move, read_transaction
 from ratchet.migrate import migrate
-from ratchet.moves import void
+from ratchet.moves import retry, void
 from ratchet.plan import reached
 from ratchet.schema import pipelines, stages
 from ratchet.sinks import stage
@@ -101,6 +101,25 @@ def test_a_key_that_no_index_can_hold_aborts_its_transaction_alone(ledger, log, 
     with pytest.raises(Refused, match=rf"transaction 2 is aborted: {sink}: index row size .* exceeds"):
         commit(ledger, SPEC, second.claim)
     assert (state(ledger, 2), head(ledger)) == (State.ABORTED, 1)
+
+
+def test_what_votes_after_a_halt_is_not_committed_until_a_person_decides(ledger, log):
+    first = start(ledger, SPEC, log, "a")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="failed")
+    for run in ("b", "c"):
+        first = start(ledger, SPEC, log, run)
+        works = [a_try(ledger, first, part.number) for part in first.slices]
+        settle(ledger, SPEC, Run("dag", run), succeeded=False, reason="failed")
+    for work in works:
+        sinks = write_all(ledger, SPEC, work, rows_of(SPEC, work))
+        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks))
+    assert state(ledger, 1) == State.PREPARED
+    with pytest.raises(Refused, match="halted"):
+        commit(ledger, SPEC, first.claim)
+    assert head(ledger) == 0
+    retry(ledger, SPEC, 1, "a person")
+    again = start(ledger, SPEC, log, "d")
+    assert commit(ledger, SPEC, again.claim).txids == (1,)
 
 
 def test_what_the_server_cannot_do_now_fails_that_transaction_alone_and_is_tried_again(ledger, log):

@@ -108,7 +108,7 @@ PLANTS = [
     plant(
         "gates are run after the group commit",
         "commit.py",
-        "        if row.state == State.PREPARED and is_passed(spec, row):",
+        "        if row.state == State.PREPARED and row.halted_at is None and is_passed(spec, row):",
         "        if row.state == State.PREPARED:",
     ),
     plant(
