@@ -16,11 +16,12 @@ import sys
 from pathlib import Path
 
 from ratchet.errors import FAILED_FOR_GOOD, WORTH_ANOTHER_TRY, RatchetError, SettingsError
+from ratchet.failures import errors_recorded
 from ratchet.ledger import Ledger
 from ratchet.spark.engine import driver_session, process_slice
 from ratchet.specs import load_pipeline
 from ratchet.transaction import SliceToken
-from ratchet.votes import errors_recorded, load_work
+from ratchet.votes import load_work
 
 
 def main(arguments: list[str]) -> None:

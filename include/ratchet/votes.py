@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,11 +10,11 @@ from sqlalchemy import Connection, Row, func, select, update
 from sqlalchemy.exc import ProgrammingError
 
 from ratchet import history
-from ratchet.errors import Fenced, LedgerUnreachable, RatchetError, Refused
+from ratchet.errors import Fenced, Refused
 from ratchet.ledger import Ledger, move, read_transaction
 from ratchet.pipeline import DEAD_LETTERS, Accumulate, Pipeline
 from ratchet.plan import read_ranges
-from ratchet.schema import events, pipelines, slices
+from ratchet.schema import pipelines, slices
 from ratchet.sinks import stage
 from ratchet.transaction import Claim, OffsetRange, SinkVote, SliceToken, State, Vote, name_of
 
@@ -46,7 +44,7 @@ def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) ->
             raise Fenced(f"{claim.pipeline}: {where}: run {row.run_id} holds the transaction now")
         if row.state != State.OPEN:
             return f"{where}: nothing to do, the transaction is {row.state}"
-        current = _read_slice(conn, claim.pipeline, claim.txid, claim.epoch, slice_number)
+        current = read_slice(conn, claim.pipeline, claim.txid, claim.epoch, slice_number)
         if current.voted_at is not None:
             return f"{where}: nothing to do, it has voted in try {current.try_number}"
         if spec.code_hash != row.code_hash:
@@ -61,8 +59,8 @@ def load_work(ledger: Ledger, spec: Pipeline, token: SliceToken) -> SliceWork:
     """The work of a try that was taken elsewhere; Fenced when a newer try has it, or it has voted."""
     with ledger.begin() as conn:
         row = read_transaction(conn, token.pipeline, token.txid, token.revision)
-        current = _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)
-        _check_try(row, current, token)
+        current = read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)
+        check_try(row, current, token)
         return _work(conn, spec, row, current)
 
 
@@ -98,10 +96,10 @@ def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> 
             fault = _GONE
         # Step 2: the transaction's lock, before counting, so that two last voters see each other.
         row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
-        current = _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)
+        current = read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)
         if current.voted_at is not None and _is_same(current, token, vote):
             return f"{token}: this vote was cast already"
-        _check_try(row, current, token)
+        check_try(row, current, token)
         if vote.code_hash != row.code_hash:
             fault = f"the job's code is {vote.code_hash}, the epoch began with {row.code_hash}"
         if fault:
@@ -121,49 +119,11 @@ def vote_no(ledger: Ledger, token: SliceToken, reason: str) -> str:
     """
     with ledger.begin() as conn:
         row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
-        current = _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)
-        _check_try(row, current, token)
+        current = read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)
+        check_try(row, current, token)
         said = {"slice": token.slice, "try": token.try_number}
         move(conn, row, State.ABORTED, who=row.run_id, why=reason, detail=said, reason=reason)
     return f"{token}: voted no: {reason}"
-
-
-@contextmanager
-def errors_recorded(ledger: Ledger, token: SliceToken) -> Iterator[None]:
-    """Write into the history why a try came to nothing: its task's log may be gone when a person asks for it.
-
-    What the ledger says itself, by a vote of no or a fence, is there already.
-    """
-    try:
-        yield
-    except (Refused, Fenced, LedgerUnreachable):
-        raise
-    except RatchetError as error:
-        with suppress(RatchetError), ledger.begin() as conn:
-            row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
-            _check_try(row, _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice), token)
-            said = {"slice": token.slice, "try": token.try_number, "why": str(error)}
-            history.record(conn, row, who=row.run_id, move="error", detail=said)
-        raise
-
-
-def last_error(conn: Connection, row: Row) -> str | None:
-    """Why a try of the row's present claim came to nothing, in a line; None if none has said so, or its slice has gone
-    on since. Where several have, the latest.
-    """
-    found = conn.execute(
-        select(events.c.move, events.c.detail)
-        .where(events.c.pipeline == row.pipeline, events.c.txid == row.txid, events.c.revision == row.revision)
-        .where(events.c.move.in_(["claim", str(State.OPEN), "error"]))
-        .order_by(events.c.seq.desc())
-        .limit(1)
-    ).one()
-    if found.move != "error":
-        return None
-    slice_ = _read_slice(conn, row.pipeline, row.txid, row.epoch, found.detail["slice"])
-    if slice_.voted_at is not None or slice_.try_number != found.detail["try"]:
-        return None
-    return " ".join(found.detail["why"].removeprefix(f"{row.pipeline}: ").split())
 
 
 def promote_if_complete(conn: Connection, row: Row) -> str | None:
@@ -208,7 +168,7 @@ def read_votes(conn: Connection, pipeline: str, txid: int, epoch: int) -> list[V
     ]
 
 
-def _read_slice(conn: Connection, pipeline: str, txid: int, epoch: int, number: int) -> Row:
+def read_slice(conn: Connection, pipeline: str, txid: int, epoch: int, number: int) -> Row:
     row = conn.execute(
         select(slices).where(
             slices.c.pipeline == pipeline,
@@ -255,7 +215,7 @@ def _work(conn: Connection, spec: Pipeline, row: Row, current: Row) -> SliceWork
     )
 
 
-def _check_try(row: Row, current: Row, token: SliceToken) -> None:
+def check_try(row: Row, current: Row, token: SliceToken) -> None:
     where = f"{token.pipeline}: {token}, try {token.try_number}"
     if row.epoch != token.epoch or row.state != State.OPEN:
         raise Fenced(f"{where} of epoch {token.epoch}: the transaction is {row.state} in epoch {row.epoch}")
@@ -267,7 +227,7 @@ def _check_try(row: Row, current: Row, token: SliceToken) -> None:
 
 def _staged_fault(conn: Connection, spec: Pipeline, token: SliceToken, vote: Vote) -> str | None:
     work_ranges = read_ranges(
-        spec.source.name, _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice).ranges
+        spec.source.name, read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice).ranges
     )
     relations = stage.relations(conn, token.pipeline, token.txid, token.epoch)
     if set(vote.sinks) != {DEAD_LETTERS, *(sink.name for sink in spec.sinks)}:

@@ -13,11 +13,12 @@ from ratchet.begin import begin, wants_another_run
 from ratchet.claims import renew, settle
 from ratchet.commit import Committed, Waits, commit
 from ratchet.errors import Fenced, Halted, IllegalMove, Refused, TransformError
+from ratchet.failures import errors_recorded, last_error
 from ratchet.ledger import Ledger, read_transaction
 from ratchet.moves import abort, retry, void
 from ratchet.schema import stages, transactions
 from ratchet.transaction import Run, State
-from ratchet.votes import SliceWork, cast_vote, errors_recorded, last_error, take_try, vote_no
+from ratchet.votes import SliceWork, cast_vote, take_try, vote_no
 
 from .staging import (
     SPEC,

@@ -29,7 +29,7 @@ from tests.planted.layers import by_schedules, by_tests
 STATE = CHECKOUT / ".state" / "mutants"
 COSMIC_RAY = "cosmic-ray==8.7.0"
 FILES = (
-    *("plan.py", "ledger.py", "votes.py", "claims.py", "begin.py", "commit.py"),
+    *("plan.py", "ledger.py", "votes.py", "failures.py", "claims.py", "begin.py", "commit.py"),
     *("sinks/stage.py", "sinks/fold.py", "sinks/refold.py"),
 )
 """Plan, ledger, stage and commit, and what they are made of."""

@@ -62,10 +62,10 @@ PLANTS = [
         "a vote is counted without the lock on its transaction",
         "votes.py",
         "        row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)\n"
-        "        current = _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)\n"
+        "        current = read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)\n"
         "        if current.voted_at is not None and _is_same(",
         "        row = read_transaction(conn, token.pipeline, token.txid, token.revision)\n"
-        "        current = _read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)\n"
+        "        current = read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)\n"
         "        if current.voted_at is not None and _is_same(",
     ),
     plant(

@@ -14,6 +14,7 @@ from ratchet.begin import Begun, Skipped, begin
 from ratchet.claims import claim_of, renew, settle
 from ratchet.commit import Committed, Waits, commit
 from ratchet.errors import EngineLost, LedgerUnreachable, RatchetError, Refused
+from ratchet.failures import errors_recorded, last_error
 from ratchet.kafka import TopicOffsets
 from ratchet.ledger import Ledger, lock_pipeline, read_transaction
 from ratchet.moves import abort, retry, void
@@ -21,7 +22,7 @@ from ratchet.pipeline import Pipeline
 from ratchet.revise import revise
 from ratchet.transaction import Claim, OffsetRange, Run, SliceToken, State
 from ratchet.upkeep import upkeep
-from ratchet.votes import errors_recorded, last_error, take_try, vote_no
+from ratchet.votes import take_try, vote_no
 from tests.simulate.code import LEASE_SECONDS, NAME, SPECS, TOPIC, VERSIONS, make_of
 from tests.simulate.watch import Seen
 from tests.simulate.work import failing, failure, latest_event, process

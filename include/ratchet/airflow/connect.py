@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from ratchet.failures import errors_recorded
 from ratchet.ledger import Ledger
 from ratchet.pipeline import Pipeline
 from ratchet.spark.engine import connect_session, process_slice
-from ratchet.votes import SliceWork, errors_recorded
+from ratchet.votes import SliceWork
 
 SECONDS_TO_LEAVE = 5
 

@@ -32,8 +32,8 @@ class SettleOperator(BaseOperator):
     def execute(self, context: Any) -> None:
         from ratchet import claims
         from ratchet.commit import give_up_half
+        from ratchet.failures import last_error
         from ratchet.ledger import Ledger, read_transaction
-        from ratchet.votes import last_error
 
         run = run_of(context)
         states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id]).get(run.run_id, {})

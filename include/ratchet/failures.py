@@ -1,0 +1,53 @@
+"""Failed tries: why each came to nothing, kept in the transaction's history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from sqlalchemy import Connection, Row, select
+
+from ratchet import history
+from ratchet.errors import Fenced, LedgerUnreachable, RatchetError, Refused
+from ratchet.ledger import Ledger, read_transaction
+from ratchet.schema import events
+from ratchet.transaction import SliceToken, State
+from ratchet.votes import check_try, read_slice
+
+
+@contextmanager
+def errors_recorded(ledger: Ledger, token: SliceToken) -> Iterator[None]:
+    """Write into the history why a try came to nothing: its task's log may be gone when a person asks for it.
+
+    What the ledger says itself, by a vote of no or a fence, is there already.
+    """
+    try:
+        yield
+    except (Refused, Fenced, LedgerUnreachable):
+        raise
+    except RatchetError as error:
+        with suppress(RatchetError), ledger.begin() as conn:
+            row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
+            check_try(row, read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice), token)
+            said = {"slice": token.slice, "try": token.try_number, "why": str(error)}
+            history.record(conn, row, who=row.run_id, move="error", detail=said)
+        raise
+
+
+def last_error(conn: Connection, row: Row) -> str | None:
+    """Why a try of the row's present claim came to nothing, in a line; None if none has said so, or its slice has gone
+    on since. Where several have, the latest.
+    """
+    found = conn.execute(
+        select(events.c.move, events.c.detail)
+        .where(events.c.pipeline == row.pipeline, events.c.txid == row.txid, events.c.revision == row.revision)
+        .where(events.c.move.in_(["claim", str(State.OPEN), "error"]))
+        .order_by(events.c.seq.desc())
+        .limit(1)
+    ).one()
+    if found.move != "error":
+        return None
+    slice_ = read_slice(conn, row.pipeline, row.txid, row.epoch, found.detail["slice"])
+    if slice_.voted_at is not None or slice_.try_number != found.detail["try"]:
+        return None
+    return " ".join(found.detail["why"].removeprefix(f"{row.pipeline}: ").split())
