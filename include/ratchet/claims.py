@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Row, exists, func, insert, sel
 
 from ratchet import history, plan
 from ratchet.errors import Fenced, Refused
+from ratchet.failures import met_outages_alone
 from ratchet.ledger import Ledger, is_row, move, notify, read_transaction
 from ratchet.pipeline import Pipeline
 from ratchet.schema import runs, slices, transactions
@@ -233,9 +234,11 @@ def deadline(spec: Pipeline):
 def end(conn: Connection, spec: Pipeline, row: Row, *, who: str, why: str) -> Row:
     """End the row's claim; if nothing came of it, count a failure, and halt after as many as the spec allows.
 
-    A revision that failed so often is given up: the old result stays. The caller holds the row's lock.
+    Servers that did not answer are no failure of the transaction. A revision that failed so often is given up: the
+    old result stays. The caller holds the row's lock.
     """
-    failed = row.state in (State.OPEN, State.ABORTED)
+    unfinished = row.state in (State.OPEN, State.ABORTED)
+    failed = unfinished and not (row.state == State.OPEN and met_outages_alone(conn, row))
     failures = row.failures + failed
     halts = failed and failures >= spec.max_failures
     ended = conn.execute(
@@ -245,7 +248,7 @@ def end(conn: Connection, spec: Pipeline, row: Row, *, who: str, why: str) -> Ro
             claim_ended=True,
             failures=failures,
             halted_at=func.clock_timestamp() if halts else transactions.c.halted_at,
-            reason=func.coalesce(transactions.c.reason, why) if failed else transactions.c.reason,
+            reason=func.coalesce(transactions.c.reason, why) if unfinished else transactions.c.reason,
         )
         .returning(transactions)
     ).one()

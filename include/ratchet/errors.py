@@ -68,6 +68,10 @@ class EngineLost(RatchetError):
     """Spark, one of its workers or the connection to it went away; nothing was voted, the slice is tried again."""
 
 
+class EngineUnreachable(EngineLost):
+    """Spark does not answer, so no work was begun; check that it runs and that the connection is right."""
+
+
 class IncompleteRead(RatchetError):
     """The job did not reach the end of its ranges; nothing was voted, the slice is tried again."""
 
@@ -94,6 +98,9 @@ class StackError(RatchetError):
 
 WORTH_ANOTHER_TRY = (LedgerUnreachable, BrokerUnreachable, IncompleteRead, EngineLost)
 """What may be gone at the next try; every other error stays until somebody corrects its cause."""
+
+OUTAGES = (LedgerUnreachable, BrokerUnreachable, EngineUnreachable)
+"""What says that a server does not answer: no transaction is to blame for that, however often it happens."""
 
 FAILED_FOR_GOOD = 65
 """The exit status of a submitted driver after an error that another try cannot mend."""

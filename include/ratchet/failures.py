@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, func, select
 
 from ratchet import history
-from ratchet.errors import Fenced, LedgerUnreachable, RatchetError, Refused
+from ratchet.errors import OUTAGES, Fenced, RatchetError, Refused
 from ratchet.ledger import Ledger, read_transaction
 from ratchet.schema import events
 from ratchet.transaction import SliceToken, State
@@ -23,13 +23,14 @@ def errors_recorded(ledger: Ledger, token: SliceToken) -> Iterator[None]:
     """
     try:
         yield
-    except (Refused, Fenced, LedgerUnreachable):
+    except (Refused, Fenced):
         raise
     except RatchetError as error:
         with suppress(RatchetError), ledger.begin() as conn:
             row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
             check_try(row, read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice), token)
             said = {"slice": token.slice, "try": token.try_number, "why": str(error)}
+            said["outage"] = isinstance(error, OUTAGES)
             history.record(conn, row, who=row.run_id, move="error", detail=said)
         raise
 
@@ -51,3 +52,17 @@ def last_error(conn: Connection, row: Row) -> str | None:
     if slice_.voted_at is not None or slice_.try_number != found.detail["try"]:
         return None
     return " ".join(found.detail["why"].removeprefix(f"{row.pipeline}: ").split())
+
+
+def met_outages_alone(conn: Connection, row: Row) -> bool:
+    """Whether the tries of the row's present claim came to nothing because servers did not answer, and none otherwise.
+
+    What ended without a word may have been killed by its own data, and is no outage.
+    """
+    mine = (events.c.pipeline == row.pipeline, events.c.txid == row.txid, events.c.revision == row.revision)
+    begun = select(func.max(events.c.seq)).where(*mine, events.c.move.in_(["claim", str(State.OPEN)]))
+    said = conn.execute(
+        select(events.c.detail).where(*mine, events.c.move == "error", events.c.seq > begun.scalar_subquery())
+    ).scalars()
+    outages = [detail["outage"] for detail in said]
+    return bool(outages) and all(outages)

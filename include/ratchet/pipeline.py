@@ -282,9 +282,10 @@ class Pipeline(_Spec):
     offsets. `max_in_flight` is how many transactions may be unfinished at once. `schedule` is a cron
     expression or preset, or None for runs that people start. `lease_seconds` is how long a run may be silent
     before another may ask whether it still lives. `timeout_seconds` is how long an epoch may stay unprepared
-    before it is aborted. After `max_failures` failed claims of one transaction the line halts. Committed
-    transactions can be revised for `keep_deltas`. `gates` are checked before each commit. `plan` is "stable" for
-    all that is decided in Kafka, or "interval" for what is older than the end of the run's data interval.
+    before it is aborted. After `max_failures` failed claims of one transaction, outages not counted, the line
+    halts. Committed transactions can be revised for `keep_deltas`. `gates` are checked before each commit. `plan`
+    is "stable" for all that is decided in Kafka, or "interval" for what is older than the end of the run's data
+    interval.
     `kafka`, `spark` and `ledger` are Airflow connection ids.
     """
 

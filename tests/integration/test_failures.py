@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from ratchet import Append
-from ratchet.errors import EngineLost, LedgerUnreachable
+from ratchet.errors import BrokerUnreachable, EngineLost, EngineUnreachable, LedgerUnreachable
 from ratchet.kafka import Kafka
 from ratchet.ledger import Ledger
 from ratchet.spark import engine
@@ -95,7 +95,7 @@ def test_a_session_that_is_closed_meanwhile_is_no_fault_of_the_transform(bare, s
 
 def test_a_server_that_does_not_answer_is_named(monkeypatch):
     monkeypatch.setattr(engine, "_PATIENCE", {"max_retries": 2})
-    with pytest.raises(EngineLost, match=f"p: no session of Spark Connect at sc://{HOST}:1: failed to connect"):
+    with pytest.raises(EngineUnreachable, match=f"p: no session of Spark Connect at sc://{HOST}:1: failed to connect"):
         with connect_session(f"sc://{HOST}:1", "p", "code"):
             pass
 
@@ -161,6 +161,40 @@ def test_a_heap_that_is_exhausted_is_no_fault_of_the_transform(bare, own_server)
         with pytest.raises(EngineLost, match="^p: transaction 1, slice 0: Spark, one of its workers"):
             replace(bare, spark=lost).run(spec, work)
     assert not bare.staged(work, SINK)
+
+
+def fails_when_told(df):
+    mark = MARK
+
+    def wait():
+        mark.touch()
+        deadline = time.monotonic() + 60
+        while mark.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        raise MemoryError
+
+    return on_worker(df, wait)
+
+
+@pytest.mark.all
+def test_where_kafka_does_not_answer_either_that_is_the_reason(bare, spark_connect, scratch, mark):
+    with Stack(scratch / "own-kafka", {"kafka"}) as own, Kafka(own.kafka) as client, ThreadPoolExecutor(1) as pool:
+        with connect_session(spark_connect.spark, "failures", uuid4().hex) as session:
+            rig = replace(bare, spark=session, kafka=own.kafka, client=client)
+            spec, work = prepared(rig, fails_when_told)
+            running = pool.submit(rig.run, spec, work)
+            until("the job has begun", mark.exists, seconds=90)
+            broker = own.pids()["kafka"]
+            os.kill(broker, signal.SIGSTOP)
+            try:
+                mark.unlink()
+                with pytest.raises(
+                    BrokerUnreachable, match="^p: transaction 1, slice 0: no answer from Kafka.*Spark said"
+                ):
+                    running.result(timeout=120)
+            finally:
+                os.kill(broker, signal.SIGCONT)
+    assert not rig.staged(work, SINK)
 
 
 def test_a_ledger_that_the_workers_do_not_reach_is_worth_another_try(rig):

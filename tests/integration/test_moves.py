@@ -12,7 +12,16 @@ from ratchet import history
 from ratchet.begin import begin, wants_another_run
 from ratchet.claims import renew, settle
 from ratchet.commit import Committed, Waits, commit
-from ratchet.errors import Fenced, Halted, IllegalMove, Refused, TransformError
+from ratchet.errors import (
+    OUTAGES,
+    EngineLost,
+    Fenced,
+    Halted,
+    IllegalMove,
+    RatchetError,
+    Refused,
+    TransformError,
+)
 from ratchet.failures import errors_recorded, last_error
 from ratchet.ledger import Ledger, read_transaction
 from ratchet.moves import abort, retry, void
@@ -122,6 +131,34 @@ def test_being_fenced_or_skipped_or_prepared_is_no_failure(ledger, log):
     settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="late")
     with ledger.begin() as conn:
         assert read_transaction(conn, "line", 1).failures == 0
+
+
+@pytest.mark.parametrize("outage", OUTAGES)
+def test_servers_that_do_not_answer_are_no_failure_however_often(ledger, log, outage):
+    def run_into(run: str, *errors: RatchetError) -> int:
+        """The failures that are counted when tries of a run have ended with these errors."""
+        begun = start(ledger, SPEC, log, run)
+        for error in errors:
+            work = take_try(ledger, SPEC, begun.claim, 0)
+            with pytest.raises(type(error)), errors_recorded(ledger, work.token):
+                raise error
+        settle(ledger, SPEC, Run("dag", run), succeeded=False, reason="failed")
+        with ledger.begin() as conn:
+            row = read_transaction(conn, "line", 1)
+            assert (row.claim_ended, row.halted_at, row.reason) == (True, None, "failed")
+            return row.failures
+
+    assert [run_into(f"out {n}", outage("no answer")) for n in range(4)] == [0] * 4
+    # What may have been this transaction's own doing counts, whatever else was away: its job may have brought it down.
+    assert run_into("lost", EngineLost("a worker died"), outage("no answer")) == 1
+    assert run_into("out again", outage("no answer"), outage("no answer")) == 1
+    assert run_into("without a word") == 2
+    begun = start(ledger, SPEC, log, "e")
+    work = take_try(ledger, SPEC, begun.claim, 0)
+    with pytest.raises(outage), errors_recorded(ledger, work.token):
+        raise outage("no answer")
+    vote_no(ledger, work.token, "what came of the next try")
+    assert "is halted at transaction 1" in settle(ledger, SPEC, Run("dag", "e"), succeeded=False, reason="failed")
 
 
 def test_clearing_the_halted_run_resumes_it_and_what_waited_goes_on(ledger, log):

@@ -16,12 +16,14 @@ from psycopg import sql
 from pyspark.sql import functions as F
 
 from ratchet.begin import Begun, begin
+from ratchet.failures import met_outages_alone
 from ratchet.kafka import Kafka
-from ratchet.ledger import Ledger
+from ratchet.ledger import Ledger, read_transaction
 from ratchet.migrate import migrate
 from ratchet.pipeline import DEAD_LETTERS
 from ratchet.stack import CHECKOUT, prerequisites
 from ratchet.stack.connect import spark_home
+from ratchet.stack.ports import HOST
 from ratchet.transaction import Run
 from ratchet.votes import SliceWork, take_try
 from tests.integration.pipelines import dropping, peeking
@@ -55,9 +57,11 @@ def work(request, ledger_url, kafka_properties):
         yield work
 
 
-def submit(work: SliceWork, ledger_url: str, kafka: dict[str, str]) -> subprocess.CompletedProcess:
+def submit(
+    work: SliceWork, ledger_url: str, kafka: dict[str, str], master: str = "local[1]"
+) -> subprocess.CompletedProcess:
     token = work.token
-    command = [str(spark_home() / "bin" / "spark-submit"), "--master", "local[1]", "--driver-memory", "768m"]
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", master, "--driver-memory", "768m"]
     command += ["--conf", "spark.ui.enabled=false"]
     command += ["--jars", ",".join(map(str, prerequisites.jars(CHECKOUT, "spark")))]
     command += [str(CHECKOUT / "jobs" / "process_slice.py"), token.pipeline]
@@ -97,3 +101,13 @@ def test_a_submitted_driver_whose_transform_looks_at_a_record_first_votes_for_al
     with psycopg.connect(ledger_url) as conn:
         ((records, sinks, dead),) = conn.execute("select records, sinks, dead_letters from ratchet.slices").fetchall()
     assert (sinks["peeking"]["rows"], dead) == (records - dead, records // 10)
+
+
+@pytest.mark.all
+def test_a_submitted_driver_whose_master_does_not_answer_says_so_in_the_history(work, ledger_url, kafka_properties):
+    done = submit(work, ledger_url, kafka_properties, master=f"spark://{HOST}:1")
+    assert done.returncode == 1, done.stdout + done.stderr[-3000:]
+    said = "EngineUnreachable: dropping 1.0.1.0.1: no session of Spark: "
+    assert [line for line in done.stdout.splitlines() if line.startswith(said)], done.stdout
+    with Ledger(ledger_url) as ledger, ledger.begin() as conn:
+        assert met_outages_alone(conn, read_transaction(conn, "dropping", 1))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ratchet.errors import EngineLost, Refused
+from ratchet.errors import EngineUnreachable, Refused
 from ratchet.ledger import Ledger
 from ratchet.pipeline import Pipeline
 from ratchet.spark import failure
@@ -35,7 +36,7 @@ def connect_session(url: str, pipeline: str, code_hash: str) -> Iterator[SparkSe
 
     A kept session has warm workers, and nobody stops it, it expires. What ends with the block is this process's
     connection: one that is left open would, at exit, try for ten minutes to reach a server that is gone. Raises
-    EngineLost when no server answers.
+    EngineUnreachable when no server answers.
     """
     with Kept(url, pipeline, code_hash).lent() as ids:
         session = _open_session(url, pipeline, ids)
@@ -64,7 +65,7 @@ def _open_session(url: str, pipeline: str, ids: Iterator[str]) -> SparkSession:
             gone = error
             if "INVALID_HANDLE" not in str(error):
                 break
-    raise EngineLost(
+    raise EngineUnreachable(
         f"{pipeline}: no session of Spark Connect at {url.partition(';')[0]}: {failure.said(gone)}; "
         "check that the server runs"
     ) from gone
@@ -77,11 +78,16 @@ def _leave(session: SparkSession) -> None:
 
 
 def driver_session(name: str) -> SparkSession:
-    """A session of this driver's own, for an application that was submitted."""
+    """A session of this driver's own, for an application that was submitted; EngineUnreachable if none is to be had."""
     builder = SparkSession.builder.appName(name)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        # The master has said nothing for a minute, mostly.
+        why = " ".join(failure.said(error).partition("\n\n")[0].split())
+        raise EngineUnreachable(f"{name}: no session of Spark: {why}; check that the master runs") from error
 
 
 def process_slice(spark: SparkSession, ledger: Ledger, spec: Pipeline, work: SliceWork, kafka: dict[str, str]) -> str:

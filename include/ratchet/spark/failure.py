@@ -76,8 +76,12 @@ def explained(where: str, transform: str, check_topic: Callable[[], None]) -> It
         if own is not None:
             raise own from error
         if is_sparks(error):
-            _look_again(check_topic)
+            silent = _look_again(check_topic)
             if is_of_the_engine(error):
+                if silent:
+                    raise BrokerUnreachable(
+                        f"{where}: {silent}; Spark said: {said(error)}; nothing was voted, the slice is tried again"
+                    ) from error
                 raise EngineLost(
                     f"{where}: Spark, one of its workers or the connection to it went away: {said(error)}; nothing was "
                     "voted, the slice is tried again"
@@ -135,9 +139,10 @@ def _last_raised(error: PythonException) -> tuple[str, str]:
     return (found["kind"], found["said"] or "") if found else ("", "")
 
 
-def _look_again(check_topic: Callable[[], None]) -> None:
+def _look_again(check_topic: Callable[[], None]) -> BrokerUnreachable | None:
+    """What the topic is like now; where Kafka does not answer, its error, as Spark's is closer to other causes."""
     try:
         check_topic()
-    except BrokerUnreachable:
-        # What Spark said is closer to the cause.
-        return
+    except BrokerUnreachable as silent:
+        return silent
+    return None
