@@ -44,7 +44,7 @@ class Line(Runs, Shown):
     ):
         Runs.__init__(self, name, airflow_url)
         Shown.__init__(self, import_module(f"{pipelines}.{name}").PIPELINE, ledger_url)
-        self.holds = holds
+        self.holds, self._pipelines = holds, pipelines
         self._kafka, self._servers = kafka, kafka["bootstrap.servers"]
 
     def __enter__(self) -> Line:
@@ -158,7 +158,7 @@ class Line(Runs, Shown):
 
     def command(self, *said: str) -> str:
         """What `ratchet …` prints; it must succeed."""
-        env = {**os.environ, "RATCHET_LEDGER_URL": self._url, "RATCHET_PIPELINES": PIPELINES}
+        env = {**os.environ, "RATCHET_LEDGER_URL": self._url, "RATCHET_PIPELINES": self._pipelines}
         done = subprocess.run(
             [sys.executable, "-m", "ratchet", *said], env=env, cwd=CHECKOUT, capture_output=True, text=True, timeout=60
         )

@@ -33,6 +33,15 @@ class CampaignLine(Line):
         self.find_dag()
         self.pause(False)
 
+    def retry_halted(self) -> str | None:
+        """Have what was halted tried again; what `ratchet retry` says, None if the line is not halted."""
+        halted = self._ledger.execute(
+            "select from ratchet.transactions where pipeline = %s and revision = 0 and halted_at is not null "
+            "and state not in ('COMMITTED', 'VOIDED')",
+            [self.name],
+        ).fetchone()
+        return None if halted is None else self.command("retry", self.name).strip()
+
     def is_decided(self) -> bool:
         """Whether every record of the topic is committed or aborted."""
         return is_decided(self._kafka, self.name)

@@ -201,7 +201,11 @@ class Campaign:
 
         # Some Kafka transactions were left to the broker, which aborts them when their time is over.
         await_each("every record is committed or aborted", CampaignLine.is_decided, 120)
-        await_each("all that is committed in Kafka is in the sinks", CampaignLine.is_drained, DRAIN_SECONDS)
+        await_each(
+            "all that is committed in Kafka is in the sinks",
+            lambda line: not line.retry_halted() and line.is_drained(),
+            DRAIN_SECONDS,
+        )
         await_each("no run is active", lambda line: not line.active(), 300)
         await_none("stage", lambda: [stage for line in lines for stage in line.all_stages()], 300)
         await_none("claim", lambda: [claim for line in lines for claim in line.open_claims()], 120)

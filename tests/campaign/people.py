@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 import httpx
 import psycopg
 
-from tests.acceptance.line import Line
-
+from .line import CampaignLine
 from .record import OperationRecord
 
 PAUSE = (15.0, 45.0)
@@ -22,9 +21,12 @@ FULL = "runs are waiting"
 
 @dataclass
 class People:
-    """Somebody who clears runs, active or committed, or single tasks, starts others, and marks some failed."""
+    """Somebody who clears runs, active or committed, or single tasks, starts others, and marks some failed.
 
-    lines: list[Line]
+    A line that is halted is retried first.
+    """
+
+    lines: list[CampaignLine]
     random: random.Random
     is_over: threading.Event
     clock: Callable[[], float]
@@ -40,6 +42,8 @@ class People:
     def _run(self) -> None:
         try:
             while not self.is_over.wait(self.random.uniform(*PAUSE)):
+                for line in self.lines:
+                    self._do("retry", CampaignLine.retry_halted, line)
                 line = self.random.choice(self.lines)
                 what, do = self.random.choice(
                     [
@@ -51,36 +55,40 @@ class People:
                         ("mark failed", self._mark_failed),
                     ]
                 )
-                at = self.clock()
-                try:
-                    said = do(line)
-                except (httpx.HTTPError, psycopg.Error, AssertionError) as error:
-                    # A server is down, or Airflow refuses: a person would try something else.
-                    said = f"refused: {str(error).splitlines()[0][:120] if str(error) else type(error).__name__}"
-                self.done.append(OperationRecord(at, what, line.name, said))
+                self._do(what, do, line)
         except BaseException as error:
             self.error = error
             self.is_over.set()
 
-    def _trigger(self, line: Line) -> str:
+    def _do(self, what: str, do: Callable[[CampaignLine], str | None], line: CampaignLine) -> None:
+        at = self.clock()
+        try:
+            said = do(line)
+        except (httpx.HTTPError, psycopg.Error, AssertionError) as error:
+            # A server is down, or Airflow refuses: a person would try something else.
+            said = f"refused: {str(error).splitlines()[0][:120] if str(error) else type(error).__name__}"
+        if said is not None:
+            self.done.append(OperationRecord(at, what, line.name, said))
+
+    def _trigger(self, line: CampaignLine) -> str:
         return FULL if _is_full(line) else line.trigger()
 
-    def _clear(self, line: Line) -> str:
+    def _clear(self, line: CampaignLine) -> str:
         return self._to_committed(line, line.clear)
 
-    def _clear_task(self, line: Line) -> str:
+    def _clear_task(self, line: CampaignLine) -> str:
         task, downstream = self.random.choice(["begin", "commit", "settle"]), self.random.random() < 0.5
         said = self._to_committed(line, lambda run: line.clear_task(run, task, downstream=downstream))
         return f"{task}: {said}"
 
-    def _clear_active(self, line: Line) -> str:
+    def _clear_active(self, line: CampaignLine) -> str:
         """All of its tasks are tried once more, while those that run are only being told to end."""
         return self._to_active(line, line.clear)
 
-    def _mark_failed(self, line: Line) -> str:
+    def _mark_failed(self, line: CampaignLine) -> str:
         return self._to_active(line, line.mark_failed)
 
-    def _to_active(self, line: Line, do: Callable[[str], None]) -> str:
+    def _to_active(self, line: CampaignLine, do: Callable[[str], None]) -> str:
         active = line.active()
         if not active:
             return "no run is active"
@@ -88,7 +96,7 @@ class People:
         do(run)
         return run
 
-    def _to_committed(self, line: Line, do: Callable[[str], None]) -> str:
+    def _to_committed(self, line: CampaignLine, do: Callable[[str], None]) -> str:
         """To a run whose transaction is committed, of the latest fifty."""
         if _is_full(line):
             return FULL
@@ -104,6 +112,6 @@ class People:
         return run
 
 
-def _is_full(line: Line) -> bool:
+def _is_full(line: CampaignLine) -> bool:
     """Whether runs of it wait until Airflow starts them."""
     return bool(line.active(None, "queued"))

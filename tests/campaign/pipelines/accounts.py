@@ -18,5 +18,6 @@ PIPELINE = Pipeline(
     max_in_flight=2,
     lease_seconds=10,
     timeout_seconds=900,
+    # No number of kills halts it; others halt, and people have them tried again.
     max_failures=100_000,
 )  # fmt: skip

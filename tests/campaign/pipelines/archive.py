@@ -13,6 +13,7 @@ PIPELINE = Pipeline(
     max_in_flight=1,
     lease_seconds=10,
     timeout_seconds=900,
+    # No number of kills halts it; others halt, and people have them tried again.
     max_failures=100_000,
     spark="ratchet_spark_submit",
 )

@@ -16,7 +16,6 @@ PIPELINE = Pipeline(
     max_in_flight=2,
     lease_seconds=10,
     timeout_seconds=900,
-    max_failures=100_000,
     # It looks and never says no: a transaction of a single bad record would hold up the line until somebody comes.
     gates=[MaxDeadLetters(1)],
 )

@@ -16,6 +16,4 @@ PIPELINE = Pipeline(
     lease_seconds=10,
     # A worker that stands still for ever would hold up its slice for ever.
     timeout_seconds=900,
-    # Faults are no reason to halt here.
-    max_failures=100_000,
 )

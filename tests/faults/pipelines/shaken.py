@@ -17,6 +17,4 @@ PIPELINE = Pipeline(
     lease_seconds=5,
     # A worker that stands still for ever would hold up its slice for ever.
     timeout_seconds=900,
-    # Faults are no reason to halt here.
-    max_failures=1000,
 )
