@@ -103,7 +103,7 @@ def begin(
     while True:
         # Step 1: ask Airflow, and in the second round Kafka, without a lock: never while holding one.
         with ledger.begin() as conn:
-            tables.probe(conn, spec.sinks)
+            tables.probe(conn, spec)
             candidates = claims.unclaimed(conn, spec)
         asked = {(c.dag_id, c.run_id): is_active(c.dag_id, c.run_id) for c in candidates if not c.claim_ended}
         # Step 2: decide, under the pipeline's lock.
@@ -192,7 +192,7 @@ def _register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> None:
         raise TopicChanged(
             f"{spec.name}: the ledger's ranges are of topic {topic} with id {topic_id}; Kafka's {offsets.topic} has "
             f"id {offsets.topic_id}: it is another topic, perhaps deleted and made again; nothing was planned; "
-            "give the pipeline a new name to begin anew with this topic"
+            "give the pipeline a new name, and its sinks new tables, to begin anew with this topic"
         )
 
 

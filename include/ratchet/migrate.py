@@ -38,5 +38,5 @@ def migrate(
         config.attributes["connection"] = conn
         command.upgrade(config, "head")
         specs = list(specs)
-        made = [f"{spec.name}: {tables.create(conn, sink)}" for spec in specs for sink in spec.sinks]
+        made = [f"{spec.name}: {tables.create(conn, spec.name, sink)}" for spec in specs for sink in spec.sinks]
         return ["ledger: up to date", *made, *grant(conn, specs, pipeline_role, reader_role)]

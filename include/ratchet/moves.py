@@ -95,7 +95,7 @@ def accept_loss(
             raise TopicChanged(
                 f"{spec.name}: topic {offsets.topic} has id {offsets.topic_id}, the ledger's ranges are of "
                 f"{line.topic_id}: it is another topic, whose offsets say nothing of what is lost; void what is "
-                "unfinished, and give the pipeline a new name to begin anew with this topic"
+                "unfinished, and give the pipeline a new name, and its sinks new tables, to begin anew with this topic"
             )
         said = _lose_planned(conn, spec, offsets, reason, who) + _lose_unplanned(conn, spec, line, offsets, reason, who)
         if not said:

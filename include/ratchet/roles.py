@@ -24,6 +24,7 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     # A revision replaces its transaction's dead letters.
     "dead_letters": ("SELECT", "INSERT", "DELETE"),
     "legal_moves": ("SELECT",),
+    "targets": ("SELECT",),
     "alembic_version": ("SELECT",),
 }
 """What the pipelines may do with the other tables of the ledger."""

@@ -214,6 +214,15 @@ dead_letters = Table(
     Column("headers", JSON, comment="[{key, value as base64}]; JSON keeps the text that was voted for"),
 )
 
+targets = Table(
+    "targets",
+    metadata,
+    Column("schema", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("pipeline", Text, nullable=False),
+    comment="whose the table of a sink is: of two lines in one table the same txid would mean two things",
+)
+
 legal_moves = Table(
     "legal_moves",
     metadata,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import select, text, update
+from sqlalchemy import delete, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from ratchet import history
@@ -15,7 +15,9 @@ from ratchet.commit import commit
 from ratchet.errors import LedgerUnreachable, NotMigrated
 from ratchet.ledger import Ledger
 from ratchet.migrate import migrate
-from ratchet.schema import events, legal_moves, metadata, ranges, transactions
+from ratchet.pipeline import Append, Pipeline
+from ratchet.schema import events, legal_moves, metadata, ranges, targets, transactions
+from ratchet.sinks.tables import delta, target
 from ratchet.transaction import LEGAL_MOVES, Run, State
 
 from .staging import (
@@ -72,6 +74,50 @@ def test_a_unique_key_to_which_nulls_differ_fits_only_where_there_are_none(ledge
     with ledger.begin() as conn:
         conn.execute(text(f"alter table {table} alter column k set not null"))
     assert f"line: {table}: fits" in migrate(ledger.url, [SPEC])
+
+
+def renamed(**changed: object) -> Pipeline:
+    return SPEC.model_copy(update={"name": "renamed", **changed})
+
+
+def test_a_table_is_one_pipelines_for_ever_since_the_txids_of_another_mean_other_transactions(ledger, log):
+    # Of a name under which nothing was ever begun there is nothing to protect.
+    assert "renamed: rows: fits" in migrate(ledger.url, [renamed()])
+    with pytest.raises(NotMigrated, match="sink 'rows': the ledger does not know its table as one of pipeline 'line'"):
+        start(ledger, SPEC, log, "a")
+    migrate(ledger.url, [SPEC])
+    start(ledger, SPEC, log, "a")
+    with pytest.raises(
+        NotMigrated, match=r"public.rows is the table of pipeline 'line', .*another table, and read both"
+    ):
+        migrate(ledger.url, [renamed()])
+    with pytest.raises(
+        NotMigrated, match="sink 'rows': the ledger does not know its table as one of pipeline 'renamed'"
+    ):
+        begin(ledger, renamed(), Run("dag", "a"), log.offsets, always_active)
+    apart = renamed(sinks=[Append("renamed_rows", columns="a int")])
+    assert "renamed: renamed_rows: created public.renamed_rows" in migrate(ledger.url, [apart])
+    assert begin(ledger, apart, Run("other", "a"), log.offsets, always_active).claim.txid == 1
+
+
+HELD = {table.name: table for table in (*map(target, SPEC.sinks), *map(delta, SPEC.sinks[1:]))}
+
+
+@pytest.mark.parametrize("kept", HELD)
+def test_rows_of_transactions_that_the_ledger_does_not_know_are_not_mixed_with_its_own(ledger, log, kept):
+    first = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, first)
+    commit(ledger, SPEC, first.claim)
+    with ledger.begin() as conn:
+        # As if the ledger and all other tables had been lost.
+        for lost in (targets, *HELD.values()):
+            if lost is not HELD[kept]:
+                conn.execute(delete(lost))
+    with pytest.raises(NotMigrated, match="holds rows of transactions that this ledger does not know"):
+        migrate(ledger.url, [SPEC])
+    with ledger.begin() as conn:
+        conn.execute(update(HELD[kept]).values(_txid=0))
+    migrate(ledger.url, [SPEC])
 
 
 def test_a_ledger_that_was_not_migrated_says_so(ledger_url, log):

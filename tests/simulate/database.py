@@ -51,7 +51,7 @@ class Database:
         # The checks of the tables would not let the history go.
         self._conn.execute("set session_replication_role = replica")
         tables = [
-            *(table for table in metadata.sorted_tables if table.name != "legal_moves"),
+            *(table for table in metadata.sorted_tables if table.name not in ("legal_moves", "targets")),
             *map(target, SPEC.sinks),
             *map(delta, KEYED),
         ]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, MetaData, Table
 from sqlalchemy.dialects.postgresql import DOUBLE_PRECISION, REAL
+from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.schema import CreateSchema
 
 from ratchet.columns import Column
 from ratchet.errors import NotMigrated
-from ratchet.pipeline import Accumulate, Append, Upsert
-from ratchet.schema import DELTA_SCHEMA
+from ratchet.pipeline import Accumulate, Append, Pipeline, Upsert
+from ratchet.schema import DELTA_SCHEMA, pipelines, targets
 from ratchet.sinks.staged import POSITION, staged_columns
 
 AnySink = Append | Accumulate | Upsert
@@ -85,24 +85,30 @@ def delta(sink: Accumulate | Upsert) -> Table:
     return Table(name, MetaData(), *map(sql_column, columns), unique, by_txid, schema=DELTA_SCHEMA)
 
 
-def create(conn: Connection, sink: AnySink) -> str:
-    """Create what is missing of a sink; check, and never alter, what exists. Returns a line for the user."""
-    tables = [target(sink)] if isinstance(sink, Append) else [target(sink), delta(sink)]
-    made = []
-    for table in tables:
+def create(conn: Connection, pipeline: str, sink: AnySink) -> str:
+    """Create what is missing of a sink; check, and never alter, what exists. Returns a line for the user.
+
+    From then on the table is the pipeline's. Raises NotMigrated where it is another's, or does not fit.
+    """
+    existing, made = [], []
+    for table in _tables(sink):
         conn.execute(CreateSchema(table.schema, if_not_exists=True))
         if sa.inspect(conn).has_table(table.name, table.schema):
             _check(conn, sink, table)
+            existing.append(table)
         else:
             table.create(conn)
             made.append(f"{table.schema}.{table.name}")
+    _own(conn, pipeline, sink, existing)
     return f"{sink.name}: created {', '.join(made)}" if made else f"{sink.name}: fits"
 
 
-def probe(conn: Connection, sinks: Iterable[AnySink]) -> None:
-    """NotMigrated if a table of a sink, or a column of one, is not there; quick enough for every begin."""
-    for sink in sinks:
-        for table in [target(sink)] if isinstance(sink, Append) else [target(sink), delta(sink)]:
+def probe(conn: Connection, spec: Pipeline) -> None:
+    """NotMigrated if a table of a sink, or a column of one, is not there, or not the pipeline's; quick enough for every
+    begin.
+    """
+    for sink in spec.sinks:
+        for table in _tables(sink):
             try:
                 conn.execute(sa.select(*table.columns).limit(0))
             except ProgrammingError as error:
@@ -111,6 +117,46 @@ def probe(conn: Connection, sinks: Iterable[AnySink]) -> None:
                     f"sink {sink.name!r}: {missing}; nothing was begun; `ratchet migrate` makes missing tables and "
                     "says what else does not fit"
                 ) from error
+    found = conn.execute(sa.select(targets.c.schema, targets.c.name).where(targets.c.pipeline == spec.name))
+    own = {(schema, name) for schema, name in found}
+    for sink in spec.sinks:
+        if sink.table not in own:
+            raise NotMigrated(
+                f"sink {sink.name!r}: the ledger does not know its table as one of pipeline {spec.name!r}; nothing was "
+                "begun; run `ratchet migrate`"
+            )
+
+
+def _tables(sink: AnySink) -> list[Table]:
+    return [target(sink)] if isinstance(sink, Append) else [target(sink), delta(sink)]
+
+
+def _own(conn: Connection, pipeline: str, sink: AnySink, existing: list[Table]) -> None:
+    """Note whose the sink's table is. Txids of another line mean other transactions: a revision would replace them."""
+    schema, name = sink.table
+    owner = conn.execute(
+        sa.select(targets.c.pipeline).where(targets.c.schema == schema, targets.c.name == name)
+    ).scalar_one_or_none()
+    if owner == pipeline:
+        return
+    where = f"sink {sink.name!r}: {schema}.{name}"
+    has_line = conn.execute(sa.select(sa.exists().where(pipelines.c.pipeline == owner))).scalar_one()
+    if existing and has_line:
+        raise NotMigrated(
+            f"{where} is the table of pipeline {owner!r}, and a pipeline of another name is another line, with "
+            "transactions of the same numbers; give the sink another table, and read both by a view"
+        )
+    for table in existing:
+        if conn.execute(sa.select(sa.exists().where(table.c._txid > 0))).scalar_one():
+            raise NotMigrated(
+                f"{where}: {table.schema}.{table.name} holds rows of transactions that this ledger does not know; give "
+                "the sink another table, and read both by a view, or set _txid to 0 where the rows came by other ways"
+            )
+    conn.execute(
+        upsert(targets)
+        .values(schema=schema, name=name, pipeline=pipeline)
+        .on_conflict_do_update(index_elements=["schema", "name"], set_={"pipeline": pipeline})
+    )
 
 
 def _check(conn: Connection, sink: AnySink, table: Table) -> None:

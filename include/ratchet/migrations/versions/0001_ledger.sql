@@ -148,6 +148,14 @@ CREATE TABLE ratchet.stages (
 COMMENT ON TABLE ratchet.stages IS 'every staged table there is; a row goes with its table';
 COMMENT ON COLUMN ratchet.stages.relation IS 'its exact name in schema ratchet_stage';
 
+CREATE TABLE ratchet.targets (
+    schema TEXT NOT NULL,
+    name TEXT NOT NULL,
+    pipeline TEXT NOT NULL,
+    PRIMARY KEY (schema, name)
+);
+COMMENT ON TABLE ratchet.targets IS 'whose the table of a sink is: of two lines in one table the same txid would mean two things';
+
 CREATE TABLE ratchet.transactions (
     pipeline TEXT NOT NULL,
     txid BIGINT NOT NULL,
