@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
 from sqlalchemy import Connection, Row, func, select, text, update
 
 from ratchet.ledger import Ledger, lock_pipeline
-from ratchet.pipeline import Append, Pipeline
+from ratchet.pipeline import Accumulate, Append, Pipeline, Upsert
 from ratchet.schema import pipelines, transactions
 from ratchet.sinks import refold
 from ratchet.transaction import State
+
+STEP_RECORDS = 1_000_000
+"""The deltas of transactions of so many records are merged at once, and of one transaction at least."""
+STEPS_SECONDS = 30
+"""When so much time is over, the next compaction goes on: whoever compacts has other things to do."""
 
 
 def compact(ledger: Ledger, spec: Pipeline) -> str | None:
@@ -16,8 +23,8 @@ def compact(ledger: Ledger, spec: Pipeline) -> str | None:
 
     1. Under the commit lock, decide up to which txid nothing may be revised any more. From here on nobody but a
        compaction touches those deltas.
-    2. Without that lock, merge them, one row a key. The fold of the deltas stays what it was, so readers and
-       revisions of later transactions go on beside it. Broken off, it is done by the next compaction.
+    2. Without that lock, merge them, one row a key, some transactions at a time. The fold of the deltas stays what it
+       was, so readers and revisions of later transactions go on beside it. Broken off, the next compaction goes on.
     """
     keyed = [sink for sink in spec.sinks if not isinstance(sink, Append)]
     if not keyed:
@@ -30,17 +37,43 @@ def compact(ledger: Ledger, spec: Pipeline) -> str | None:
             return None
         until = max(line.compacted, _old_until(conn, spec, line))
         conn.execute(update(pipelines).where(pipelines.c.pipeline == spec.name).values(compacted=until))
-    with ledger.begin() as conn:
-        # Step 2
-        conn.execute(
-            text("select pg_advisory_xact_lock(hashtext('ratchet compact'), hashtext(:name))"), {"name": spec.name}
-        )
-        after = conn.execute(select(pipelines.c.merged).where(pipelines.c.pipeline == spec.name)).scalar_one()
-        if after >= until:
-            return None
-        gone = sum(refold.merge(conn, sink, after, until) for sink in keyed)
-        conn.execute(update(pipelines).where(pipelines.c.pipeline == spec.name).values(merged=until))
-    return f"{spec.name}: deltas of transactions {after + 1} to {until} are merged into the base, {gone:,} rows fewer"
+    # Step 2
+    merged, fewer, started = line.merged, 0, time.monotonic()
+    while merged < until:
+        with ledger.begin() as conn:
+            merged, gone = _merge_some(conn, spec.name, keyed, until)
+        fewer += gone
+        if time.monotonic() - started > STEPS_SECONDS:
+            break
+    if merged == line.merged:
+        return None
+    left = f"; {merged + 1} to {until} are left to the next time" if merged < until else ""
+    return (
+        f"{spec.name}: deltas of transactions {line.merged + 1} to {merged} are merged into the base, "
+        f"{fewer:,} rows fewer{left}"
+    )
+
+
+def _merge_some(conn: Connection, pipeline: str, keyed: list[Accumulate | Upsert], until: int) -> tuple[int, int]:
+    """(up to where deltas are merged now, how many rows went); another compaction at the same time is waited for."""
+    conn.execute(text("select pg_advisory_xact_lock(hashtext('ratchet compact'), hashtext(:name))"), {"name": pipeline})
+    after = conn.execute(select(pipelines.c.merged).where(pipelines.c.pipeline == pipeline)).scalar_one()
+    if after >= until:
+        return after, 0
+    to = _step(conn, pipeline, after, until)
+    gone = sum(refold.merge(conn, sink, after, to) for sink in keyed)
+    conn.execute(update(pipelines).where(pipelines.c.pipeline == pipeline).values(merged=to))
+    return to, gone
+
+
+def _step(conn: Connection, pipeline: str, after: int, until: int) -> int:
+    """Up to which txid the next step goes."""
+    c = transactions.c
+    records = func.sum(func.coalesce(c.records, 0)).over(order_by=c.txid)
+    mine = (c.pipeline == pipeline, c.revision == 0, c.txid > after, c.txid <= until)
+    upto = select(c.txid, records.label("records")).where(*mine).subquery("upto")
+    last = conn.execute(select(func.max(upto.c.txid)).where(upto.c.records <= STEP_RECORDS)).scalar_one()
+    return after + 1 if last is None else last
 
 
 def _old_until(conn: Connection, spec: Pipeline, line: Row) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -12,6 +13,7 @@ import pytest
 from sqlalchemy import func, select, text
 
 from ratchet import Append, history
+from ratchet import compact as compaction
 from ratchet.begin import Skipped, begin
 from ratchet.claims import settle
 from ratchet.commit import Committed, commit
@@ -38,6 +40,7 @@ from .staging import (
     do,
     do_slice,
     head,
+    is_whole,
     planned,
     positions_of,
     prepare,
@@ -212,6 +215,27 @@ def test_beyond_keep_deltas_a_revision_is_refused_with_the_reason(ledger, log):
     with pytest.raises(NotRevisable, match="older than the spec's keep_deltas"):
         commit(ledger, SPEC, late.claim)
     assert contents(ledger, SPEC) == before
+
+
+def test_compaction_goes_by_steps_and_what_one_had_no_time_for_is_left_to_the_next(ledger, log, monkeypatch):
+    begun = [committed(ledger, log, run) for run in "abcd"]
+    before, keep = contents(ledger, SPEC), SPEC.model_copy(update={"keep_deltas": timedelta(0)})
+    # Twenty records a transaction: two at a time.
+    monkeypatch.setattr(compaction, "STEP_RECORDS", 45)
+    monkeypatch.setattr(compaction, "STEPS_SECONDS", -1)
+    assert re.fullmatch(
+        "line: deltas of transactions 1 to 2 .* fewer; 3 to 4 are left to the next time", compact(ledger, keep)
+    )
+    assert contents(ledger, SPEC) == before
+    is_whole(ledger, *begun)
+    # One of which more is to be merged than a step takes, it takes alone.
+    monkeypatch.setattr(compaction, "STEP_RECORDS", 5)
+    assert "transactions 3 to 3 " in compact(ledger, keep)
+    monkeypatch.setattr(compaction, "STEPS_SECONDS", 30)
+    assert "transactions 4 to 4 " in compact(ledger, keep)
+    assert compact(ledger, keep) is None
+    assert contents(ledger, SPEC) == before
+    is_whole(ledger, *begun)
 
 
 def deltas_of(ledger: Ledger) -> int:

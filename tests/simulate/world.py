@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from ratchet import compact as compaction
 from ratchet.begin import Begun, Skipped, begin
 from ratchet.claims import claim_of, renew, settle
 from ratchet.commit import Committed, Waits, commit
@@ -28,6 +29,8 @@ from tests.simulate.watch import Seen
 from tests.simulate.work import failing, failure, latest_event, process
 
 DAG = NAME
+compaction.STEP_RECORDS = 4
+"""So that a compaction of a schedule has several steps, between which it can be cut."""
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 _LOST = re.compile(r"the ledger at \S+ (does not answer|was lost in a commit): ")
 """What any try may say that was cut off from the ledger."""
