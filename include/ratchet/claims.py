@@ -241,6 +241,9 @@ def end(conn: Connection, spec: Pipeline, row: Row, *, who: str, why: str) -> Ro
     failed = unfinished and not (row.state == State.OPEN and met_outages_alone(conn, row))
     failures = row.failures + failed
     halts = failed and failures >= spec.max_failures
+    if halts and row.revision and row.state == State.OPEN:
+        # Nobody goes on with its votes, so its stages may go.
+        row = move(conn, row, State.ABORTED, who=who, why=why, reason=why)
     ended = conn.execute(
         update(transactions)
         .where(is_row(row), transactions.c.claim == row.claim, transactions.c.claim_ended.is_(False))

@@ -16,7 +16,7 @@ from ratchet import Append, history
 from ratchet import compact as compaction
 from ratchet.begin import Skipped, begin
 from ratchet.claims import settle
-from ratchet.commit import Committed, commit
+from ratchet.commit import Committed, commit, discard_finished
 from ratchet.compact import compact
 from ratchet.errors import Fenced, NotRevisable, Refused
 from ratchet.ledger import Ledger, lock_pipeline, read_transaction
@@ -27,7 +27,7 @@ from ratchet.schema import stages
 from ratchet.sinks import refold
 from ratchet.sinks.tables import delta
 from ratchet.transaction import Run, SliceToken, State
-from ratchet.votes import cast_vote
+from ratchet.votes import cast_vote, take_try
 from tests.reference import RICH, Fold, transform
 
 from .staging import (
@@ -157,7 +157,14 @@ def test_a_revision_that_fails_leaves_the_old_result_and_never_halts_the_line(le
         assert ("the next run of any kind finishes it" if number < 2 else "is given up: ") in left
         following = start(ledger, SPEC, log, "bcd"[number])
         assert following.how == ("adopted" if number < 2 else "allocated")
+        take_try(ledger, SPEC, following.claim, 0)
     assert (following.claim.txid, contents(ledger, SPEC)) == (2, before)
+    # What it has staged goes, and what the next transaction has staged stays.
+    discard_finished(ledger, "line")
+    with ledger.begin() as conn:
+        given_up = read_transaction(conn, "line", 1, 1)
+        assert (given_up.state, given_up.reason) == (State.ABORTED, "it failed")
+        assert set(conn.execute(select(stages.c.txid)).scalars()) == {2}
     # A clear of the run begins another.
     assert start(ledger, SPEC, log, "a", 2).claim.revision == 2
 

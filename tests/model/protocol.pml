@@ -175,7 +175,12 @@ inline end_claim(i) {
     if
     :: row[i].state == OPEN || row[i].state == ABORTED ->
         row[i].failures++;
-        if :: MAX_FAILURES && row[i].failures >= MAX_FAILURES -> row[i].halted = true :: else fi
+        if
+        :: MAX_FAILURES && row[i].failures >= MAX_FAILURES ->
+            row[i].halted = true;
+            if :: i > N && row[i].state == OPEN -> row[i].state = ABORTED :: else fi
+        :: else
+        fi
     :: else
     fi
 }
