@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from ratchet import Append
+from ratchet.airflow.connect import SECONDS_TO_STOP, ConnectJob
 from ratchet.errors import BrokerUnreachable, EngineLost, EngineUnreachable, LedgerUnreachable
 from ratchet.kafka import Kafka
 from ratchet.ledger import Ledger
@@ -147,6 +148,34 @@ def test_a_server_killed_in_mid_job_costs_a_try_and_nothing_else(bare, own_serve
         vote = replace(bare, spark=again).run(plain, work)
     assert vote.records == 10
     assert content(bare.staged(work, SINK)) == Counter((0, o, o) for o in range(10))
+
+
+@pytest.mark.all
+def test_a_server_that_is_silent_for_ever_is_given_up_and_holds_nobody_up(bare, own_server, mark, monkeypatch):
+    # The server forbids to ask so often, but only the third time.
+    monkeypatch.setitem(engine._KEEPALIVE, "grpc.keepalive_time_ms", 15_000)
+    monkeypatch.setitem(engine._KEEPALIVE, "grpc.keepalive_timeout_ms", 2_000)
+    monkeypatch.setattr(engine, "_PATIENCE", {"max_retries": 2})
+    spec, work = prepared(bare, waits_on_a_worker)
+    job = ConnectJob(own_server.spark, spec, work, bare.ledger, bare.kafka)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(job.run)
+        until("the job has begun", mark.exists, seconds=90)
+        silent = own_server.pids()["connect"]
+        os.kill(silent, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            job.stop()
+            assert time.monotonic() - began < SECONDS_TO_STOP + 2
+            assert not running.done()
+            with pytest.raises(EngineLost, match="^p: transaction 1, slice 0: Spark, one of its workers"):
+                running.result(timeout=120)
+            with pytest.raises(EngineUnreachable, match="p: no session of Spark Connect"):
+                with connect_session(own_server.spark, "p", "code"):
+                    pass
+        finally:
+            os.kill(silent, signal.SIGCONT)
+    assert not bare.staged(work, SINK)
 
 
 def exhausts_the_heap(df):

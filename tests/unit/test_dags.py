@@ -371,9 +371,13 @@ def test_what_a_job_raises_is_raised_also_when_it_is_a_timeout(monkeypatch):
 
 def test_killing_the_task_interrupts_the_operations_by_their_tag(dag):
     job, tags = ConnectJob.__new__(ConnectJob), []
-    job.tag, job._session = "ratchet-orders-3-1-0-1", SimpleNamespace(interruptTag=tags.append)
-    job._left = threading.Event()
-    job._left.set()
+    job.tag, job._left = "ratchet-orders-3-1-0-1", threading.Event()
+
+    def interrupt(tag: str) -> None:
+        tags.append(tag)
+        job._left.set()
+
+    job._session = SimpleNamespace(interruptTag=interrupt)
     task = dag.get_task("process").unmap({"item": {"slice": 0, "name": "orders.v1-0 [0,1)"}})
     task.on_kill()
     task._job = job

@@ -7,11 +7,14 @@ from typing import Any
 
 from ratchet.failures import errors_recorded
 from ratchet.ledger import Ledger
+from ratchet.logs import get_logger
 from ratchet.pipeline import Pipeline
+from ratchet.spark import failure
 from ratchet.spark.engine import connect_session, process_slice
 from ratchet.votes import SliceWork
 
-SECONDS_TO_LEAVE = 5
+SECONDS_TO_STOP = 10
+"""A server that does not answer cannot be told to stop, and holds up nobody for longer."""
 
 
 class ConnectJob:
@@ -38,6 +41,13 @@ class ConnectJob:
     def stop(self) -> None:
         session = self._session
         if session is not None:
-            session.interruptTag(self.tag)
+            threading.Thread(target=self._interrupt, args=(session,), daemon=True, name=f"stop of {self.tag}").start()
             # What the job has persisted in the kept session goes when it ends; this process may end sooner.
-            self._left.wait(SECONDS_TO_LEAVE)
+            self._left.wait(SECONDS_TO_STOP)
+
+    def _interrupt(self, session: Any) -> None:
+        try:
+            session.interruptTag(self.tag)
+        except Exception as error:
+            # The try is fenced by the ledger, so it matters to nobody but the server.
+            get_logger().warning(f"{self.tag} was not interrupted: {failure.said(error)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,6 +31,16 @@ _PATIENCE = {"max_retries": 12, "max_backoff": 5000}
 """A server that does not answer is asked again for about 45 s; Spark's own client would for ten minutes."""
 
 
+_KEEPALIVE = {
+    # The server takes more than one in five minutes for an attack.
+    "grpc.keepalive_time_ms": 330_000,
+    "grpc.keepalive_timeout_ms": 20_000,
+    # Also where this end has long had nothing to say.
+    "grpc.http2.max_pings_without_data": 0,
+}
+"""gRPC's settings by which a server that says nothing any more, but whose connections stand, is found out."""
+
+
 @contextmanager
 def connect_session(url: str, pipeline: str, code_hash: str) -> Iterator[SparkSession]:
     """A session of the Connect server at `url` (`sc://…`) for this block alone, kept for the next one.
@@ -48,12 +59,18 @@ def connect_session(url: str, pipeline: str, code_hash: str) -> Iterator[SparkSe
 
 def _open_session(url: str, pipeline: str, ids: Iterator[str]) -> SparkSession:
     """The server never opens an id again that was stopped or has expired, so then the next one is taken."""
-    from pyspark.sql.connect.client.retries import DefaultPolicy  # a submitted driver has no use for it
+    # A submitted driver has no use for these.
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     separator = "" if url.endswith(";") else ";" if "/;" in url else "/;"
     for session in ids:
+        # The builder that takes a channel leaves to its caller to say that this process is a client.
+        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
         # Without settings this asks the server nothing yet.
-        opened = SparkSession.builder.remote(f"{url}{separator}session_id={session}").create()
+        channel = DefaultChannelBuilder(f"{url}{separator}session_id={session}", list(_KEEPALIVE.items()))
+        opened = ConnectSession.builder.channelBuilder(channel).create()
         opened.client.set_retry_policies([DefaultPolicy(**_PATIENCE)])
         try:
             # The first of them is what a closed session refuses.
