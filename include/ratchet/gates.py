@@ -25,13 +25,15 @@ def judge(ledger: Ledger, spec: Pipeline, row: Row) -> None:
     if row.state != State.PREPARED or is_passed(spec, row):
         return
     with ledger.snapshot() as conn:
+        now = read_transaction(conn, row.pipeline, row.txid, row.revision)
+        if _is_over(now, row):
+            return
         votes = read_votes(conn, spec.name, row.txid, row.epoch)
         said = {gate.name: _ask(conn, spec, gate, row, votes) for gate in spec.gates}
     noes = [f"gate {name!r}: {numbers['why']}" for name, numbers in said.items() if not numbers["yes"]]
     with ledger.begin() as conn:
         now = read_transaction(conn, row.pipeline, row.txid, row.revision, lock=True)
-        if now.state != State.PREPARED or now.epoch != row.epoch:
-            # Somebody was quicker; whoever goes on looks at the state again.
+        if _is_over(now, row):
             return
         if noes:
             move(conn, now, State.ABORTED, who=row.run_id, why=noes[0], detail={"gates": said}, reason="; ".join(noes))
@@ -41,6 +43,11 @@ def judge(ledger: Ledger, spec: Pipeline, row: Row) -> None:
             notify(conn, row.pipeline)
     if noes:
         raise Refused(f"{row.pipeline}: {name_of(row.txid, row.revision)} is aborted: {'; '.join(noes)}")
+
+
+def _is_over(now: Row, row: Row) -> bool:
+    """Whether somebody was quicker, and perhaps the stages are gone; whoever goes on looks at the state again."""
+    return now.state != State.PREPARED or now.epoch != row.epoch
 
 
 def is_passed(spec: Pipeline, row: Row) -> bool:

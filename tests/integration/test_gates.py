@@ -184,3 +184,14 @@ def test_the_sums_of_a_gate_name_only_sinks_that_there_are():
             sinks=[Append("s", columns="a int"), Accumulate("c", key="a int", count="n")],
             gates=[MaxChange("nothing", 2)],
         )
+
+
+def test_who_comes_to_ask_the_gates_when_all_is_committed_is_told_nothing(ledger, log):
+    spec = gated(Condition("whole", "(select count(*) from rows) = 20"))
+    begun = start(ledger, spec, log, "a")
+    prepare(ledger, spec, begun)
+    with ledger.begin() as conn:
+        seen = read_transaction(conn, "line", 1)
+    assert commit(ledger, spec, begun.claim).txids == (1,)
+    judge(ledger, spec, seen)
+    assert len(verdicts(ledger)) == 1
