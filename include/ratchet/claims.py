@@ -197,8 +197,9 @@ def take(conn: Connection, spec: Pipeline, row: Row, run: Run, *, afresh: bool =
         row = move(conn, row, State.ABORTED, who=str(run), why=why, reason=why)
     if row.state == State.ABORTED:
         why = f"tried again after: {row.reason}"
-        epoch = {"epoch": row.epoch + 1, "code_hash": code, "deadline": deadline(spec), "verdict": None}
-        row = move(conn, row, State.OPEN, who=str(run), why=why, reason=None, **epoch)
+        epoch = {"epoch": row.epoch + 1, "code_hash": code, "deadline": deadline(spec)}
+        before = dict.fromkeys(("prepared_at", "records", "verdict", "reason"))
+        row = move(conn, row, State.OPEN, who=str(run), why=why, **epoch, **before)
         copy_cut(conn, row, row.epoch - 1)
     forgotten = {"failures": 0, "halted_at": None} if afresh else {}
     row = conn.execute(

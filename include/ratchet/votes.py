@@ -35,13 +35,15 @@ class SliceWork:
 def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) -> SliceWork | str:
     """A new try at a slice, for the run that holds the claim; or, in a line, why nothing is left to do.
 
-    Raises Fenced when another run holds the claim, Refused when the code is not that of the epoch.
+    Raises Fenced when another run holds the claim or it has ended, Refused when the code is not that of the epoch.
     """
     with ledger.begin() as conn:
         row = read_transaction(conn, claim.pipeline, claim.txid, claim.revision, lock=True)
         where = f"{claim}, slice {slice_number}"
         if row.epoch != claim.epoch or row.claim != claim.number:
             raise Fenced(f"{claim.pipeline}: {where}: run {row.run_id} holds the transaction now")
+        if row.claim_ended and row.state == State.OPEN:
+            raise Fenced(f"{claim.pipeline}: {where}: this run's claim has ended; clear the run")
         if row.state != State.OPEN:
             return f"{where}: nothing to do, the transaction is {row.state}"
         current = read_slice(conn, claim.pipeline, claim.txid, claim.epoch, slice_number)

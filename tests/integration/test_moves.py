@@ -170,6 +170,17 @@ def test_clearing_the_halted_run_resumes_it_and_what_waited_goes_on(ledger, log)
     assert appended(ledger) == planned(first, second)
 
 
+def test_who_was_settled_takes_no_more_tries(ledger, log):
+    first = start(ledger, SPEC, log, "a")
+    prepared = start(ledger, SPEC, log, "b")
+    prepare(ledger, SPEC, prepared)
+    for run in "ab":
+        settle(ledger, SPEC, Run("dag", run), succeeded=False, reason="marked failed")
+    with pytest.raises(Fenced, match="transaction 1, slice 0: this run's claim has ended; clear the run"):
+        take_try(ledger, SPEC, first.claim, 0)
+    assert take_try(ledger, SPEC, prepared.claim, 0).endswith("nothing to do, the transaction is PREPARED")
+
+
 def test_retry_lifts_the_halt_and_the_next_run_of_any_kind_goes_on(ledger, log):
     first, second = halted(ledger, log)
     assert "may be tried again" in retry(ledger, SPEC, None, "somebody")[0]
@@ -277,6 +288,9 @@ def test_an_aborted_epoch_counts_for_nothing_and_is_begun_anew(ledger, log):
     settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="refused")
     again = start(ledger, SPEC, log, "b")
     assert again.claim.epoch == 2
+    with ledger.begin() as conn:
+        row = read_transaction(conn, "line", 1)
+        assert (row.prepared_at, row.records, row.verdict, row.reason) == (None,) * 4
     prepare(ledger, SPEC, again)
     commit(ledger, SPEC, again.claim)
     assert appended(ledger) == planned(again)

@@ -114,8 +114,8 @@ PLANTS = [
     plant(
         "a verdict outlives its epoch",
         "claims.py",
-        '"deadline": deadline(spec), "verdict": None}',
-        '"deadline": deadline(spec)}',
+        '("prepared_at", "records", "verdict", "reason")',
+        '("prepared_at", "records", "reason")',
     ),
     plant(
         "the head stops at a voided successor",

@@ -38,6 +38,7 @@ _TRY = rf"{_WHAT}, slice \d+, try \d+"
 TOLD = (
     rf"{_WHAT} was adopted by run r\d+(#\d+)? meanwhile$",
     rf"{_WHAT}: this run's claim has ended; clear the run$",
+    rf"{_WHAT}, slice \d+: this run's claim has ended; clear the run$",
     rf"{_WHAT}, slice \d+: run r\d+ holds the transaction now$",
     rf"{_TRY}: try \d+ has the slice now$",
     rf"{_TRY} of epoch \d+: the transaction is \w+ in epoch \d+$",
