@@ -122,6 +122,25 @@ def test_what_votes_after_a_halt_is_not_committed_until_a_person_decides(ledger,
     assert commit(ledger, SPEC, again.claim).txids == (1,)
 
 
+def test_a_group_ends_before_what_has_voted_after_its_halt(ledger, log):
+    first, second, third = (start(ledger, SPEC, log, run) for run in "abc")
+    prepare(ledger, SPEC, first)
+    prepare(ledger, SPEC, third)
+    works = [a_try(ledger, second, part.number) for part in second.slices]
+    once = SPEC.model_copy(update={"max_failures": 1})
+    assert "is halted at transaction 2" in settle(ledger, once, Run("dag", "b"), succeeded=False, reason="failed")
+    for work in works:
+        sinks = write_all(ledger, SPEC, work, rows_of(SPEC, work))
+        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks))
+    assert state(ledger, 2) == State.PREPARED
+    assert commit(ledger, SPEC, first.claim).txids == (1,)
+    assert (state(ledger, 2), head(ledger)) == (State.PREPARED, 1)
+    assert isinstance(commit(ledger, SPEC, third.claim), Waits)
+    retry(ledger, SPEC, 2, "a person")
+    again = start(ledger, SPEC, log, "d")
+    assert commit(ledger, SPEC, again.claim).txids == (2, 3)
+
+
 def test_what_the_server_cannot_do_now_fails_that_transaction_alone_and_is_tried_again(ledger, log):
     first, second = (start(ledger, SPEC, log, run) for run in "ab")
     prepare(ledger, SPEC, second)

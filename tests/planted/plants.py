@@ -302,4 +302,35 @@ PLANTS = [
     counted = [Row(partition=p, attempt=a, rows=n, checksum=by[p]) for p, a, n in found]""",
         layers=SPARK,
     ),
+    plant(
+        "a group takes along what waits for a person",
+        "commit.py",
+        "row.state == State.PREPARED and row.halted_at is None and is_passed",
+        "row.state == State.PREPARED and is_passed",
+    ),
+    plant(
+        "an outage counts as a failure of the transaction",
+        "claims.py",
+        "    failed = unfinished and not (row.state == State.OPEN and met_outages_alone(conn, row))",
+        "    failed = unfinished",
+    ),
+    plant(
+        "a pipeline writes into the table of another line",
+        "sinks/tables.py",
+        "    if existing and has_line:",
+        "    if False:",
+    ),
+    plant(
+        "what a compaction had no time for is never compacted",
+        "compact.py",
+        ".values(merged=to))",
+        ".values(merged=until))",
+    ),
+    plant(
+        "a session of Spark is used by two jobs at once",
+        "spark/sessions.py",
+        "                file.unlink()\n                taken.append",
+        "                taken.append",
+        layers=SPARK,
+    ),
 ]
