@@ -52,7 +52,7 @@ def main() -> None:
             _stand_back([os.getpid(), *stack.pids().values()])
         many = f"{said.seconds} s of schedules" if said.seconds else f"{said.schedules:,} schedules"
         print(f"{many}, seed {said.seed}, {said.jobs} at once", flush=True)
-        failed = simulate(stack, Lots(said.schedules, said.seed, said.seconds), said.jobs, not said.unshrunk)
+        failed = simulate(stack, Lots(said.schedules, said.seed, said.seconds, said.jobs), said.jobs, not said.unshrunk)
     shutil.rmtree(home, ignore_errors=True)
     if failed:
         print(failed)
@@ -62,15 +62,17 @@ def main() -> None:
 class Lots:
     """What is still to be done, so many schedules or as many as so many seconds allow; and what was counted so far."""
 
-    def __init__(self, schedules: int, seed: int, seconds: int | None):
+    def __init__(self, schedules: int, seed: int, seconds: int | None, jobs: int):
         self._left, self._seed, self._lock = schedules, seed, threading.Lock()
         self.counted: Counter[str] = Counter()
+        # One alone does whole lots: so a lot that has failed comes again as it was.
+        self._least = SMALL_LOT if jobs > 1 else LOT
         self._deadline = time.monotonic() + seconds if seconds else None
 
     def take(self) -> tuple[int, int] | None:
         """The next lot, as (seed, number of schedules), for whoever is free; None if nothing is left to do."""
         with self._lock:
-            size = SMALL_LOT if self._deadline is not None else min(LOT, max(SMALL_LOT, self._left // 4), self._left)
+            size = SMALL_LOT if self._deadline is not None else min(LOT, max(self._least, self._left // 4), self._left)
             if not size or (self._deadline is not None and time.monotonic() > self._deadline):
                 return None
             lot = self._seed, size

@@ -97,7 +97,7 @@ class Actor:
             raise Killed
         self.pid = connection.info.backend_pid
         self._troupe.passed += 1
-        self._stand(text)
+        self._stand(text, connection)
         if self._end is End.LOST:
             self._lose(connection)
         if text == _IMPATIENT:
@@ -109,7 +109,7 @@ class Actor:
         if self._is_dead:
             raise Killed
         self._troupe.passed += 1
-        self._stand(COMMIT)
+        self._stand(COMMIT, connection)
         if self._end is End.LOST:
             self._lose(connection)
         do()
@@ -124,11 +124,14 @@ class Actor:
     def _lose(self, connection: psycopg.Connection) -> None:
         # Once: whoever goes on after it has another connection.
         self._end, self.lost_at = None, self.at
-        self._troupe.lost(connection.info.backend_pid)
-        connection.pgconn.finish()
+        self._drop(connection)
         raise psycopg.OperationalError("the schedule has cut the connection")
 
-    def _stand(self, at: str) -> None:
+    def _drop(self, connection: psycopg.Connection) -> None:
+        self._troupe.lost(connection.info.backend_pid)
+        connection.pgconn.finish()
+
+    def _stand(self, at: str, connection: psycopg.Connection) -> None:
         if self._budget > 0:
             self._budget -= 1
             return
@@ -139,6 +142,7 @@ class Actor:
         self._budget -= 1
         if self._end is End.KILLED:
             self._is_dead = True
+            self._drop(connection)
             raise Killed
 
     def _run(self) -> None:
@@ -175,7 +179,7 @@ class Troupe:
         self.actors = [Actor(self, f"actor {number}", url) for number in range(actors)]
 
     def lost(self, pid: int) -> None:
-        """A session whose connection is cut: PostgreSQL is still to notice it."""
+        """A session whose connection is cut, or whose process is dead: PostgreSQL is still to notice it."""
         self._lost.add(pid)
 
     def settle(self, look: Callable[[], object] = lambda: None) -> None:
@@ -240,14 +244,15 @@ class Troupe:
         return [a for a in self.actors if a.place is Place.GOES]
 
     def _blockers(self, actors: list[Actor]) -> dict[Actor, set[int]]:
-        """The sessions for whose locks each actor waits."""
+        """The sessions of other actors for whose locks each actor waits; nobody else, as autovacuum, holds one long."""
         if not actors:
             return {}
         pids = {actor: actor.pid or 0 for actor in actors}
+        own = {actor.pid for actor in self.actors if actor.place is not Place.IDLE}
         rows = self._observer.execute(
             "select pid, pg_blocking_pids(pid) from unnest(%s::int[]) pid", [list(pids.values())]
         )
-        found = {pid: set(by) for pid, by in rows}
+        found = {pid: own.intersection(by) for pid, by in rows}
         return {actor: found[pid] for actor, pid in pids.items()}
 
     def _stop(self, actor: Actor) -> None:
