@@ -66,13 +66,13 @@ class Line(Runs, Shown):
         if self.unfinished():
             until("an unfinished transaction is finished", self._finish, 120)
 
-    def publish(self, count: int, *, bad: int = 0, at: datetime | None = None) -> None:
-        """Append so many records to partition 0, then `bad` ones that are no JSON; `at` is their timestamp."""
+    def publish(self, count: int, *, bad: int = 0, at: datetime | None = None, partition: int = 0) -> None:
+        """Append so many records to the partition, then `bad` ones that are no JSON; `at` is their timestamp."""
         stamp = None if at is None else int(at.timestamp() * 1000)
         values = [json.dumps({"k": f"key {number % 7}", "v": number}).encode() for number in range(count)]
         producer = KafkaProducer(bootstrap_servers=self._servers)
         for value in values + [b"no JSON"] * bad:
-            producer.send(self.name, value, partition=0, timestamp_ms=stamp)
+            producer.send(self.name, value, partition=partition, timestamp_ms=stamp)
         producer.flush()
         producer.close()
 

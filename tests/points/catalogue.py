@@ -20,7 +20,7 @@ from .written import Logged, group_points, group_writes, unseen
 SEQUENCES: dict[str, tuple[str, ...]] = {
     "connect_1": ("flow", "revised", "refused", "gated", "lost"),
     "connect_2": ("flow", "halved", "left", "voided", "forgotten"),
-    "connect_3": ("failed", "late", "aborted", "retried"),
+    "connect_3": ("failed", "grown", "late", "aborted", "retried"),
     "compacting": ("flow", "lost"),
     "submit": ("alone", "refused", "failed"),
 }

@@ -38,15 +38,20 @@ class Agenda:
     attempts: Counter[Point] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _taken: set[Point] = field(default_factory=set)
+    _lines: set[str] = field(default_factory=set)
+    """The pipelines that are at work."""
+    _missed: Counter[tuple[Point, str]] = field(default_factory=Counter)
+    """{(point, "shape:scenario"): how often nobody came to it there}."""
 
     def take(self, line: str) -> tuple[str, list[Point]] | None:
         """The scenario that a pipeline is to go through next, and the points that are armed there; None if none is."""
         with self._lock:
+            self._lines.add(line)
             free = [p for p in self.todo if p not in self._taken]
-            first = next((p for p in free if self._scenarios(p, line)), None)
+            first = next((p for p in free if self._due(p, line)), None)
             if first is None:
                 return None
-            by = self._scenarios(first, line)
+            by = self._due(first, line)
             scenario = self.random.choices(list(by), weights=list(by.values()))[0]
             points = [first]
             if self.attempts[first] < ALONE_FROM:
@@ -62,11 +67,36 @@ class Agenda:
                 point = outcome.point
                 self._taken.discard(point)
                 self.todo.remove(point)
-                if outcome.kill is None and self.attempts[point] < ATTEMPTS:
-                    self.todo.append(point)
+                if outcome.kill is None:
+                    self._missed[point, f"{shape_of(outcome.line)}:{outcome.scenario}"] += 1
+                    if self.attempts[point] < ATTEMPTS:
+                        self.todo.append(point)
+
+    def leave(self, line: str) -> None:
+        """This pipeline takes nothing any more."""
+        with self._lock:
+            self._lines.discard(line)
 
     def is_done(self) -> bool:
         return not self.todo
+
+    def can_come(self, line: str) -> bool:
+        """Whether anything is left that this pipeline could be asked for, now or when others have given it back."""
+        return any(self._scenarios(point, line) for point in list(self.todo))
+
+    def _due(self, point: Point, line: str) -> dict[str, int]:
+        """Of this pipeline's scenarios those in which the point was missed least often.
+
+        What a pipeline passes only once in its life it passes nowhere else again, however often it is asked.
+        """
+        shapes = {shape_of(other) for other in self._lines}
+        keys = [key for key in self.catalogue.reached[point] if key.partition(":")[0] in shapes]
+        least = min((self._missed[point, key] for key in keys), default=0)
+        return {
+            scenario: count
+            for scenario, count in self._scenarios(point, line).items()
+            if self._missed[point, f"{shape_of(line)}:{scenario}"] == least
+        }
 
     def _scenarios(self, point: Point, line: str) -> dict[str, int]:
         shape = shape_of(line) + ":"
@@ -85,7 +115,7 @@ class Agenda:
             # Where the job that holds the line up is killed, nobody has to wait.
             if {point.role, *of_role} >= {"trigger"} and UPSTREAM & {point.role, *of_role}:
                 fits = False
-            if fits and scenario in self._scenarios(point, line):
+            if fits and scenario in self._due(point, line):
                 of_role[point.role] += 1
                 found.append(point)
         return found
@@ -105,13 +135,19 @@ class Killing:
         side_by_side(lambda line: self._work(line, tell), self._field.victims)
 
     def _work(self, line: str, tell: Callable[[list[Result]], None]) -> None:
+        try:
+            self._try(line, tell)
+        finally:
+            self.agenda.leave(line)
+
+    def _try(self, line: str, tell: Callable[[list[Result]], None]) -> None:
         """Trial after trial, until nothing is left for this pipeline, it is not whole, or the time is over."""
         while time.monotonic() < self._deadline and not self.agenda.is_done():
             taken = self.agenda.take(line)
             if taken is None:
                 # What others have armed may come back.
                 time.sleep(1)
-                if not any(self.agenda._scenarios(point, line) for point in list(self.agenda.todo)):
+                if not self.agenda.can_come(line):
                     return
                 continue
             scenario, points = taken

@@ -21,6 +21,13 @@ def flow(line: Victim) -> None:
     line.trigger()
 
 
+def grown(line: Victim) -> None:
+    """The topic has one partition more, with records."""
+    line.publish(50, partition=line.grow())
+    line.publish(60)
+    line.trigger()
+
+
 def alone(line: Victim) -> None:
     """Two transactions, one after the other."""
     line.publish(145, bad=5)
@@ -130,7 +137,7 @@ def _working(line: Victim):
 
 
 EVERYWHERE: dict[str, Scenario] = {
-    f.__name__: f for f in (flow, lost, refused, gated, failed, left, late, forgotten, voided, aborted, retried)
+    f.__name__: f for f in (flow, grown, lost, refused, gated, failed, left, late, forgotten, voided, aborted, retried)
 }
 CLEARS: dict[str, Scenario] = {f.__name__: f for f in (revised, halved)}
 """Only where deltas are kept, and something is committed."""

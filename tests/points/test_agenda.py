@@ -48,6 +48,29 @@ def test_what_is_not_reached_is_armed_again_at_last_alone_and_then_given_up():
     assert agenda.attempts[POINTS[1]] == 1
 
 
+def test_what_is_passed_once_in_a_lines_life_is_armed_in_every_other_scenario_before_one_is_repeated():
+    point = POINTS[0]
+    agenda = Agenda(Catalogue({point: {"connect:flow": 9, "connect:grown": 1, "submit:alone": 9}}), [point], Random(1))
+    tried: list[str] = []
+    while not agenda.is_done():
+        for line in ("submit", "connect_1"):
+            if taken := agenda.take(line):
+                tried.append(taken[0])
+                agenda.give_back([Outcome(point, taken[0], line, None, None, ())])
+    assert len(tried) == ATTEMPTS and set(tried[:3]) == {"flow", "grown", "alone"}
+
+
+def test_a_pipeline_that_has_left_is_not_waited_for():
+    point = POINTS[0]
+    agenda = Agenda(Catalogue({point: {"connect:flow": 1, "submit:alone": 1}}), [point], Random(1))
+    agenda.take("submit")
+    agenda.give_back([Outcome(point, "alone", "submit", None, None, ())])
+    assert agenda.take("connect_1") is not None and agenda.take("submit") is None
+    agenda.give_back([outcome(point, fired=False)])
+    agenda.leave("connect_1")
+    assert agenda.take("submit") == ("alone", [point])
+
+
 @pytest.mark.parametrize(
     ("statement", "said"),
     [

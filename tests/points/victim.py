@@ -12,6 +12,7 @@ from typing import Any
 from psycopg import sql
 
 from ratchet import claims
+from ratchet.kafka import Kafka
 from ratchet.ledger import Ledger
 from ratchet.sinks import stage
 from ratchet.stack import CHECKOUT
@@ -19,6 +20,7 @@ from ratchet.transaction import Run
 from ratchet.verify import verify
 
 from ..acceptance.line import Line
+from ..until import until
 from ..witness.comparison import compare
 from .lines.shape import GATE
 
@@ -50,6 +52,14 @@ class Victim(Line):
         row = self.newest("PREPARED")
         if row and datetime.now(UTC) - row.prepared_at > timedelta(seconds=8):
             (self.holds / f"{self.name}.hold.taken").unlink(missing_ok=True)
+
+    def grow(self) -> int:
+        """Give the topic another partition; its number."""
+        with Kafka(self._kafka) as kafka:
+            number = len(kafka.offsets(self.name).stable)
+            kafka.admin.create_partitions({self.name: number + 1})
+            until("the partition is there", lambda: number in kafka.offsets(self.name).stable, 60)
+        return number
 
     def shut(self, seconds: float) -> None:
         """Let the gate say no for a while."""
@@ -95,11 +105,12 @@ class Victim(Line):
         """What is still to be done, in a line; None if nothing is: all is committed, no run is active."""
         if self.unfinished():
             return f"{self.unfinished()} transactions are unfinished"
-        planned = self._ledger.execute(
-            "select coalesce(max(until_offset), 0) as until from ratchet.ranges where pipeline = %s", [self.name]
-        ).fetchone()
-        if planned.until != self.end():
-            return f"records wait: {planned.until} of {self.end()} are planned"
+        with Kafka(self._kafka) as kafka:
+            ends = kafka.offsets(self.name).stable
+        planned = self._planned()
+        waiting = {partition: end for partition, end in ends.items() if planned.get(partition, 0) != end}
+        if waiting:
+            return f"records wait up to {waiting}, planned are {planned}"
         if self.all_stages():
             return f"stages are left: {', '.join(self.all_stages())}"
         if self._sessions():
@@ -115,6 +126,14 @@ class Victim(Line):
         # Of what is voided nothing is asked, so it must be what a person has said.
         said += [voided for voided in self.voided() if not voided.endswith(WANTED)]
         return compare(self.spec, self.topic(), self._url).faults() + said
+
+    def _planned(self) -> dict[int, int]:
+        """{partition: until where its records have been taken}."""
+        rows = self._ledger.execute(
+            "select partition, max(until_offset) as until from ratchet.ranges where pipeline = %s group by partition",
+            [self.name],
+        )
+        return {row.partition: row.until for row in rows}
 
     def _sessions(self) -> int:
         """How many sessions hold a transaction of this database open for longer than a statement takes."""
