@@ -142,15 +142,17 @@ def _own(conn: Connection, pipeline: str, sink: AnySink, existing: list[Table]) 
     where = f"sink {sink.name!r}: {schema}.{name}"
     has_line = conn.execute(sa.select(sa.exists().where(pipelines.c.pipeline == owner))).scalar_one()
     if existing and has_line:
+        left = ", ".join(f"{table.schema}.{table.name}" for table in existing)
         raise NotMigrated(
             f"{where} is the table of pipeline {owner!r}, and a pipeline of another name is another line, with "
-            "transactions of the same numbers; give the sink another table, and read both by a view"
+            "transactions of the same numbers; give the sink another table, and read both by a view, or drop "
+            f"{left} if nobody needs what is in there"
         )
     for table in existing:
         if conn.execute(sa.select(sa.exists().where(table.c._txid > 0))).scalar_one():
             raise NotMigrated(
                 f"{where}: {table.schema}.{table.name} holds rows of transactions that this ledger does not know; give "
-                "the sink another table, and read both by a view, or set _txid to 0 where the rows came by other ways"
+                "the sink another table, and read both by a view"
             )
     conn.execute(
         upsert(targets)
