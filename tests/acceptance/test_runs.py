@@ -7,6 +7,7 @@ import signal
 from urllib.parse import urlsplit
 
 import psutil
+import psycopg
 import pytest
 
 from ..until import until
@@ -103,6 +104,23 @@ def test_the_work_of_a_run_that_airflow_does_not_have_is_adopted_when_its_lease_
     assert warm.ended(run) == "success"
     assert warm.transaction(run).txid == txid
     assert "adopted from run deleted" in warm.log(run, "begin")
+    warm.is_whole()
+
+
+def test_a_task_that_airflow_has_lost_in_its_queue_is_queued_again(whole, warm: Line):
+    stack, _ = whole
+    warm.publish(40)
+    run = warm.trigger_held()
+    lost = (
+        "update task_instance set state = 'queued', queued_dttm = now() - interval '1 hour', queued_by_job_id = "
+        "(select max(id) from job where job_type = 'SchedulerJob' and state = 'running') "
+        "where dag_id = %s and run_id = %s and task_id = 'more'"
+    )
+    with psycopg.connect(stack.database_url("airflow"), autocommit=True) as conn:
+        assert conn.execute(lost, [warm.name, run]).rowcount == 1
+    warm.task(run, "more", "skipped", 60)
+    warm.release()
+    assert warm.ended(run) == "success"
     warm.is_whole()
 
 

@@ -41,6 +41,8 @@ def maintenance_dag(specs: Iterable[Pipeline]) -> DAG:
         start_date=START,
         catchup=False,
         max_active_runs=1,
+        # Else one whose task is never started, for whatever reason, would be the last.
+        dagrun_timeout=timedelta(minutes=15),
         tags=["ratchet"],
         doc_md=DESCRIPTION,
         default_args={

@@ -116,7 +116,7 @@ class Airflow:
             # Else plugins/preload.py would be loaded by each task, which is too late.
             "CORE__LAZY_LOAD_PLUGINS": False,
             "CORE__LOAD_EXAMPLES": False,
-            "CORE__EXECUTOR": "LocalExecutor",
+            "CORE__EXECUTOR": "ratchet.airflow.executor.LocalExecutor",
             "CORE__PARALLELISM": 8,
             "CORE__DAGS_ARE_PAUSED_AT_CREATION": False,
             "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": True,
@@ -138,6 +138,9 @@ class Airflow:
             # Airflow looks only every five minutes for the tasks of a scheduler that is gone.
             "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": 10,
             "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": 60,
+            # The same of a task that the scheduler itself has lost; on a busy machine others wait in the queue as well.
+            "SCHEDULER__TASK_QUEUED_TIMEOUT": 300,
+            "SCHEDULER__TASK_QUEUED_TIMEOUT_CHECK_INTERVAL": 30,
             "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": 15,
             # Tasks outlive the half minute in which the api-server is started again, and then notice soon.
             "WORKERS__EXECUTION_API_RETRIES": 20,
