@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -27,6 +28,9 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
 }
 
+RELEASE_SECONDS = 5
+"""So long a server may take to answer that it forgets a session."""
+
 _PATIENCE = {"max_retries": 12, "max_backoff": 5000}
 """A server that does not answer is asked again for about 45 s; Spark's own client would for ten minutes."""
 
@@ -45,14 +49,18 @@ _KEEPALIVE = {
 def connect_session(url: str, pipeline: str, code_hash: str) -> Iterator[SparkSession]:
     """A session of the Connect server at `url` (`sc://…`) for this block alone, kept for the next one.
 
-    A kept session has warm workers, and nobody stops it, it expires. What ends with the block is this process's
-    connection: one that is left open would, at exit, try for ten minutes to reach a server that is gone. Raises
-    EngineUnreachable when no server answers.
+    A kept session has warm workers and none of its last job's temporary views; nobody stops it, it expires. One whose
+    job did not end well is released, and what it still does on the server ends. This process's connection ends with
+    the block in any case: one that is left open would, at exit, try for ten minutes to reach a server that is gone.
+    Raises EngineUnreachable when no server answers.
     """
     with Kept(url, pipeline, code_hash).lent() as ids:
         session = _open_session(url, pipeline, ids)
         try:
             yield session
+        except BaseException:
+            _release(session)
+            raise
         finally:
             _leave(session)
 
@@ -76,6 +84,7 @@ def _open_session(url: str, pipeline: str, ids: Iterator[str]) -> SparkSession:
             # The first of them is what a closed session refuses.
             for name, value in SETTINGS.items():
                 opened.conf.set(name, value)
+            _drop_views(opened)
             return opened
         except PySparkException as error:
             _leave(opened)
@@ -86,6 +95,25 @@ def _open_session(url: str, pipeline: str, ids: Iterator[str]) -> SparkSession:
         f"{pipeline}: no session of Spark Connect at {url.partition(';')[0]}: {failure.said(gone)}; "
         "check that the server runs"
     ) from gone
+
+
+def _drop_views(session: SparkSession) -> None:
+    """What a transform has called by a name, the next one must not find: it is of other records."""
+    for table in session.catalog.listTables():
+        if table.isTemporary:
+            session.catalog.dropTempView(table.name)
+
+
+def _release(session: SparkSession) -> None:
+    """Have the server forget the session; one that does not answer will when it expires."""
+
+    def release() -> None:
+        with suppress(Exception):
+            session.client.release_session()
+
+    asking = threading.Thread(target=release, daemon=True, name=f"release of {session.session_id}")
+    asking.start()
+    asking.join(RELEASE_SECONDS)
 
 
 def _leave(session: SparkSession) -> None:

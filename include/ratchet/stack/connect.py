@@ -40,8 +40,6 @@ class SparkConnect:
         settings = {
             "spark.connect.grpc.binding.address": HOST,
             "spark.connect.grpc.binding.port": self.port,
-            # A pipeline's session is kept from run to run.
-            "spark.connect.session.manager.defaultSessionTimeout": "24h",
             "spark.driver.host": HOST,
             "spark.driver.bindAddress": HOST,
             "spark.driver.memory": "1536m",
