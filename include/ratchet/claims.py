@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Row, exists, func, insert, sel
 
 from ratchet import history, plan
 from ratchet.errors import Fenced, Refused
-from ratchet.failures import met_outages_alone
+from ratchet.failures import DEADLINE, met_outages_alone
 from ratchet.ledger import Ledger, is_row, move, notify, read_transaction
 from ratchet.pipeline import Pipeline
 from ratchet.schema import runs, slices, transactions
@@ -239,7 +239,7 @@ def end(conn: Connection, spec: Pipeline, row: Row, *, who: str, why: str) -> Ro
     old result stays. The caller holds the row's lock.
     """
     unfinished = row.state in (State.OPEN, State.ABORTED)
-    failed = unfinished and not (row.state == State.OPEN and met_outages_alone(conn, row))
+    failed = unfinished and not met_outages_alone(conn, row)
     failures = row.failures + failed
     halts = failed and failures >= spec.max_failures
     if halts and row.revision and row.state == State.OPEN:
@@ -279,7 +279,7 @@ def abort_overdue(conn: Connection, pipeline: str) -> list[Row]:
 
 def _abort_overdue(conn: Connection, row: Row) -> Row:
     why = f"epoch {row.epoch} was not prepared by its deadline, {row.deadline.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return move(conn, row, State.ABORTED, who="deadline", why=why, reason=why)
+    return move(conn, row, State.ABORTED, who=DEADLINE, why=why, reason=why)
 
 
 def renew(ledger: Ledger, claim: Claim, lease_seconds: int) -> None:

@@ -72,6 +72,10 @@ class EngineUnreachable(EngineLost):
     """Spark does not answer, so no work was begun; check that it runs and that the connection is right."""
 
 
+class StagingFailed(RatchetError):
+    """PostgreSQL could not take what was staged; nothing was voted, the slice is tried again."""
+
+
 class IncompleteRead(RatchetError):
     """The job did not reach the end of its ranges; nothing was voted, the slice is tried again."""
 
@@ -96,7 +100,7 @@ class StackError(RatchetError):
     """An embedded server could not be started; the message says what to do."""
 
 
-WORTH_ANOTHER_TRY = (LedgerUnreachable, BrokerUnreachable, IncompleteRead, EngineLost)
+WORTH_ANOTHER_TRY = (LedgerUnreachable, BrokerUnreachable, StagingFailed, IncompleteRead, EngineLost)
 """What may be gone at the next try; every other error stays until somebody corrects its cause."""
 
 OUTAGES = (LedgerUnreachable, BrokerUnreachable, EngineUnreachable)

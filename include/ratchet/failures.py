@@ -14,6 +14,9 @@ from ratchet.schema import events
 from ratchet.transaction import SliceToken, State
 from ratchet.votes import check_try, read_slice
 
+DEADLINE = "deadline"
+"""Who aborts an epoch that was not prepared in time, as the history has it."""
+
 
 @contextmanager
 def errors_recorded(ledger: Ledger, token: SliceToken) -> Iterator[None]:
@@ -55,14 +58,20 @@ def last_error(conn: Connection, row: Row) -> str | None:
 
 
 def met_outages_alone(conn: Connection, row: Row) -> bool:
-    """Whether the tries of the row's present claim came to nothing because servers did not answer, and none otherwise.
+    """Whether the row's present claim came to nothing because servers did not answer: each of its tries that has not
+    voted has said so.
 
-    What ended without a word may have been killed by its own data, and is no outage.
+    A try that ended without a word may have been killed by its own data, and is no outage, unless the deadline of its
+    epoch has overtaken it.
     """
     mine = (events.c.pipeline == row.pipeline, events.c.txid == row.txid, events.c.revision == row.revision)
     begun = select(func.max(events.c.seq)).where(*mine, events.c.move.in_(["claim", str(State.OPEN)]))
-    said = conn.execute(
-        select(events.c.detail).where(*mine, events.c.move == "error", events.c.seq > begun.scalar_subquery())
-    ).scalars()
-    outages = [detail["outage"] for detail in said]
-    return bool(outages) and all(outages)
+    moves = conn.execute(
+        select(events.c.move, events.c.who, events.c.detail).where(*mine, events.c.seq > begun.scalar_subquery())
+    ).all()
+    overdue = [move.who == DEADLINE for move in moves if move.move == State.ABORTED]
+    of_tries = [(move.move, move.detail) for move in moves if move.move in ("try", "vote", "error")]
+    silent = {(detail["slice"], detail["try"]) for move, detail in of_tries if move == "try"}
+    silent -= {(detail["slice"], detail["try"]) for move, detail in of_tries if move != "try"}
+    outages = [detail["outage"] for move, detail in of_tries if move == "error"]
+    return bool(outages) and all(outages) and all(overdue) and (bool(overdue) or not silent)

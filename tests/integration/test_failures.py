@@ -14,11 +14,22 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
+from pyspark.sql.connect.session import SparkSession as RemoteSession
 
 from ratchet import Append
 from ratchet.airflow.connect import SECONDS_TO_STOP, ConnectJob
-from ratchet.errors import BrokerUnreachable, EngineLost, EngineUnreachable, LedgerUnreachable
+from ratchet.errors import (
+    OUTAGES,
+    WORTH_ANOTHER_TRY,
+    BrokerUnreachable,
+    EngineLost,
+    EngineUnreachable,
+    LedgerUnreachable,
+    StagingFailed,
+    TransformError,
+)
 from ratchet.kafka import Kafka
 from ratchet.ledger import Ledger
 from ratchet.spark import engine
@@ -92,6 +103,27 @@ def test_a_session_that_is_closed_meanwhile_is_no_fault_of_the_transform(bare, s
             replace(bare, spark=closed).run(spec, work)
     with connect_session(spark_connect.spark, "closed", code) as successor:
         bare.check(spec, work, replace(bare, spark=successor).run(spec, work))
+
+
+def test_what_a_transform_has_called_by_a_name_is_not_found_by_the_next_job(spark_connect):
+    code, seen = uuid4().hex, []
+    for _ in range(2):
+        with connect_session(spark_connect.spark, "named", code) as session:
+            seen.append(session.session_id)
+            session.range(3).createTempView("of_this_job")
+    assert seen[0] == seen[1]
+
+
+def test_a_session_whose_job_has_failed_is_released(spark_connect):
+    with pytest.raises(MemoryError), connect_session(spark_connect.spark, "failed", uuid4().hex) as failed:
+        raise MemoryError
+    again = RemoteSession.builder.remote(f"{spark_connect.spark}/;session_id={failed.session_id}").create()
+    try:
+        with pytest.raises(PySparkException, match="INVALID_HANDLE.SESSION_CLOSED"):
+            again.range(1).count()
+    finally:
+        again.release_session_on_close = False
+        again.stop()
 
 
 def test_a_server_that_does_not_answer_is_named(monkeypatch):
@@ -245,6 +277,31 @@ def test_a_ledger_that_is_lost_while_rows_are_staged_is_worth_another_try(rig):
                 running.result(timeout=60)
     assert not rig.staged(work, SINK)
     rig.check(spec, work, rig.run(spec, work))
+
+
+def test_a_statement_that_postgresql_gives_up_is_no_outage(rig):
+    spec, work = prepared(rig, every)
+    hasty = f"{rig.ledger.url}{'&' if '?' in rig.ledger.url else '?'}options=-c%20statement_timeout%3D500"
+    with psycopg.connect(rig.ledger.url) as holder:
+        holder.execute("select 1 from ratchet.slices for update")
+        with pytest.raises(StagingFailed, match=f"slice 0, try 1: sink '{SINK}': .*canceling statement due to") as told:
+            run_slice(rig.spark, spec, work, hasty, rig.kafka)
+    assert isinstance(told.value, WORTH_ANOTHER_TRY) and not isinstance(told.value, OUTAGES)
+    assert not rig.staged(work, SINK)
+
+
+def as_wide_as_no_row_can_be(df):
+    # Texts as short as these stay in the row, of which a page holds 8160 bytes.
+    wide = [F.lit("x" * 20).alias(f"c{number}") for number in range(450)]
+    return {SINK: df.select(*wide, "_partition", "_offset")}
+
+
+def test_a_row_that_is_too_big_for_postgresql_is_the_transforms_fault(rig):
+    columns = ", ".join(f"c{number} string" for number in range(450))
+    spec, work = prepared(rig, as_wide_as_no_row_can_be, sinks=[Append(SINK, columns=columns)])
+    with pytest.raises(TransformError, match=f"sink '{SINK}': PostgreSQL cannot hold a value: row is too big"):
+        rig.run(spec, work)
+    assert not rig.staged(work, SINK)
 
 
 def into_two(df):

@@ -14,7 +14,9 @@ from ratchet.claims import renew, settle
 from ratchet.commit import Committed, Waits, commit
 from ratchet.errors import (
     OUTAGES,
+    BrokerUnreachable,
     EngineLost,
+    EngineUnreachable,
     Fenced,
     Halted,
     IllegalMove,
@@ -135,11 +137,13 @@ def test_being_fenced_or_skipped_or_prepared_is_no_failure(ledger, log):
 
 @pytest.mark.parametrize("outage", OUTAGES)
 def test_servers_that_do_not_answer_are_no_failure_however_often(ledger, log, outage):
-    def run_into(run: str, *errors: RatchetError) -> int:
-        """The failures that are counted when tries of a run have ended with these errors."""
+    def run_into(run: str, *errors: RatchetError | None) -> int:
+        """The failures that are counted when tries of a run have ended with these errors, or without a word."""
         begun = start(ledger, SPEC, log, run)
         for error in errors:
             work = take_try(ledger, SPEC, begun.claim, 0)
+            if error is None:
+                continue
             with pytest.raises(type(error)), errors_recorded(ledger, work.token):
                 raise error
         settle(ledger, SPEC, Run("dag", run), succeeded=False, reason="failed")
@@ -152,7 +156,7 @@ def test_servers_that_do_not_answer_are_no_failure_however_often(ledger, log, ou
     # What may have been this transaction's own doing counts, whatever else was away: its job may have brought it down.
     assert run_into("lost", EngineLost("a worker died"), outage("no answer")) == 1
     assert run_into("out again", outage("no answer"), outage("no answer")) == 1
-    assert run_into("without a word") == 2
+    assert run_into("without a word", outage("no answer"), None) == 2
     begun = start(ledger, SPEC, log, "e")
     work = take_try(ledger, SPEC, begun.claim, 0)
     with pytest.raises(outage), errors_recorded(ledger, work.token):
@@ -337,6 +341,27 @@ def test_a_begin_aborts_what_is_overdue_though_nobody_renews_it(ledger, log):
     set_deadline_behind(ledger)
     assert start(ledger, TIMED, log, "b").how == "allocated"
     assert state(ledger, 1) == State.ABORTED
+
+
+def test_a_deadline_that_passes_during_an_outage_is_no_failure_and_another_is(ledger, log):
+    def misses_it(run: str, *errors: RatchetError) -> int:
+        begun = start(ledger, SPEC, log, run)
+        for error in errors:
+            work = take_try(ledger, SPEC, begun.claim, 0)
+            with pytest.raises(type(error)), errors_recorded(ledger, work.token):
+                raise error
+        take_try(ledger, SPEC, begun.claim, 0)
+        set_deadline_behind(ledger)
+        with pytest.raises(Refused, match="was not prepared by its deadline"):
+            renew(ledger, begun.claim, 30)
+        settle(ledger, SPEC, Run("dag", run), succeeded=False, reason="failed")
+        with ledger.begin() as conn:
+            return read_transaction(conn, "line", 1).failures
+
+    assert misses_it("a", BrokerUnreachable("no answer")) == 0
+    assert misses_it("b", EngineUnreachable("no answer")) == 0
+    assert misses_it("c", EngineLost("a worker died"), EngineUnreachable("no answer")) == 1
+    assert misses_it("d") == 2
 
 
 def test_the_deadline_and_the_last_vote_that_race_have_one_winner(ledger, log):

@@ -311,7 +311,7 @@ PLANTS = [
     plant(
         "an outage counts as a failure of the transaction",
         "claims.py",
-        "    failed = unfinished and not (row.state == State.OPEN and met_outages_alone(conn, row))",
+        "    failed = unfinished and not met_outages_alone(conn, row)",
         "    failed = unfinished",
     ),
     plant(
@@ -332,5 +332,25 @@ PLANTS = [
         "                file.unlink()\n                taken.append",
         "                taken.append",
         layers=SPARK,
+    ),
+    plant(
+        "a job finds the views of the job before it in its session",
+        "spark/engine.py",
+        "            _drop_views(opened)\n",
+        "",
+        layers=SPARK,
+    ),
+    plant(
+        "a statement that PostgreSQL gives up passes for an outage",
+        "spark/stager.py",
+        "            if conn.closed or isinstance(error, _ENDED):",
+        "            if True:",
+        layers=SPARK,
+    ),
+    plant(
+        "a try that ended without a word is no failure beside an outage",
+        "failures.py",
+        " and (bool(overdue) or not silent)",
+        "",
     ),
 ]

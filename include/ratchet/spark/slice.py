@@ -39,8 +39,8 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
     6. Check the positions reached, with an independent reader where the last offsets hold no record.
     7. Check the topic again: what was read is what was planned only if it did not change meanwhile.
 
-    Raises TransformError, EngineLost, IncompleteRead, RecordsLost, TopicChanged, Fenced, LedgerUnreachable, and
-    Refused with the transform's own reason; then nothing is voted.
+    Raises TransformError, EngineLost, StagingFailed, IncompleteRead, RecordsLost, TopicChanged, Fenced,
+    LedgerUnreachable, and Refused with the transform's own reason; then nothing is voted.
     """
     clock = _Clock()
     with Kafka(kafka) as client, ExitStack() as kept:

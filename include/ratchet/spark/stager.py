@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ratchet.columns import Column
-from ratchet.errors import Fenced, LedgerUnreachable, TransformError
+from ratchet.errors import Fenced, LedgerUnreachable, StagingFailed, TransformError
 from ratchet.ledger import PATIENCE, bound
 from ratchet.schema import STAGE_SCHEMA
 from ratchet.spark.checksum import MODULUS, spark_hash
@@ -60,6 +60,14 @@ def summed(frame: DataFrame, columns: Sequence[Column]) -> tuple[int, int]:
     return rows, int(total or 0) % MODULUS
 
 
+_ENDED = (
+    psycopg.errors.AdminShutdown,
+    psycopg.errors.CrashShutdown,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
+"""With these PostgreSQL ends the session, which this end may notice later."""
+
+
 @dataclass(frozen=True)
 class Copying:
     """What each Spark task does with its batches; carried to the workers by value."""
@@ -70,7 +78,7 @@ class Copying:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Copy the batches in one database transaction, and report one row; no rows, no transaction.
 
-        Raises Fenced, TransformError for a row that the stage does not take, LedgerUnreachable.
+        Raises Fenced, TransformError for a row that the stage does not take, StagingFailed, LedgerUnreachable.
         """
         task = TaskContext.get()
         partition, attempt = task.partitionId(), task.taskAttemptId()
@@ -78,7 +86,7 @@ class Copying:
         if first is None:
             return
         rows, checksum = 0, 0
-        with self._told(), self._connect() as conn:
+        with self._told(), self._connect() as conn, self._refusals_told(conn):
             with conn.cursor() as cursor, cursor.copy(self._copy()) as copy:
                 encoder = None
                 for batch in _chain(first, batches):
@@ -111,7 +119,18 @@ class Copying:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """PostgreSQL's errors by what is to be done about them; nothing of the task stays in any case."""
+        """A connection that was not made or is lost; nothing of the task stays in any case."""
+        try:
+            yield
+        except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
+            raise LedgerUnreachable(
+                f"{self._where}: the ledger did not answer while sink {self.into.sink!r} was staged: "
+                f"{str(error).strip()}; nothing was voted, the slice is tried again"
+            ) from error
+
+    @contextmanager
+    def _refusals_told(self, conn: psycopg.Connection) -> Iterator[None]:
+        """What PostgreSQL says no to while it answers, by what is to be done about it."""
         try:
             yield
         except psycopg.errors.NotNullViolation as error:
@@ -119,16 +138,20 @@ class Copying:
                 f"{self._where}: sink {self.into.sink!r}: column {error.diag.column_name} is declared not null and is "
                 "null; give those records up in the transform, or declare the column without not null"
             ) from error
-        except (psycopg.IntegrityError, psycopg.DataError) as error:
+        except (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
+            # A row that is too big is a limit of the program to PostgreSQL, and to psycopg something that passes.
             raise TransformError(
                 f"{self._where}: sink {self.into.sink!r}: PostgreSQL cannot hold a value: {error}"
             ) from error
         except psycopg.errors.UndefinedTable as error:
             raise Fenced(f"{self._where}: the stage is gone, so its epoch is over; nothing was staged") from error
-        except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
-            raise LedgerUnreachable(
-                f"{self._where}: the ledger did not answer while sink {self.into.sink!r} was staged: "
-                f"{str(error).strip()}; nothing was voted, the slice is tried again"
+        except (psycopg.OperationalError, psycopg.InternalError) as error:
+            if conn.closed or isinstance(error, _ENDED):
+                raise
+            # A full disk, a limit of time or memory: that may pass, and may as well be this transaction's own doing.
+            raise StagingFailed(
+                f"{self._where}: sink {self.into.sink!r}: PostgreSQL could not take the rows: {str(error).strip()}; "
+                "nothing was voted, the slice is tried again"
             ) from error
 
     def _tag(self, batch: pa.RecordBatch, partition: int, attempt: int) -> pa.RecordBatch:
