@@ -67,9 +67,10 @@ def unseen(log: Path, trace: Path) -> list[Logged]:
 
 
 def group_writes(kafka: dict[str, str]) -> Counter[str]:
-    """{consumer group: how often an offset of it was written}, read from the topic in which Kafka keeps them."""
+    """{consumer group: how often offsets of it were written}, read from the topic in which Kafka keeps them."""
     reader = KafkaConsumer(bootstrap_servers=kafka["bootstrap.servers"], enable_auto_commit=False)
-    found: Counter[str] = Counter()
+    # What is written at once has a record for each partition, all of one time.
+    found: set[tuple[str, int]] = set()
     try:
         partitions = [TopicPartition(OFFSETS, p) for p in reader.partitions_for_topic(OFFSETS) or ()]
         reader.assign(partitions)
@@ -77,10 +78,10 @@ def group_writes(kafka: dict[str, str]) -> Counter[str]:
         ends = reader.end_offsets(partitions)
         while any(reader.position(tp) < end for tp, end in ends.items()):
             for records in reader.poll(timeout_ms=1000).values():
-                found.update(group for r in records if (group := _group_of(r.key, r.value)))
+                found.update((group, r.timestamp) for r in records if (group := _group_of(r.key, r.value)))
     finally:
         reader.close()
-    return found
+    return Counter(group for group, _ in found)
 
 
 def group_points(trace: Path) -> Counter[str]:
