@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from psycopg.errors import UndefinedTable
 from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy.exc import ProgrammingError
 
 from ratchet.columns import Column
-from ratchet.errors import Fenced, NotMigrated, OutcomeUnknown
+from ratchet.errors import Fenced, OutcomeUnknown
 from ratchet.ledger import Ledger
 from ratchet.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.schema import events, slices
@@ -102,13 +102,14 @@ def _stage(ledger: Ledger, spec: Pipeline, work: SliceWork, name: str, rows: lis
     into = Copying(Stage(name, work.stages[name], ledger.url), token)
     for attempt in range(attempts):
         tag = {"_slice": token.slice, "_try": token.try_number, "_task_partition": 0, "_task_attempt": attempt}
-        try:
-            with ledger.begin() as conn:
-                conn.execute(insert(stage.table(work.stages[name], sink)), [{**tag, **row} for row in rows])
-                # The stager's own last statements, which keep late tries out.
-                into._check_try(conn.connection.dbapi_connection)
-        except NotMigrated as error:
-            # Of its own connection the stager hears it otherwise.
-            with into._told():
-                raise UndefinedTable from error
+        with ledger.begin() as conn:
+            connection = conn.connection.dbapi_connection
+            with into._refusals_told(connection):
+                try:
+                    conn.execute(insert(stage.table(work.stages[name], sink)), [{**tag, **row} for row in rows])
+                except ProgrammingError as error:
+                    # Of its own connection the stager hears it as PostgreSQL says it.
+                    raise error.orig from error
+            # The stager's own last statements, which keep late tries out.
+            into._check_try(connection)
     return SinkVote((Tag(0, attempts - 1),), len(rows), _checksum(spec, name, rows))
