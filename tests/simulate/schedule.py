@@ -282,7 +282,7 @@ class Schedule:
         halted = seen.halted()
         unfinished = [row for row in seen.newest().values() if not _is_over(row)]
         if halted is None:
-            return bool(unfinished) or not self.is_all_taken()
+            return bool(unfinished) or (seen.is_begun and not self.is_all_taken())
         return any(row.revision or row.txid < halted for row in unfinished)
 
     def is_all_taken(self) -> bool:

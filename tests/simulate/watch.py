@@ -76,6 +76,8 @@ _DEAD_LETTERS = 'select partition, "offset", txid, error from ratchet.dead_lette
 class Seen:
     """What one snapshot shows."""
 
+    is_begun: bool
+    """Whether a run has registered the line: the first one is a person's to start."""
     head: int
     last_txid: int
     transactions: dict[tuple[int, int], tuple]
@@ -145,6 +147,7 @@ class Watch:
         for row in ranges:
             of[row.txid].append((row.partition, row.from_offset, row.until_offset))
         return Seen(
+            bool(line),
             head,
             last_txid,
             {(row.txid, row.revision): row for row in transactions},
@@ -233,7 +236,7 @@ class Watch:
                 assert new.applied == old.applied, f"{of} was applied twice"
 
 
-NOTHING = Seen(0, 0, {}, {}, {}, {}, {}, {})
+NOTHING = Seen(False, 0, 0, {}, {}, {}, {}, {}, {})
 
 
 def _reachable(state: State) -> set[State]:
