@@ -84,11 +84,12 @@ lock: .venv/.installed  ## make requirements.txt anew from pyproject.toml
 	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+# Ivy gets a cache of its own: two installations at once that share one break each other's downloads.
 .jars/.installed: ivy.xml .venv/.installed
 	@$(PY) -c 'from ratchet.stack.prerequisites import java; print(java())' > .venv/.java 2> .venv/.java-error \
 	  || { tail -n 1 .venv/.java-error | sed 's/^[^ ]*: //' >&2; exit 1; }
 	@echo "fetching Java libraries into .jars (67 MB)"
-	@mkdir -p .jars && "$$(cat .venv/.java)" -jar $(IVY) -ivy ivy.xml -confs spark broker bench \
+	@mkdir -p .jars && "$$(cat .venv/.java)" -jar $(IVY) -ivy ivy.xml -cache .jars/cache -confs spark broker bench \
 	  -retrieve ".jars/[conf]/[artifact]-[revision].[ext]" > .jars/ivy.log 2>&1 \
 	  || { echo "Ivy could not fetch the Java libraries; the end of .jars/ivy.log:" >&2; tail -n 15 .jars/ivy.log >&2; exit 1; }
-	@touch $@
+	@rm -r .jars/cache && touch $@
