@@ -13,7 +13,7 @@ SCHEDULES = 300
 SECONDS = 900
 """What has not ended by then is caught too: nothing of it goes on for ever in the code as it is."""
 _LEDGER = (
-    "begin commit refusals gates moves late_tries doubles".split()
+    "begin commit applied refusals gates moves late_tries doubles".split()
     + "revisions losses schema stopped unknown_outcomes verify".split(),
     "tests/integration/test_{}.py",
 )
