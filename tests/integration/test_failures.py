@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -112,6 +114,30 @@ def test_what_a_transform_has_called_by_a_name_is_not_found_by_the_next_job(spar
             seen.append(session.session_id)
             session.range(3).createTempView("of_this_job")
     assert seen[0] == seen[1]
+
+
+COUNTS_A_VIEW = """
+import sys
+from pyspark.sql import functions as F
+from ratchet.spark.engine import connect_session
+
+url, code, rows = sys.argv[1:]
+with connect_session(url, "asked", code) as session:
+    session.range(int(rows)).createOrReplaceTempView("numbers")
+    asked = session.sql("select * from numbers").withColumn("more", F.lit(1))
+    assert asked.schema.names == ["id", "more"]
+    print(session.session_id, asked.count())
+"""
+
+
+def test_what_a_transform_asks_of_a_view_is_not_what_the_process_before_it_has_asked(spark_connect):
+    code, told = uuid4().hex, []
+    for rows in ("30", "60"):
+        # Each task of Airflow is a process of its own, which numbers its plans from the beginning.
+        asked = [sys.executable, "-c", COUNTS_A_VIEW, spark_connect.spark, code, rows]
+        told.append(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split())
+    assert [count for _, count in told] == ["30", "60"]
+    assert len({session for session, _ in told}) == 1
 
 
 def test_a_session_whose_job_has_failed_is_released(spark_connect):

@@ -341,6 +341,13 @@ PLANTS = [
         layers=SPARK,
     ),
     plant(
+        "a job is given the plans of the job before it in its session",
+        "spark/engine.py",
+        '    "spark.connect.session.planCache.enabled": "false",\n',
+        "",
+        layers=SPARK,
+    ),
+    plant(
         "a statement that PostgreSQL gives up passes for an outage",
         "spark/stager.py",
         "            if conn.closed or isinstance(error, _ENDED):",

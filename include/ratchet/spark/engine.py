@@ -26,6 +26,9 @@ SETTINGS = {
     # Else a pass that needs fewer columns would parse fewer, and call a record good that another pass calls bad.
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    # The server keeps analysed plans by a number that each client counts from 0: of a session that one process leaves
+    # to the next, it would take a plan of the last job for one of this job, with the views that the last one had.
+    "spark.connect.session.planCache.enabled": "false",
 }
 
 RELEASE_SECONDS = 5
