@@ -12,10 +12,11 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import cycle
 
 from ratchet.stack.ports import HOST
 
@@ -52,11 +53,15 @@ class Route:
 
 @dataclass(frozen=True)
 class Trouble:
-    """What is wrong with a route: `seconds` each chunk is late, or `octets` after which a connection is torn."""
+    """What is wrong with a route: `seconds` each chunk is late, or `octets` after which connections are torn in turn.
+
+    The first is torn at its first words, which many a connection does not get beyond: a task that looks up the end of a
+    topic exchanges less than 3000 octets with Kafka.
+    """
 
     way: Way
     seconds: float = 0.3
-    octets: int = 3000
+    octets: tuple[int, ...] = (300, 1000, 3000)
 
 
 class Link:
@@ -69,14 +74,15 @@ class Link:
         self.trouble: Trouble | None = None
         self.unhurt: Route | None = None
         """The route whose trouble it is in, and has not felt so far."""
-        self.carried = 0
+        self.left = 0
+        """So many octets it carries before it is torn."""
 
     def ends(self) -> list[socket.socket]:
         return [end for end in (self.client, self.server) if end is not None and end.fileno() >= 0]
 
     def meet(self, trouble: Trouble | None) -> None:
         """Trouble begins for this connection, or, with None, is over."""
-        was, self.trouble, self.carried = self.trouble, trouble, 0
+        was, self.trouble = self.trouble, trouble
         if trouble is not None and trouble.way == Way.CUT:
             self.reset()
         elif trouble is not None and trouble.way == Way.SILENT:
@@ -107,6 +113,7 @@ class Proxy:
         self.links: set[Link] = set()
         self.troubles: dict[Route, Trouble] = {}
         self.met: Counter[Route] = Counter()
+        self._octets: dict[Route, Iterator[int]] = {}
 
     async def serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -119,7 +126,7 @@ class Proxy:
 
     async def strike(self, route: Route, trouble: Trouble) -> None:
         """From now on this is wrong with the route."""
-        self.troubles[route] = trouble
+        self.troubles[route], self._octets[route] = trouble, cycle(trouble.octets)
         await self._name([link for link in self.links if not link.caller])
         for link in self.links:
             if self._is_of(link, route):
@@ -194,8 +201,7 @@ class Proxy:
                 self._hurt(link)
                 await asyncio.sleep(trouble.seconds)
             if trouble is not None and trouble.way == Way.TORN:
-                left = max(trouble.octets - link.carried, 0)
-                link.carried += len(data)
+                left, link.left = link.left, max(link.left - len(data), 0)
                 if len(data) > left:
                     self._hurt(link)
                     await loop.sock_sendall(sink, data[:left])
@@ -204,7 +210,7 @@ class Proxy:
 
     def _meet(self, link: Link, route: Route, trouble: Trouble) -> None:
         link.meet(trouble)
-        link.unhurt = route
+        link.left, link.unhurt = next(self._octets[route]), route
         if trouble.way in (Way.CUT, Way.SILENT):
             self._hurt(link)
 
