@@ -343,7 +343,7 @@ PLANTS = [
     plant(
         "a job is given the plans of the job before it in its session",
         "spark/engine.py",
-        '    "spark.connect.session.planCache.enabled": "false",\n',
+        "    LogicalPlan._nextPlanId = secrets.randbelow(2**62)\n",
         "",
         layers=SPARK,
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,9 +27,6 @@ SETTINGS = {
     # Else a pass that needs fewer columns would parse fewer, and call a record good that another pass calls bad.
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-    # The server keeps analysed plans by a number that each client counts from 0: of a session that one process leaves
-    # to the next, it would take a plan of the last job for one of this job, with the views that the last one had.
-    "spark.connect.session.planCache.enabled": "false",
 }
 
 RELEASE_SECONDS = 5
@@ -73,8 +71,12 @@ def _open_session(url: str, pipeline: str, ids: Iterator[str]) -> SparkSession:
     # A submitted driver has no use for these.
     from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.plan import LogicalPlan
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
+    # The server keeps analysed plans by a number that each client counts from 0: in a session that one process leaves
+    # to the next, it would take a plan of the last job for one of this job, with the views that the last one had.
+    LogicalPlan._nextPlanId = secrets.randbelow(2**62)
     separator = "" if url.endswith(";") else ";" if "/;" in url else "/;"
     for session in ids:
         # The builder that takes a channel leaves to its caller to say that this process is a client.
