@@ -1,4 +1,4 @@
-"""Halting, deadlines and the moves of a person, against a real PostgreSQL."""
+"""Halting and the moves of a person, against a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sqlalchemy import func, select, text, update
+from sqlalchemy import select
 
 from ratchet import history
 from ratchet.begin import begin, wants_another_run
-from ratchet.claims import renew, settle
+from ratchet.claims import settle
 from ratchet.commit import Committed, Waits, commit
 from ratchet.errors import (
     OUTAGES,
-    BrokerUnreachable,
     EngineLost,
-    EngineUnreachable,
     Fenced,
     Halted,
     IllegalMove,
@@ -27,27 +25,22 @@ from ratchet.errors import (
 from ratchet.failures import errors_recorded, last_error
 from ratchet.ledger import Ledger, read_transaction
 from ratchet.moves import abort, retry, void
-from ratchet.schema import stages, transactions
+from ratchet.schema import stages
 from ratchet.transaction import Run, State
-from ratchet.votes import SliceWork, cast_vote, take_try, vote_no
+from ratchet.votes import SliceWork, take_try, vote_no
 
 from .staging import (
     SPEC,
     Log,
     always_active,
     appended,
-    do_slice,
     expire,
     fail,
     head,
     planned,
-    positions,
     prepare,
-    rows_of,
     start,
     state,
-    vote_of,
-    write_all,
 )
 
 
@@ -59,12 +52,6 @@ def halted(ledger: Ledger, log: Log):
         fail(ledger, log, run)
     prepare(ledger, SPEC, second)
     return first, second
-
-
-def set_deadline_behind(ledger: Ledger) -> None:
-    with ledger.begin() as conn:
-        passed = func.clock_timestamp() - text("interval '1 second'")
-        conn.execute(update(transactions).where(transactions.c.state == "OPEN").values(deadline=passed))
 
 
 def test_why_a_try_came_to_nothing_is_kept_until_the_next_claim(ledger, log):
@@ -311,93 +298,3 @@ def test_a_vote_of_no_aborts_with_its_reason_and_only_the_current_try_may_cast_i
         commit(ledger, SPEC, begun.claim)
     with pytest.raises(Fenced):
         vote_no(ledger, new.token, "prices are missing")
-
-
-# Deadlines
-
-TIMED = SPEC.model_copy(update={"timeout_seconds": 3600})
-
-
-def test_an_epoch_that_is_open_after_its_deadline_is_aborted_and_a_prepared_one_never(ledger, log):
-    first, second = start(ledger, TIMED, log, "a"), start(ledger, TIMED, log, "b")
-    prepare(ledger, TIMED, second)
-    set_deadline_behind(ledger)
-    with ledger.begin() as conn:
-        conn.execute(text("update ratchet.transactions set deadline = clock_timestamp() - interval '1 second'"))
-    with pytest.raises(Refused, match="epoch 1 was not prepared by its deadline"):
-        renew(ledger, first.claim, 60)
-    assert (state(ledger, 1), state(ledger, 2)) == (State.ABORTED, State.PREPARED)
-    with pytest.raises(Refused, match="deadline"):
-        commit(ledger, TIMED, first.claim)
-    settle(ledger, TIMED, Run("dag", "a"), succeeded=False, reason="refused")
-    again = start(ledger, TIMED, log, "c")
-    assert (again.claim.txid, again.claim.epoch) == (1, 2)
-    prepare(ledger, TIMED, again)
-    assert commit(ledger, TIMED, again.claim).txids == (1, 2)
-
-
-def test_a_begin_aborts_what_is_overdue_though_nobody_renews_it(ledger, log):
-    start(ledger, TIMED, log, "a")
-    set_deadline_behind(ledger)
-    assert start(ledger, TIMED, log, "b").how == "allocated"
-    assert state(ledger, 1) == State.ABORTED
-
-
-def test_a_deadline_that_passes_during_an_outage_is_no_failure_and_another_is(ledger, log):
-    def misses_it(run: str, *errors: RatchetError) -> int:
-        begun = start(ledger, SPEC, log, run)
-        for error in errors:
-            work = take_try(ledger, SPEC, begun.claim, 0)
-            with pytest.raises(type(error)), errors_recorded(ledger, work.token):
-                raise error
-        take_try(ledger, SPEC, begun.claim, 0)
-        set_deadline_behind(ledger)
-        with pytest.raises(Refused, match="was not prepared by its deadline"):
-            renew(ledger, begun.claim, 30)
-        settle(ledger, SPEC, Run("dag", run), succeeded=False, reason="failed")
-        with ledger.begin() as conn:
-            return read_transaction(conn, "line", 1).failures
-
-    assert misses_it("a", BrokerUnreachable("no answer")) == 0
-    assert misses_it("b", EngineUnreachable("no answer")) == 0
-    assert misses_it("c", EngineLost("a worker died"), EngineUnreachable("no answer")) == 1
-    assert misses_it("d") == 2
-
-
-def test_the_deadline_and_the_last_vote_that_race_have_one_winner(ledger, log):
-    log.stable = {0: 400, 1: 400}
-    winners = set()
-    for n in range(12):
-        begun = start(ledger, TIMED, log, f"r{n}")
-        do_slice(ledger, TIMED, begun, 0)
-        work = take_try(ledger, TIMED, begun.claim, 1)
-        sinks = write_all(ledger, TIMED, work, rows_of(TIMED, work))
-        vote = vote_of(TIMED, len(positions(work)), sinks)
-        set_deadline_behind(ledger)
-        together = threading.Barrier(2)
-
-        def last(work=work, vote=vote, together=together):
-            together.wait()
-            try:
-                return cast_vote(ledger, TIMED, work.token, vote)
-            except Fenced:
-                return None
-
-        def deadline(begun=begun, together=together):
-            together.wait()
-            try:
-                return renew(ledger, begun.claim, 60)
-            except Refused:
-                return "aborted"
-
-        with ThreadPoolExecutor(2) as pool:
-            voted, aborted = pool.submit(last), pool.submit(deadline)
-            voted, aborted = voted.result(), aborted.result()
-        won = state(ledger, begun.claim.txid)
-        assert (won == State.PREPARED) == bool(voted) == (aborted is None), (won, voted, aborted)
-        winners.add(won)
-        if won == State.ABORTED:
-            void(ledger, TIMED, begun.claim.txid, "lost the race", "test")
-        else:
-            commit(ledger, TIMED, begun.claim)
-    assert head(ledger) == 12 and winners <= {State.PREPARED, State.ABORTED}

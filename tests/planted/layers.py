@@ -13,8 +13,8 @@ SCHEDULES = 300
 SECONDS = 900
 """What has not ended by then is caught too: nothing of it goes on for ever in the code as it is."""
 _LEDGER = (
-    "begin commit applied refusals gates moves late_tries doubles".split()
-    + "revisions losses schema stopped unknown_outcomes verify".split(),
+    "begin commit applied refusals gates moves deadlines late_tries".split()
+    + "doubles revisions losses schema stopped unknown_outcomes verify".split(),
     "tests/integration/test_{}.py",
 )
 NO_END = f"no end within {SECONDS} s"
