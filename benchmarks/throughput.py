@@ -113,7 +113,7 @@ class Bench:
         def whole(ranges):
             decoded = decode(read(self.session, ranges, self.kafka), self.spec.source)
             result = self.spec.load_transform()(decoded.where("_error is null").drop("_error"))
-            staged = to_stage(self.spec, sink, result[sink.name])
+            staged = to_stage(self.spec, sink, result[sink.name], ranges)
             return staged.withColumn("_hash", spark_hash(staged_columns(sink)))
 
         def decoded(ranges):

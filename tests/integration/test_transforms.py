@@ -265,6 +265,44 @@ def test_a_null_in_a_not_null_column_is_named(rig):
     assert not rig.staged(work, SINK)
 
 
+def of_another_slice(df):
+    return {"totals": df.withColumn("_offset", F.col("_offset") + F.when(F.col("a") == 2, 4711).otherwise(0))}
+
+
+def of_another_partition(df):
+    return {"totals": df.withColumn("_partition", F.col("_partition") + 1)}
+
+
+def of_nowhere(df):
+    return {"totals": df.withColumn("_offset", F.lit(None).cast("bigint"))}
+
+
+COMBINING = [
+    Accumulate("totals", key="b string", count="n"),
+    Upsert("totals", key="a int", columns="b string", order="b"),
+]
+
+
+@pytest.mark.parametrize("sink", COMBINING, ids=["sums", "last rows"])
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        (of_another_slice, "totals: partition 0, offset 4713 is not of this slice"),
+        (of_another_partition, "totals: partition 1, offset 0 is not of this slice"),
+        (of_nowhere, "totals: a row without a position is not of this slice"),
+    ],
+)
+def test_a_row_of_another_slice_is_not_combined(rig, sink, transform, said):
+    """A sum, or a key's last row, leaves nothing behind by which the vote could tell."""
+    topic = rig.topic()
+    rig.send(topic, *numbered(range(3)))
+    spec = spec_of(topic, transform, sinks=[sink])
+    (work,) = rig.begin(spec)
+    with pytest.raises(TransformError, match=said):
+        rig.run(spec, work)
+    assert not rig.staged(work, "totals")
+
+
 def holds_a_nul(df):
     return {SINK: df.withColumn("b", F.concat(F.lit("x"), F.decode(F.unhex(F.lit("00")), "UTF-8")))}
 

@@ -348,6 +348,13 @@ PLANTS = [
         layers=SPARK,
     ),
     plant(
+        "rows of another slice are combined",
+        "spark/result.py",
+        "    return frame.where(F.when(own, True)",
+        "    return frame.where(F.when(own | ~own | own.isNull(), True)",
+        layers=SPARK,
+    ),
+    plant(
         "a statement that PostgreSQL gives up passes for an outage",
         "spark/stager.py",
         "            if conn.closed or isinstance(error, _ENDED):",

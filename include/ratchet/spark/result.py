@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -9,6 +11,7 @@ from ratchet.columns import Column as Declared
 from ratchet.errors import TransformError
 from ratchet.pipeline import DEAD_LETTERS, Accumulate, Append, Pipeline, Upsert
 from ratchet.sinks.staged import staged_columns
+from ratchet.transaction import OffsetRange
 
 _WIDER = {
     "smallint": {"int", "bigint"},
@@ -42,11 +45,13 @@ def check_names(spec: Pipeline, result: object) -> dict[str, DataFrame]:
     return result
 
 
-def to_stage(spec: Pipeline, sink: Append | Accumulate | Upsert | None, frame: DataFrame) -> DataFrame:
+def to_stage(
+    spec: Pipeline, sink: Append | Accumulate | Upsert | None, frame: DataFrame, ranges: Sequence[OffsetRange]
+) -> DataFrame:
     """The frame with exactly the staged columns of the sink (None: the dead letters), in order.
 
-    Sums and last rows are combined here, so that a slice stages one row a key. Raises TransformError that names
-    sink and column.
+    Sums and last rows are combined here, so that a slice stages one row a key; a row that is not of the slice's
+    `ranges` fails the job. Raises TransformError that names sink and column.
     """
     found = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     name = sink.name if sink else DEAD_LETTERS
@@ -69,11 +74,26 @@ def to_stage(spec: Pipeline, sink: Append | Accumulate | Upsert | None, frame: D
         case Append():
             return frame.select(*map(pick, sink.fields), *place)
         case Accumulate():
-            return _accumulate(sink, frame, pick)
+            return _accumulate(sink, _own(sink, frame, ranges), pick)
         case Upsert():
             deleted = _default(found, "_deleted", "boolean", F.lit(False))
             values = [pick(c) if c.nullable else _unless_deleted(sink, c, pick(c), deleted) for c in sink.fields]
-            return _last(sink, frame.select(*map(pick, sink.keys), *values, deleted, *place))
+            own = _own(sink, frame, ranges)
+            return _last(sink, own.select(*map(pick, sink.keys), *values, deleted, *place))
+
+
+def _own(sink: Accumulate | Upsert, frame: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """The frame, whose rows must be of the slice: what is combined leaves no position for the vote to check."""
+    partition, offset = F.col("_partition"), F.col("_offset")
+    # A condition for each range would be more than Spark compiles, of a topic with many partitions.
+    of = {r.partition: r for r in ranges}
+    spans = [(of[p].from_offset, of[p].until_offset) if p in of else (0, 0) for p in range(max(of) + 1)]
+    begin, end = (F.get(F.lit(list(bounds)), partition) for bounds in zip(*spans, strict=True))
+    own = (offset >= begin) & (offset < end)
+    at = F.concat(F.lit("partition "), partition.cast("string"), F.lit(", offset "), offset.cast("string"))
+    said = F.concat(F.lit(f"{sink.name}: "), F.coalesce(at, F.lit("a row without a position")))
+    foreign = F.raise_error(F.concat(said, F.lit(" is not of this slice; a transform keeps _partition and _offset")))
+    return frame.where(F.when(own, True).otherwise(foreign.cast("boolean")))
 
 
 def _unless_deleted(sink: Upsert, column: Declared, value: Column, deleted: Column) -> Column:

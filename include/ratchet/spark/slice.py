@@ -59,7 +59,7 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
             with clock.step("transform"):
                 result = _transformed(spec, work, observed)
                 spent = _is_spent(observation)
-                staged = {sink.name: to_stage(spec, sink, result[sink.name]) for sink in spec.sinks}
+                staged = {sink.name: to_stage(spec, sink, result[sink.name], work.ranges) for sink in spec.sinks}
             # Step 4
             votes = {DEAD_LETTERS: NOTHING}
             for sink in spec.sinks if any(map(len, work.ranges)) else ():
@@ -69,7 +69,7 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
             votes = {sink.name: NOTHING for sink in spec.sinks} | votes
             seen = _seen(observed, None if spent else observation, work)
             # Step 5
-            dead = _dead_letters(spec, observed, result, errors=seen["errors"] or 0)
+            dead = _dead_letters(spec, work, observed, result, errors=seen["errors"] or 0)
             if dead is not None and any(map(len, work.ranges)):
                 with clock.step(f"stage {DEAD_LETTERS}"):
                     into = Stage(DEAD_LETTERS, work.stages[DEAD_LETTERS], ledger_url)
@@ -103,9 +103,10 @@ def recompute(
             decoded = _decoded(spark, spec, work, kafka)
             result = _transformed(spec, work, decoded)
             found = {
-                sink.name: summed(to_stage(spec, sink, result[sink.name]), staged_columns(sink)) for sink in spec.sinks
+                sink.name: summed(to_stage(spec, sink, result[sink.name], work.ranges), staged_columns(sink))
+                for sink in spec.sinks
             }
-            dead = _dead_letters(spec, decoded, result, errors=1)
+            dead = _dead_letters(spec, work, decoded, result, errors=1)
             if dead is not None:
                 found[DEAD_LETTERS] = summed(dead, staged_columns(None))
         _check_topic(spec, work, client)
@@ -207,15 +208,16 @@ def _seen(observed: DataFrame, observation: Observation | None, work: SliceWork)
     return seen
 
 
-def _dead_letters(spec: Pipeline, observed: DataFrame, result: dict[str, DataFrame], errors: int) -> DataFrame | None:
+def _dead_letters(
+    spec: Pipeline, work: SliceWork, observed: DataFrame, result: dict[str, DataFrame], errors: int
+) -> DataFrame | None:
     frames = []
     if errors:
         bad = explain(observed.where(F.col("_error").isNotNull()), spec.source)
-        frames.append(
-            to_stage(spec, None, bad.select("_partition", "_offset", "_record", F.col("_error").alias("error")))
-        )
+        told = bad.select("_partition", "_offset", "_record", F.col("_error").alias("error"))
+        frames.append(to_stage(spec, None, told, work.ranges))
     if DEAD_LETTERS in result:
-        frames.append(to_stage(spec, None, result[DEAD_LETTERS]))
+        frames.append(to_stage(spec, None, result[DEAD_LETTERS], work.ranges))
     if not frames:
         return None
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
