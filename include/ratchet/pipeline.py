@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from ratchet import code
 from ratchet.columns import IDENTIFIER, TABLE, Column, parse_columns
 from ratchet.errors import SpecError
 
@@ -362,10 +361,6 @@ class Pipeline(_Spec):
 
     @property
     def code_hash(self) -> str:
-        """A hash of the spec and of the transform's module as it stands on disk."""
-        module = self.transform.partition(":")[0]
-        found = importlib.util.find_spec(module)
-        if found is None or not found.origin:
-            raise SpecError(f"Pipeline.transform: there is no module {module!r}")
-        source = Path(found.origin).read_bytes()
-        return hashlib.sha256(self.plan_hash.encode() + source).hexdigest()[:16]
+        """A hash of the spec, the transform's module and what that imports of its own package, as they are on disk."""
+        source = code.hash_of(self.transform.partition(":")[0])
+        return hashlib.sha256(f"{self.plan_hash} {source}".encode()).hexdigest()[:16]

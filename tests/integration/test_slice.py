@@ -5,25 +5,21 @@ Rows are compared as multisets of (partition, offset) with their content, never 
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
-from uuid import uuid4
 
 import psycopg
 import pytest
 from kafka import TopicPartition
 from psycopg import sql
-from pyspark.sql import functions as F
 
 from ratchet import Accumulate, Append, Upsert, verify
 from ratchet.commit import commit
 from ratchet.errors import Fenced, RecordsLost, TopicChanged
 from ratchet.pipeline import DEAD_LETTERS
 from ratchet.spark.checksum import MODULUS
-from ratchet.spark.engine import connect_session, process_slice
+from ratchet.spark.engine import process_slice
 from ratchet.spark.slice import recompute
 from ratchet.transaction import OffsetRange
 from tests.unit.test_checksum import COLUMNS, ROWS, VECTORS
@@ -216,69 +212,7 @@ def test_the_job_function_votes(rig):
     assert "every slice has voted" in said
 
 
-# The session
-
-
-def test_a_session_is_kept_and_its_successor_taken_when_it_is_gone(spark_connect):
-    def session():
-        return connect_session(spark_connect.spark, "kept", code)
-
-    code = uuid4().hex
-    with session() as first:
-        assert first.range(3).count() == 3
-    with session() as again:
-        assert again.session_id == first.session_id
-        again.stop()
-    with session() as after:
-        assert after.range(3).select(F.udf(lambda n: n + 1, "long")("id")).count() == 3
-        assert after.session_id != first.session_id
-    with session() as last:
-        assert last.session_id == after.session_id
-
-
-def test_a_session_is_lent_to_one_job_at_a_time_and_not_kept_by_one_that_failed(spark_connect):
-    def session():
-        return connect_session(spark_connect.spark, "lent", code)
-
-    code = uuid4().hex
-    with session() as first, session() as second:
-        assert first.session_id != second.session_id
-    with pytest.raises(ZeroDivisionError), session() as failed:
-        raise ZeroDivisionError
-    with session() as kept, session() as third:
-        assert {first.session_id, second.session_id} == {failed.session_id, kept.session_id}
-        assert third.session_id not in {failed.session_id, kept.session_id}
-
-
-MET = threading.Barrier(2, timeout=120)
-
-
-def through_a_view(df):
-    """Two slices at once make a view of one name, and then both read it."""
-    df.createOrReplaceTempView("seen")
-    MET.wait()
-    return {SINK: df.sparkSession.sql("select * from seen"), "sums": df.sparkSession.table("seen")}
-
-
-def test_slices_at_the_same_time_do_not_see_each_others_views(rig, spark_connect):
-    topic = rig.topic()
-    rig.send(topic, *numbered(range(20)))
-    sinks = [Append(SINK, columns="a int"), Accumulate("sums", key="b string", sum="a int", count="n")]
-    spec = spec_of(topic, through_a_view, max_records=100, slice_records=10, sinks=sinks)
-    code = uuid4().hex
-
-    def run(work):
-        with connect_session(spark_connect.spark, "views", code) as session:
-            return replace(rig, spark=session).run(spec, work)
-
-    works = rig.begin(spec)
-    with ThreadPoolExecutor(2) as pool:
-        votes = list(pool.map(run, works))
-    assert content(rig.staged(works[0], SINK)) == Counter((0, o, o) for o in range(20))
-    sums = {(row["a_sum"], row["n"]) for row in rig.staged(works[0], "sums")}
-    assert sums == {(sum(range(10)), 10), (sum(range(10, 20)), 10)}
-    for work, vote in zip(works, votes, strict=True):
-        rig.check(spec, work, vote)
+# The checksum
 
 
 @pytest.mark.parametrize("row", range(len(ROWS)))

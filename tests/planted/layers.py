@@ -18,7 +18,7 @@ _LEDGER = (
     "tests/integration/test_{}.py",
 )
 NO_END = f"no end within {SECONDS} s"
-_SPARK = ("slice kafka transforms topic_faults failures".split(), "tests/integration/test_{}.py")
+_SPARK = ("slice sessions kafka transforms topic_faults failures".split(), "tests/integration/test_{}.py")
 
 
 @dataclass(frozen=True)

@@ -348,6 +348,13 @@ PLANTS = [
         layers=SPARK,
     ),
     plant(
+        "what a transform's module imports is no part of its version",
+        "code.py",
+        "if found not in seen and found.partition(\".\")[0] == top:",
+        "if found == module and found not in seen:",
+        layers=SPARK,
+    ),
+    plant(
         "rows of another slice are combined",
         "spark/result.py",
         "    return frame.where(F.when(own, True)",
