@@ -350,7 +350,7 @@ PLANTS = [
     plant(
         "what a transform's module imports is no part of its version",
         "code.py",
-        "if found not in seen and found.partition(\".\")[0] == top:",
+        'if found not in seen and found.partition(".")[0] == top:',
         "if found == module and found not in seen:",
         layers=SPARK,
     ),
