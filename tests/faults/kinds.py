@@ -45,10 +45,11 @@ ROUTES = (
 """Airflow's triggerer and dag-processor ask the metadata database directly, and never the api-server."""
 SECONDS = {Way.CUT: 15.0, Way.SILENT: 45.0, Way.SLOW: 20.0, Way.TORN: 15.0}
 """How long a route is in trouble; silent for longer than libpq's patience, which is 30 s."""
-STEPS = {"postgres": 3600, "scheduler": 120, "triggerer": 120, "api-server": 120, "connect": 3600, "kafka": 3600}
+STEPS = {"postgres": 3600, "scheduler": 120, "triggerer": 120, "api-server": 120, "connect": 3600, "kafka": 120}
 """By how many seconds a clock is stepped. Airflow plans its next maintenance, and a task's next try, by its own
 clocks: what it has planned while they were ahead waits until the machine's time has come so far. So theirs are stepped
-by a little more than it takes to be taken for dead (60 s), and the others by an hour."""
+by a little more than it takes to be taken for dead (60 s), and the others by an hour; but for Kafka's, since a Kafka
+transaction that begins while it is ahead and that nobody ends is open until the machine's time has come so far."""
 BEYOND_LEASES = 40.0
 BEYOND_HEARTBEATS = 90.0
 """Seconds after which Airflow has surely given up a task that says nothing."""
