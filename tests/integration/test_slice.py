@@ -98,15 +98,17 @@ def test_of_attempts_that_have_staged_the_same_rows_only_those_that_spark_accept
     assert Counter(found) == Counter({(0, n): 1 for n in range(20)} | {(1, n): 1 for n in range(5)})
 
 
-def test_an_empty_slice(rig):
+@pytest.mark.parametrize("left", [[], [(3, 3)]], ids=["no range, as after a loss", "a range without offsets"])
+def test_an_empty_slice_votes_for_nothing_in_every_sink(rig, left):
     topic = rig.topic()
     rig.send(topic, *numbered(range(3)))
-    spec = spec_of(topic)
+    spec = spec_of(topic, thrice, sinks=THRICE)
     (work,) = rig.begin(spec)
-    vote = rig.run(spec, replace(work, ranges=(OffsetRange(topic, 0, 3, 3),)))
+    vote = rig.run(spec, replace(work, ranges=tuple(OffsetRange(topic, 0, *offsets) for offsets in left)))
     assert (vote.records, vote.dead_letters) == (0, 0)
-    assert set(vote.sinks) == {SINK, DEAD_LETTERS}
-    assert not rig.staged(work, SINK)
+    assert set(vote.sinks) == {*(sink.name for sink in THRICE), DEAD_LETTERS}
+    for sink in THRICE:
+        assert not rig.staged(work, sink.name)
 
 
 def test_a_topic_made_again_is_another_topic(rig):

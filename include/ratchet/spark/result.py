@@ -86,8 +86,9 @@ def _own(sink: Accumulate | Upsert, frame: DataFrame, ranges: Sequence[OffsetRan
     """The frame, whose rows must be of the slice: what is combined leaves no position for the vote to check."""
     partition, offset = F.col("_partition"), F.col("_offset")
     # A condition for each range would be more than Spark compiles, of a topic with many partitions.
-    of = {r.partition: r for r in ranges}
-    spans = [(of[p].from_offset, of[p].until_offset) if p in of else (0, 0) for p in range(max(of) + 1)]
+    of = {r.partition: (r.from_offset, r.until_offset) for r in ranges}
+    # Of a slice whose records were accepted as lost no range is left.
+    spans = [of.get(p, (0, 0)) for p in range(max(of, default=0) + 1)]
     begin, end = (F.get(F.lit(list(bounds)), partition) for bounds in zip(*spans, strict=True))
     own = (offset >= begin) & (offset < end)
     at = F.concat(F.lit("partition "), partition.cast("string"), F.lit(", offset "), offset.cast("string"))
