@@ -65,12 +65,14 @@ def test_what_a_worker_has_imported_is_not_what_changed_code_imports(spark_conne
     def with_rate(rate):
         (tmp_path / package / "rates.py").write_text(f"RATE = {rate}")
         with connect_session(spark_connect.spark, "changed", spec.code_hash) as session:
-            rows = session.range(1, 2).select(F.udf(rated, "long")("id")).collect()
-            return session.session_id, rows[0][0]
+            # A row in each partition: a worker that has had none has imported nothing.
+            rows = session.range(1, 5, 1, 4).select(F.udf(rated, "long")("id")).collect()
+            return session.session_id, [row[0] for row in rows]
 
     first, again, changed = with_rate(7), with_rate(7), with_rate(8)
     assert first == again
-    assert (first[1], changed[1]) == (7, 8)
+    assert first[1] == [7, 14, 21, 28]
+    assert changed[1] == [8, 16, 24, 32]
 
 
 MET = threading.Barrier(2, timeout=120)
