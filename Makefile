@@ -49,7 +49,7 @@ simulate: install  ## schedules of the real ledger code, cut off between any two
 faults: install  ## every process killed at every step, and every fault of servers (SEED=1 PART=1/4, or POINT=… for one)
 	@status=0; $(PY) -m tests.points || status=1; test -n "$(POINT)" || $(PY) -m tests.faults || status=1; exit $$status
 
-campaign: install  ## a thousand random faults over ten million records, in parts of an hour (SEED=1 PART=1/8)
+campaign: install  ## a thousand random faults over ten million records, in parts of an hour (SEED=1 PART=1/10)
 	@$(PY) -m tests.campaign
 
 soak: install  ## half an hour of steady load, and whether anything grows that should not; MINUTES=30

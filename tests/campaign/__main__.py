@@ -1,6 +1,6 @@
 """`make campaign`: a thousand random faults while ten million records pass through four pipelines.
 
-`SEED=7 PART=2/8 make campaign` does one part of eight, with an eighth of both, in an hour at most; a part that is done
+`SEED=7 PART=2/10 make campaign` does one part of ten, with a tenth of both, in an hour at most; a part that is done
 is not done again. The report joins all parts of a commit and a seed. FAULTS and RECORDS ask for other numbers.
 """
 

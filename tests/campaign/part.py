@@ -45,13 +45,13 @@ from .strikes import Hand
 READERS = 8
 LEARN_SECONDS = 60
 """So long processes are watched before any is killed at a step."""
-STRIKE_SECONDS = 38 * 60
+STRIKE_SECONDS = 34 * 60
 """So long there are faults, at most."""
 PRODUCE_SECONDS = 28 * 60
 """In which so many records as are asked for would be committed if nothing happened."""
 STARVED_SECONDS = 240
 """When a pipeline has not committed for so long, nobody strikes until it has: faults shall meet all kinds of work."""
-DRAIN_SECONDS = 900
+DRAIN_SECONDS = 1080
 """Within which all must be committed when the faults are over."""
 DISK_MB = 6_000
 SLOTS = 4
@@ -131,8 +131,11 @@ class Campaign:
         """Return when there were enough faults and records, it has taken too long, or somebody could not go on."""
         deadline, told = time.monotonic() + STRIKE_SECONDS, 0.0
         while time.monotonic() < deadline and not self._is_over.is_set():
-            if self._struck() >= self._wanted and producers.committed >= self._records:
-                break
+            if producers.committed >= self._records:
+                if self._struck() >= self._wanted:
+                    break
+                # More than are asked for would only keep the processors from what is to be struck.
+                producers.slow_down()
             if time.monotonic() - told > 30:
                 told = time.monotonic()
                 self._say(

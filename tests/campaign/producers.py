@@ -21,6 +21,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 PARTITIONS = {"orders": 4, "accounts": 2, "events": 3, "archive": 1}
 RATES = {"orders": 6_000.0, "accounts": 6_000.0, "events": 5_000.0, "archive": 4_000.0}
 """Records a second that are written, aborted ones too."""
+TRICKLE = 50.0
+"""Records a second of each when there are enough: a Kafka transaction in half a minute."""
 _LOG = logging.getLogger(__name__)
 _LOG.addHandler(logging.NullHandler())
 _LOG.propagate = False
@@ -116,6 +118,11 @@ class Producers:
         if broken := [f"{line.name}: {line.broken!r}" for line in self.lines.values() if line.broken]:
             raise RuntimeError(f"a producer has broken: {'; '.join(broken)}")
 
+    def slow_down(self) -> None:
+        """From the next transaction on, write no more than a trickle."""
+        for line in self.lines.values():
+            line.rate = min(line.rate, TRICKLE)
+
     @property
     def committed(self) -> int:
         """Records that are committed for certain, of all producers."""
@@ -134,7 +141,7 @@ class Line:
 
     def __init__(self, name: str, properties: dict[str, str], seed: int, rate: float, stopped: Callable[[], bool]):
         self.name, self.tally, self.broken = name, Tally(), None
-        self._properties, self._rate, self._stopped = properties, rate, stopped
+        self._properties, self.rate, self._stopped = properties, rate, stopped
         self._dice, self._make = random.Random(f"{seed} {name}"), MAKES[name]
         # Numbers that no producer before this one had, as long as fewer than a million records a second are made.
         self._number = time.time_ns() // 1000
@@ -148,7 +155,7 @@ class Line:
                 if producer is None:
                     break
                 size = self._dice.randrange(_FEWEST, _MOST)
-                due = max(due, time.monotonic() - 2) + size / self._rate
+                due = max(due, time.monotonic() - 2) + size / self.rate
                 if not self._transact(producer, size):
                     producer = None
                 self._pause(due - time.monotonic())

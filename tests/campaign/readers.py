@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,7 +25,10 @@ from ratchet.sinks.tables import key_names
 RECENT = 4
 """How many of the latest transactions a reader looks at, and as many others."""
 PAUSE = (1.0, 5.0)
-"""Seconds between two looks of a reader: eight that looked without a rest took two fifths of two processors."""
+"""Seconds between two looks of a reader, at least."""
+REST = 19
+"""And so many times as long as it has looked: eight readers without a rest took two fifths of two processors, and the
+longer the tables were, the more."""
 WHOLE_EVERY = 30
 """One in so many readings holds a whole state against all of its deltas."""
 SAME_ROWS = {"orders_sums": "orders_rows", "events_last": "events_rows"}
@@ -64,8 +68,11 @@ class Readers:
         while not self._is_over.wait(choice.uniform(0, 1)):
             with suppress(psycopg.OperationalError), psycopg.connect(self.url, row_factory=namedtuple_row) as conn:
                 conn.isolation_level, conn.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
-                while not self._is_over.wait(choice.uniform(*PAUSE)):
+                looked = 0.0
+                while not self._is_over.wait(max(choice.uniform(*PAUSE), REST * looked)):
+                    started = time.monotonic()
                     self._read(conn, choice)
+                    looked = time.monotonic() - started
 
     def _watch(self) -> None:
         with Kafka(self.kafka) as kafka:
