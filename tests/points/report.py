@@ -36,10 +36,6 @@ class Report:
         """Points at which nothing has been killed so far."""
         return [point for point, result in self.by_point.items() if result is None or not result.fired]
 
-    def given_up(self, todo: list[Point]) -> list[Point]:
-        """Those of a part that were tried and never reached."""
-        return [point for point in todo if (r := self.by_point.get(point)) is not None and not r.fired]
-
     def show(self, console: Console) -> None:
         """Who was killed how often, and how long it took until all was committed and no run was active."""
         parts = sorted({result.part for result in self.found})

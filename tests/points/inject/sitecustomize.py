@@ -171,19 +171,25 @@ def _trace(doing: Operation, name: str, side: str, backend: int | None, statemen
 
 
 def _die_if_armed(doing: Operation, name: str, side: str) -> None:
+    for ticket, armed in _armed(doing):
+        if armed == (name, side):
+            _die(ticket)
+
+
+def _armed(doing: Operation) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The tickets of this pipeline, each with the name and the side of its point."""
     where = f"{_directory}/armed/{doing.pipeline}"
     try:
-        armed = os.listdir(where)
+        tickets = os.listdir(where)
     except (FileNotFoundError, NotADirectoryError):
         return
-    for ticket in armed:
+    for ticket in tickets:
         try:
             with open(f"{where}/{ticket}") as file:
                 wanted = json.load(file)
         except (FileNotFoundError, ValueError):
             continue
-        if (wanted["name"], wanted["side"]) == (name, side):
-            _die(ticket)
+        yield ticket, (wanted["name"], wanted["side"])
 
 
 def _die(ticket: str) -> None:
@@ -265,6 +271,26 @@ def _async_connects(module: ModuleType) -> None:
     module.AsyncConnection.connect = classmethod(connected)
 
 
+def _pools(module: ModuleType) -> None:
+    """Whoever is to be killed when it connects finds no connection that is free.
+
+    Otherwise it would come to that point only when another thread happens to use the one that is there.
+    """
+    pool = module.QueuePool
+    get = pool._do_get
+
+    @functools.wraps(get)
+    def do_get(self: Any):
+        if _directory:
+            doing = operation()
+            armed = {name for _, (name, _) in _armed(doing)}
+            if armed and f"{doing.role}: {_where()}connect" in armed:
+                self.dispose()
+        return get(self)
+
+    pool._do_get = do_get
+
+
 def _tasks(module: ModuleType) -> None:
     execute = module._execute_task
 
@@ -325,6 +351,7 @@ _WRAPPED: dict[str, Callable[[ModuleType], None]] = {
     "psycopg._copy": _copies,
     "psycopg.connection": _connects,
     "psycopg.connection_async": _async_connects,
+    "sqlalchemy.pool.impl": _pools,
     "airflow.sdk.execution_time.task_runner": _tasks,
     "ratchet.airflow.trigger": _triggers,
     "ratchet.spark.stager": _stagers,
