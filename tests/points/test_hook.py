@@ -35,7 +35,12 @@ with Ledger(os.environ["LEDGER"]) as ledger:
 def test_who_is_armed_to_die_as_it_connects_has_to_connect(ledger_url: str, tmp_path: Path, side: str):
     migrate(ledger_url, [])
     armoury = Armoury(tmp_path)
-    env = {**os.environ, DIRECTORY: str(tmp_path), "PYTHONPATH": str(Path(inject.__file__).parent), "LEDGER": ledger_url}
+    env = {
+        **os.environ,
+        DIRECTORY: str(tmp_path),
+        "PYTHONPATH": str(Path(inject.__file__).parent),
+        "LEDGER": ledger_url,
+    }
 
     def ask() -> int:
         return subprocess.run([sys.executable, "-c", ASKS_TWICE], env=env, cwd=CHECKOUT).returncode
