@@ -28,7 +28,7 @@ from tests.faults.shaken import answers
 from tests.faults.world import World
 from tests.parts import Part, commit
 from tests.points import inject
-from tests.points.inject import sitecustomize as hook
+from tests.points.inject.ratchet_points import hook
 from tests.until import until
 from tests.witness.comparison import Testimony, examine
 from tests.witness.console import Unread

@@ -16,7 +16,7 @@ from ratchet.specs import load_pipelines
 from ratchet.stack import Stack
 
 from . import inject
-from .inject import sitecustomize as hook
+from .inject.ratchet_points import hook
 from .lines.shape import GATE
 from .points import Armoury
 from .transforms import ASKED

@@ -9,7 +9,7 @@ import pytest
 from tests.parts import Part
 
 from .catalogue import Catalogue
-from .inject.sitecustomize import _said
+from .inject.ratchet_points.naming import said
 from .killing import ATTEMPTS, Agenda
 from .points import Kill, Point, is_killable
 from .trial import Outcome
@@ -72,7 +72,7 @@ def test_a_pipeline_that_has_left_is_not_waited_for():
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "name"),
     [
         ("UPDATE ratchet.pipelines SET head=$1 WHERE pipeline = $2", "UPDATE ratchet.pipelines"),
         ("SELECT epoch FROM ratchet.transactions WHERE txid = $1 FOR UPDATE", "LOCK ratchet.transactions"),
@@ -88,8 +88,8 @@ def test_a_pipeline_that_has_left_is_not_waited_for():
         ("COMMIT", "COMMIT"),
     ],
 )
-def test_a_statement_is_named_by_what_it_does_to_which_table(statement: str, said: str):
-    assert _said(statement.encode(), "line") == said
+def test_a_statement_is_named_by_what_it_does_to_which_table(statement: str, name: str):
+    assert said(statement.encode(), "line") == name
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ratchet.migrate import migrate
 from ratchet.stack import CHECKOUT
 
 from . import inject
-from .inject.sitecustomize import DIRECTORY
+from .inject.ratchet_points.hook import DIRECTORY
 from .points import Armoury, Point
 
 ASKS_TWICE = """

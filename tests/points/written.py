@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kafka import KafkaConsumer, TopicPartition
 
-from .inject.sitecustomize import fingerprint
+from .inject.ratchet_points.naming import fingerprint
 from .points import read_trace
 
 DATABASE = "ratchet"

@@ -1,1 +1,1 @@
-"""A directory for PYTHONPATH: Python itself imports `sitecustomize` from it when a process starts."""
+"""A directory for PYTHONPATH, which has nothing but the hook and what starts it in every Python process."""
