@@ -28,7 +28,8 @@ _TIMESTAMP = re.compile(
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _KEY_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")
 _LONGEST_NUMBER = 1000
-_CONTROL = "\ue000"
+_CONTROL = "\udc00"
+"""Marks a control character that stands in a string as itself: half a pair, which no other string has by then."""
 _GREATEST, _ROUNDED_TO_INFINITY = float(2**128 - 2**104), 2**128 - 2**103
 _DAYS_OF_400_YEARS = 146_097
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,12 +79,18 @@ def agrees(column: Column, expected: object, found: object) -> bool:
 
 def _members(value: bytes) -> Members:
     try:
-        parsed = _parse(_marked(value.decode()))
+        text = value.decode()
+        parsed = _parse(text, strict=False)
+        _check_parts(parsed)
+        return _marked(text)
     except ValueError as error:
         raise NoRow(f"no JSON in UTF-8: {error}") from None
     except RecursionError:
         # Unlike Python, the decoder follows 1,000 levels, whatever called it; generated ones are far from that.
         raise NoRow("too deep") from None
+
+
+def _check_parts(parsed: object) -> None:
     if not isinstance(parsed, Members):
         raise NoRow("no object")
     for part in _parts(parsed):
@@ -93,27 +100,28 @@ def _members(value: bytes) -> Members:
         if isinstance(part, str) and re.search("[\ud800-\udfff]", part):
             # Unlike Python, to which half of a pair is a character.
             raise NoRow("half of a surrogate pair")
-    return parsed
 
 
-def _marked(text: str) -> str:
-    """The text with a mark for each control character that a string must not have, and that base64 may have."""
+def _marked(text: str) -> Members:
+    """The object with a mark for each control character that a string must not have, and that base64 may have."""
     while True:
         try:
-            _parse(text)
-            return text
+            return _parse(text)
         except json.JSONDecodeError as error:
-            if not error.msg.startswith("Invalid control character"):
-                return text
+            # Nothing else is wrong with a text that was parsed when it was not strict.
             text = f"{text[: error.pos]}{_CONTROL}{text[error.pos + 1 :]}"
 
 
-def _parse(text: str) -> object:
+def _parse(text: str, strict: bool = True) -> object:
+    """What JSON says; control characters may stand in its strings if it is not strict."""
+
     def refused(constant: str) -> object:
         # Unlike Python, JSON has no NaN and no Infinity.
         raise ValueError(f"{constant} is no JSON")
 
-    decoder = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=refused, object_pairs_hook=Members)
+    decoder = json.JSONDecoder(
+        parse_int=Number, parse_float=Number, parse_constant=refused, object_pairs_hook=Members, strict=strict
+    )
     return decoder.decode(text)
 
 
