@@ -18,7 +18,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x0
 @example("".join(PRIVATE_USE), True)
 @example("".join(PRIVATE_USE), False)
 def test_every_text_is_read_as_itself_escaped_or_not(text, escaped):
-    value = json.dumps({"s": text, text: text}, ensure_ascii=escaped).encode()
+    value = json.dumps({"s": text, "other": {text: text}}, ensure_ascii=escaped).encode()
     assert read(TOPIC, None, value)["s"] == text
 
 
