@@ -17,7 +17,7 @@ help:  ## this list
 install: .venv/.installed .jars/.installed  ## install everything into this checkout
 
 demo: install  ## the whole line on real flights; stays until Ctrl-C
-	@$(PY) -m ratchet.demo
+	@$(PY) -m ratchet.dev.demo
 
 down:  ## end the demo's servers from another terminal
 	@if [ -x $(PY) ]; then $(PY) -m ratchet stack down; else echo "nothing is installed, nothing runs"; fi
@@ -41,25 +41,25 @@ test-unit: install  ## the fast part, without servers
 	@$(PY) -m pytest tests/unit
 
 model: install  ## every interleaving of the protocol's model, by spin (Debian: apt-get install spin gcc)
-	@$(PY) -m tests.model.check
+	@$(PY) -m tests.proof.model.check
 
 simulate: install  ## schedules of the real ledger code, cut off between any two statements; SCHEDULES=20000 SEED=7 JOBS=2
-	@$(PY) -m tests.simulate $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
+	@$(PY) -m tests.proof.simulate $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
 
 faults: install  ## every process killed at every step, and every fault of servers (SEED=1 PART=1/4, or POINT=… for one)
-	@status=0; $(PY) -m tests.points || status=1; test -n "$(POINT)" || $(PY) -m tests.faults || status=1; exit $$status
+	@status=0; $(PY) -m tests.proof.points || status=1; test -n "$(POINT)" || $(PY) -m tests.proof.faults || status=1; exit $$status
 
 campaign: install  ## a thousand random faults over ten million records, in parts of an hour (SEED=1 PART=1/10)
-	@$(PY) -m tests.campaign
+	@$(PY) -m tests.proof.campaign
 
 soak: install  ## half an hour of steady load, and whether anything grows that should not; MINUTES=30
-	@$(PY) -m tests.soak
+	@$(PY) -m tests.proof.soak
 
 planted: install  ## wrong versions of the protocol, and which tests see them; PART=1/2, or PLANT=… for one
-	@$(PY) -m tests.planted
+	@$(PY) -m tests.proof.planted
 
 mutants: install  ## random changes of the protocol's code, and whether tests notice; MUTANTS=200 SEED=1 PART=1/4
-	@$(PY) -m tests.mutants
+	@$(PY) -m tests.proof.mutants
 
 bench: install  ## records per second beside Structured Streaming and a bare count
 	@$(PY) benchmarks/throughput.py
@@ -86,7 +86,7 @@ lock: .venv/.installed  ## make requirements.txt anew from pyproject.toml
 
 # Ivy gets a cache of its own: two installations at once that share one break each other's downloads.
 .jars/.installed: ivy.xml .venv/.installed
-	@$(PY) -c 'from ratchet.stack.prerequisites import java; print(java())' > .venv/.java 2> .venv/.java-error \
+	@$(PY) -c 'from ratchet.dev.stack.prerequisites import java; print(java())' > .venv/.java 2> .venv/.java-error \
 	  || { tail -n 1 .venv/.java-error | sed 's/^[^ ]*: //' >&2; exit 1; }
 	@echo "fetching Java libraries into .jars (67 MB)"
 	@mkdir -p .jars && "$$(cat .venv/.java)" -jar $(IVY) -ivy ivy.xml -cache .jars/cache -confs spark broker bench \

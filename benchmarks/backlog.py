@@ -6,11 +6,11 @@ import random
 import subprocess
 from pathlib import Path
 
+from ratchet.dev.stack import CHECKOUT, prerequisites
 from ratchet.errors import StackError, UnknownTopic
-from ratchet.kafka import Kafka
-from ratchet.plan import plan
-from ratchet.stack import CHECKOUT, prerequisites
-from ratchet.transaction import OffsetRange
+from ratchet.ledger.work import OffsetRange
+from ratchet.protocol.plan import plan
+from ratchet.source.kafka import Kafka
 
 COLUMNS = "id bigint, account string, amount double, score int, kind string"
 BYTES = 77

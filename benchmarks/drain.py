@@ -12,15 +12,16 @@ from datetime import datetime
 from pyspark.sql import SparkSession
 from sqlalchemy import select
 
-from ratchet.begin import Begun, begin
-from ratchet.commit import Committed, commit
-from ratchet.kafka import Kafka, TopicOffsets
-from ratchet.ledger import Ledger
-from ratchet.pipeline import Pipeline
-from ratchet.schema import events, slices, transactions
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.schema import events, slices, transactions
+from ratchet.ledger.states import State
+from ratchet.ledger.work import Claim, Run
+from ratchet.protocol.begin import Begun, begin
+from ratchet.protocol.commit import Committed, commit
+from ratchet.protocol.votes import take_try
+from ratchet.source.kafka import Kafka, TopicOffsets
 from ratchet.spark.engine import connect_session, process_slice
-from ratchet.transaction import Claim, Run, State
-from ratchet.votes import take_try
+from ratchet.spec.pipeline import Pipeline
 
 SLOTS = 2
 """Slices that are worked on at once: one for each core."""

@@ -27,11 +27,11 @@ from rich.table import Table
 # A script's own directory comes first; the package is beside it.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from ratchet.dev.stack import CHECKOUT, Stack  # noqa: E402
 from ratchet.errors import UnknownTopic  # noqa: E402
-from ratchet.kafka import Kafka  # noqa: E402
-from ratchet.migrate import migrate  # noqa: E402
-from ratchet.specs import load_pipelines  # noqa: E402
-from ratchet.stack import CHECKOUT, Stack  # noqa: E402
+from ratchet.operate.migrate import migrate  # noqa: E402
+from ratchet.source.kafka import Kafka  # noqa: E402
+from ratchet.spec.loading import load_pipelines  # noqa: E402
 
 PIPELINES = "benchmarks.pipelines"
 RECORDS = 1_000

@@ -7,9 +7,9 @@ from psycopg import sql
 
 from benchmarks.backlog import COLUMNS
 from ratchet.errors import StageMismatch
-from ratchet.migrate import migrate
-from ratchet.pipeline import Append, Json, Pipeline, Topic
-from ratchet.transaction import OffsetRange
+from ratchet.ledger.work import OffsetRange
+from ratchet.operate.migrate import migrate
+from ratchet.spec.pipeline import Append, Json, Pipeline, Topic
 
 TABLE = "bench_rows"
 CAP = 500_000

@@ -20,13 +20,13 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks import backlog, streaming, table  # noqa: E402
 from benchmarks.drain import Drain  # noqa: E402
+from ratchet.dev.stack import CHECKOUT, Stack, prerequisites  # noqa: E402
+from ratchet.sinks.checksum import spark_hash  # noqa: E402
 from ratchet.sinks.staged import staged_columns  # noqa: E402
-from ratchet.spark.checksum import spark_hash  # noqa: E402
 from ratchet.spark.decoder import decode  # noqa: E402
 from ratchet.spark.engine import connect_session  # noqa: E402
 from ratchet.spark.reader import read  # noqa: E402
 from ratchet.spark.result import to_stage  # noqa: E402
-from ratchet.stack import CHECKOUT, Stack, prerequisites  # noqa: E402
 
 BATCH_SIZES = (1_000, 10_000, 50_000)
 CONTESTANTS = {"ratchet": "ratchet", "count": "Spark, count only", "streaming": "Structured Streaming"}

@@ -16,12 +16,12 @@ import sys
 from pathlib import Path
 
 from ratchet.errors import FAILED_FOR_GOOD, WORTH_ANOTHER_TRY, RatchetError, SettingsError
-from ratchet.failures import errors_recorded
-from ratchet.ledger import Ledger
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.work import SliceToken
+from ratchet.protocol.failures import errors_recorded
+from ratchet.protocol.votes import load_work
 from ratchet.spark.engine import driver_session, process_slice
-from ratchet.specs import load_pipeline
-from ratchet.transaction import SliceToken
-from ratchet.votes import load_work
+from ratchet.spec.loading import load_pipeline
 
 
 def main(arguments: list[str]) -> None:

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from ratchet.stack import CHECKOUT, Stack
+from ratchet.dev.stack import CHECKOUT, Stack
 
 
 @pytest.fixture(scope="session")

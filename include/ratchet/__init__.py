@@ -1,7 +1,7 @@
 """Exactly-once batch transactions over Kafka ranges, Spark jobs and PostgreSQL, run by Airflow."""
 
 from ratchet.errors import Refused
-from ratchet.pipeline import (
+from ratchet.spec.pipeline import (
     Accumulate,
     Append,
     Condition,

@@ -20,14 +20,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ratchet.dev.stack.cli import stack_app
 from ratchet.errors import RatchetError, SettingsError
-from ratchet.stack.cli import stack_app
-from ratchet.transaction import name_of
+from ratchet.ledger.work import name_of
 
 if TYPE_CHECKING:
-    from ratchet.ledger import Ledger
-    from ratchet.pipeline import Pipeline
-    from ratchet.verify import Check
+    from ratchet.ledger.connection import Ledger
+    from ratchet.operate.verify import Check
+    from ratchet.spec.pipeline import Pipeline
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Exactly-once transactions over Kafka and Spark.")
 app.add_typer(stack_app, name="stack")
@@ -52,7 +52,7 @@ def _ledger_url() -> str:
 
 @contextmanager
 def _ledger() -> Iterator[Ledger]:
-    from ratchet.ledger import Ledger
+    from ratchet.ledger.connection import Ledger
 
     with Ledger(_ledger_url()) as opened:
         yield opened
@@ -87,8 +87,8 @@ def migrate(
     reader_role: Annotated[str | None, typer.Option(help="A role to let read the tables and the ledger.")] = None,
 ) -> None:
     """Create or upgrade the ledger, create the tables of every pipeline's sinks, and grant roles their rights."""
-    from ratchet.migrate import migrate as run
-    from ratchet.specs import load_pipelines
+    from ratchet.operate.migrate import migrate as run
+    from ratchet.spec.loading import load_pipelines
 
     for line in run(_ledger_url(), load_pipelines().values(), pipeline_role, reader_role):
         typer.echo(line)
@@ -97,7 +97,7 @@ def migrate(
 @app.command()
 def validate() -> None:
     """Check every spec and that its transform can be imported, without any server."""
-    from ratchet.specs import load_pipelines
+    from ratchet.spec.loading import load_pipelines
 
     for spec in load_pipelines().values():
         spec.load_transform()
@@ -110,8 +110,8 @@ def status(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Say where a line stands, or every line, and why each unfinished transaction waits."""
-    from ratchet.specs import load_pipeline, load_pipelines
-    from ratchet.status import status as look
+    from ratchet.operate.status import status as look
+    from ratchet.spec.loading import load_pipeline, load_pipelines
 
     names = [load_pipeline(name).name] if name else list(load_pipelines())
     with _ledger() as ledger:
@@ -135,8 +135,8 @@ def history(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Print every move of a pipeline, or of one transaction, in order: when, what, who, why."""
-    from ratchet.history import read
-    from ratchet.specs import load_pipeline
+    from ratchet.ledger.history import read
+    from ratchet.spec.loading import load_pipeline
 
     with _ledger() as ledger, ledger.snapshot() as conn:
         events = read(conn, load_pipeline(name).name, txid)
@@ -155,11 +155,11 @@ def retry(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Lift a halt after its cause is corrected; the next run of any kind goes on."""
-    from ratchet import moves
-    from ratchet.specs import load_pipeline
+    from ratchet.operate import actions
+    from ratchet.spec.loading import load_pipeline
 
     with _ledger() as ledger:
-        _say(moves.retry(ledger, load_pipeline(name), txid, _who()), as_json)
+        _say(actions.retry(ledger, load_pipeline(name), txid, _who()), as_json)
 
 
 @app.command()
@@ -170,11 +170,11 @@ def abort(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Let what a transaction has staged count for nothing; the next run tries it again in a new epoch."""
-    from ratchet import moves
-    from ratchet.specs import load_pipeline
+    from ratchet.operate import actions
+    from ratchet.spec.loading import load_pipeline
 
     with _ledger() as ledger:
-        _say(moves.abort(ledger, load_pipeline(name), txid, _reason(reason), _who()), as_json)
+        _say(actions.abort(ledger, load_pipeline(name), txid, _reason(reason), _who()), as_json)
 
 
 @app.command()
@@ -186,11 +186,11 @@ def void(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Decide that a transaction commits nothing, so that the line goes on without its records."""
-    from ratchet import moves
-    from ratchet.specs import load_pipeline
+    from ratchet.operate import actions
+    from ratchet.spec.loading import load_pipeline
 
     with _ledger() as ledger:
-        _say(moves.void(ledger, load_pipeline(name), txid, _reason(reason), _who(), dry_run=dry_run), as_json)
+        _say(actions.void(ledger, load_pipeline(name), txid, _reason(reason), _who(), dry_run=dry_run), as_json)
 
 
 @app.command(name="accept-loss")
@@ -201,14 +201,14 @@ def accept_loss(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Go on without records that Kafka has deleted before they were processed."""
-    from ratchet import moves
-    from ratchet.kafka import Kafka
-    from ratchet.specs import load_pipeline
+    from ratchet.operate import actions
+    from ratchet.source.kafka import Kafka
+    from ratchet.spec.loading import load_pipeline
 
     spec = load_pipeline(name)
     with _ledger() as ledger, Kafka(_kafka_properties()) as brokers:
         offsets = brokers.offsets(spec.source.name)
-        _say(moves.accept_loss(ledger, spec, offsets, _reason(reason), _who(), dry_run=dry_run), as_json)
+        _say(actions.accept_loss(ledger, spec, offsets, _reason(reason), _who(), dry_run=dry_run), as_json)
 
 
 @app.command()
@@ -221,8 +221,8 @@ def verify(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Hold the sinks against the ledger: history, ranges, txids, rows, checksums; exit status 3 if a fault is found."""
-    from ratchet.specs import load_pipeline
-    from ratchet.verify import verify as look
+    from ratchet.operate.verify import verify as look
+    from ratchet.spec.loading import load_pipeline
 
     spec = load_pipeline(name)
     with _ledger() as ledger, Console(stderr=True).status(f"{spec.name}: verifying") as progress:
@@ -240,9 +240,9 @@ def verify(
 
 
 def _recompute(ledger: Ledger, spec: Pipeline, since: int, say: Callable[[str], None]) -> Check:
+    from ratchet.operate.verify import recompute as look
     from ratchet.spark.engine import connect_session
     from ratchet.spark.slice import recompute
-    from ratchet.verify import recompute as look
 
     kafka, url = _kafka_properties(), os.environ.get("RATCHET_SPARK")
     if not url:

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from ratchet.transaction import Claim, SliceToken
+from ratchet.ledger.work import Claim, SliceToken
 
 
 def get_logger() -> Any:

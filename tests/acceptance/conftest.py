@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.migrate import migrate
-from ratchet.specs import load_pipelines
-from ratchet.stack import SERVERS, Stack
+from ratchet.dev.stack import SERVERS, Stack
+from ratchet.operate.migrate import migrate
+from ratchet.spec.loading import load_pipelines
 
 from .line import PIPELINES, Line
 from .runs import MAINTENANCE

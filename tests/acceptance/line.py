@@ -14,14 +14,14 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.errors import TopicAlreadyExistsError
 
-from ratchet.begin import Begun, begin
-from ratchet.kafka import Kafka
-from ratchet.ledger import Ledger
-from ratchet.stack import CHECKOUT
-from ratchet.transaction import Run
+from ratchet.dev.stack import CHECKOUT
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.work import Run
+from ratchet.protocol.begin import Begun, begin
+from ratchet.source.kafka import Kafka
+from tests.proof.witness.console import Record as Read
+from tests.until import until
 
-from ..until import until
-from ..witness.console import Record as Read
 from .runs import Runs
 from .shown import Record, Shown
 

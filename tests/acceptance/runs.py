@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from ..until import until
+from tests.until import until
 
 MAINTENANCE = "maintenance"
 

@@ -9,9 +9,9 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import namedtuple_row
 
-from ratchet.ledger import Ledger
-from ratchet.pipeline import Pipeline
-from ratchet.verify import verify
+from ratchet.ledger.connection import Ledger
+from ratchet.operate.verify import verify
+from ratchet.spec.pipeline import Pipeline
 
 
 class Record(NamedTuple):

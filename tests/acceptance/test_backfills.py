@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ..until import until
+from tests.until import until
+
 from .line import Line
 
 pytestmark = pytest.mark.timeout(400)

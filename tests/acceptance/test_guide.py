@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.stack import CHECKOUT, Stack
+from ratchet.dev.stack import CHECKOUT, Stack
 
 pytestmark = pytest.mark.timeout(420)
 

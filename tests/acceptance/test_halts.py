@@ -7,7 +7,8 @@ from datetime import timedelta
 import psutil
 import pytest
 
-from ..until import until
+from tests.until import until
+
 from .line import Line
 
 pytestmark = pytest.mark.timeout(300)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ..until import until
+from tests.until import until
+
 from .line import Line
 
 pytestmark = pytest.mark.timeout(300)

@@ -16,11 +16,11 @@ import psutil
 import psycopg
 import pytest
 
-from ratchet.ledger import Ledger
-from ratchet.stack import Stack
-from ratchet.verify import verify
+from ratchet.dev.stack import Stack
+from ratchet.ledger.connection import Ledger
+from ratchet.operate.verify import verify
+from tests.until import until
 
-from ..until import until
 from .line import Line
 from .pipelines.crash import PIPELINE
 

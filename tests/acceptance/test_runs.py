@@ -10,7 +10,8 @@ import psutil
 import psycopg
 import pytest
 
-from ..until import until
+from tests.until import until
+
 from .line import Line
 
 pytestmark = pytest.mark.timeout(240)

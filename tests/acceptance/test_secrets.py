@@ -15,9 +15,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from ratchet.migrate import migrate
+from ratchet.operate.migrate import migrate
+from tests.until import until
 
-from ..until import until
 from .line import Line
 from .pipelines import secret, secret_cold
 

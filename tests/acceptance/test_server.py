@@ -11,9 +11,9 @@ import psutil
 import psycopg
 import pytest
 
-from ratchet.stack import SERVERS, Stack
+from ratchet.dev.stack import SERVERS, Stack
+from tests.until import until
 
-from ..until import until
 from .conftest import line_of, stack_of
 from .line import Line
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta
 
-from tests.campaign.record import (
+from tests.proof.campaign.record import (
     NOT_NOW,
     STRUCK,
     CommitRecord,
@@ -17,7 +17,7 @@ from tests.campaign.record import (
     PipelineRecord,
     Readings,
 )
-from tests.campaign.timeline import group
+from tests.proof.campaign.timeline import group
 
 COMMIT = "7a53d0315c2e"
 BEGAN = datetime(2026, 11, 21, 10, tzinfo=UTC)

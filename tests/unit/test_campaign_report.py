@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from tests.campaign.page import SHOWN, render
-from tests.campaign.record import (
+from tests.proof.campaign.page import SHOWN, render
+from tests.proof.campaign.record import (
     NOT_NOW,
     STRUCK,
     CommitRecord,
@@ -22,8 +22,8 @@ from tests.campaign.record import (
     Readings,
     Unreadable,
 )
-from tests.campaign.report import NotOne, Recovery, Report, main
-from tests.campaign.timeline import Timeline, group
+from tests.proof.campaign.report import NotOne, Recovery, Report, main
+from tests.proof.campaign.timeline import Timeline, group
 
 from .campaign_sample import COMMIT, KINDS, SHAPES, compared, fault, part, sample
 

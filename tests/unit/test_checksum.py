@@ -1,4 +1,4 @@
-"""The checksum's definition, held to vectors that a real Spark has confirmed (tests/integration/test_slice.py)."""
+"""The checksum's definition, held to vectors that a real Spark has confirmed (tests/spark/test_slice.py)."""
 
 import math
 import struct
@@ -10,8 +10,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.columns import parse_columns
-from ratchet.spark.checksum import row_hash
+from ratchet.sinks.checksum import row_hash
+from ratchet.spec.columns import parse_columns
 
 COLUMNS = parse_columns(
     "s smallint, i int, l bigint, f float, d double, b boolean, t string, y binary, da date, ts timestamp, "

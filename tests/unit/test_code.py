@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from ratchet.code import hash_of
 from ratchet.errors import SpecError
+from ratchet.spec.code import hash_of
 
 FILES = {
     "__init__.py": "LIMIT = 1",

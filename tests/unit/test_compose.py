@@ -16,9 +16,9 @@ from cryptography.fernet import Fernet
 from typer.main import get_command
 
 from ratchet.cli import app
-from ratchet.stack import postgres
-from ratchet.stack.connect import SparkConnect
-from ratchet.stack.prerequisites import JAVAS
+from ratchet.dev.stack import postgres
+from ratchet.dev.stack.connect import SparkConnect
+from ratchet.dev.stack.prerequisites import JAVAS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text()

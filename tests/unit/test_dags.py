@@ -31,8 +31,8 @@ from ratchet.airflow.run import activity, final_errors, run_of
 from ratchet.airflow.submit import check, secrets_file
 from ratchet.airflow.trigger import TurnTrigger
 from ratchet.errors import Fenced, LedgerUnreachable, SettingsError
-from ratchet.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert
-from ratchet.transaction import Claim, Run
+from ratchet.ledger.work import Claim, Run
+from ratchet.spec.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert
 
 ROOT = Path(__file__).parents[2]
 

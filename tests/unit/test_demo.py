@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from ratchet.demo import content, proof
-from ratchet.specs import load_pipeline
+from ratchet.dev.demo import content, proof
+from ratchet.spec.loading import load_pipeline
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from ratchet import commit as commit_module
-from ratchet.columns import parse_columns
 from ratchet.errors import SpecError
-from ratchet.pipeline import Pipeline
-from ratchet.schema import metadata
-from ratchet.spark.checksum import row_hash
-from ratchet.transaction import LEGAL_MOVES, State
+from ratchet.ledger.schema import metadata
+from ratchet.ledger.states import LEGAL_MOVES, State
+from ratchet.protocol import commit as commit_module
+from ratchet.sinks.checksum import row_hash
+from ratchet.spec.columns import parse_columns
+from ratchet.spec.pipeline import Pipeline
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -11,8 +11,8 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from ratchet.errors import SpecError
-from ratchet.pipeline import Accumulate, Append, Json, MaxChange, MaxDeadLetters, Pipeline, Topic, Upsert
-from ratchet.specs import load_pipeline, load_pipelines
+from ratchet.spec.loading import load_pipeline, load_pipelines
+from ratchet.spec.pipeline import Accumulate, Append, Json, MaxChange, MaxDeadLetters, Pipeline, Topic, Upsert
 
 VALUE = Json("id bigint, name string, amount decimal(12,2)")
 
@@ -220,7 +220,7 @@ def test_the_examples_are_valid():
 
 def test_specs_are_read_without_airflow_spark_kafka_or_postgresql():
     program = (
-        "import sys; from ratchet.specs import load_pipelines; load_pipelines();"
+        "import sys; from ratchet.spec.loading import load_pipelines; load_pipelines();"
         "print(*sorted({n.partition('.')[0] for n in sys.modules} & "
         "{'airflow', 'pyspark', 'kafka', 'psycopg', 'psycopg2', 'sqlalchemy', 'pandas', 'pyarrow'}))"
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ratchet.stack import CHECKOUT
-from tests.planted.plants import PLANTS, Plant
+from ratchet.dev.stack import CHECKOUT
+from tests.proof.planted.plants import PLANTS, Plant
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ratchet.columns import Column, parse_columns
 from ratchet.errors import SpecError
+from ratchet.spec.columns import Column, parse_columns
 
 names = st.builds(str.__add__, st.sampled_from("abz"), st.text("az09_", max_size=62))
 decimals = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: f"decimal({p},{s})"))

@@ -13,7 +13,7 @@ from sqlalchemy import make_url
 
 from ratchet.airflow import connections
 from ratchet.errors import SettingsError
-from ratchet.ledger import Ledger
+from ratchet.ledger.connection import Ledger
 
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=12)
 hosts = st.sampled_from(["db", "db.example.com", "127.0.0.1", "::1", "/var/run/a b", "/tmp/ü"])

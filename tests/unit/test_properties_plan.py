@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ratchet.kafka import TopicOffsets
-from ratchet.plan import backlog, cut, plan, read_ranges, without, write_ranges
-from ratchet.transaction import OffsetRange
+from ratchet.ledger.work import OffsetRange
+from ratchet.protocol.plan import backlog, cut, plan, read_ranges, without, write_ranges
+from ratchet.source.kafka import TopicOffsets
 
 PARTITIONS = st.integers(0, 6)
 HUGE = 2**58

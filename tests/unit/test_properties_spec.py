@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from ratchet.errors import SpecError
-from ratchet.pipeline import Accumulate, Append, Condition, Json, MaxChange, MaxDeadLetters, Pipeline, Topic, Upsert
+from ratchet.spec.pipeline import (
+    Accumulate,
+    Append,
+    Condition,
+    Json,
+    MaxChange,
+    MaxDeadLetters,
+    Pipeline,
+    Topic,
+    Upsert,
+)
 
 PARTS = (Pipeline, Topic, Json, Append, Accumulate, Upsert, MaxDeadLetters, MaxChange, Condition)
 GOOD = {

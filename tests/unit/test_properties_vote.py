@@ -7,10 +7,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from jobs import process_slice
-from ratchet.history import _hash
+from ratchet.ledger.history import _hash
+from ratchet.ledger.work import SinkVote, SliceToken, Tag
+from ratchet.sinks.checksum import MODULUS
 from ratchet.sinks.stage import vote_from_json, vote_to_json
-from ratchet.spark.checksum import MODULUS
-from ratchet.transaction import SinkVote, SliceToken, Tag
 
 tags = st.lists(st.builds(Tag, st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)), max_size=5).map(tuple)
 votes = st.builds(SinkVote, tags, st.integers(0, 2**63 - 1), st.integers(0, MODULUS - 1))

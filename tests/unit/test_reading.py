@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ratchet.pipeline import Json, Topic
-from tests.integration.reading import NoRow, read
+from ratchet.spec.pipeline import Json, Topic
+from tests.spark.reading import NoRow, read
 
 TOPIC = Topic("t", value=Json("s string, y binary"))
 PRIVATE_USE = [chr(c) for c in range(0xE000, 0xF900)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.soak.gauges import COUNT, MEMORY, Gauge, row_of
+from tests.proof.soak.gauges import COUNT, MEMORY, Gauge, row_of
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ratchet.dev.stack import Stack, down, postgres, prerequisites, running
+from ratchet.dev.stack.airflow import Airflow
+from ratchet.dev.stack.kafka import KafkaBroker
+from ratchet.dev.stack.ports import HOST, Ports
+from ratchet.dev.stack.server import Server, environment
+from ratchet.dev.stack.supervisor import Supervisor
 from ratchet.errors import StackError
-from ratchet.stack import Stack, down, postgres, prerequisites, running
-from ratchet.stack.airflow import Airflow
-from ratchet.stack.kafka import KafkaBroker
-from ratchet.stack.ports import HOST, Ports
-from ratchet.stack.server import Server, environment
-from ratchet.stack.supervisor import Supervisor
 from tests.until import until
 
 
@@ -154,7 +154,7 @@ def test_a_server_that_cannot_be_executed_is_said(tmp_path, supervisor):
 
 
 def test_a_server_that_keeps_ending_is_restarted_with_growing_pauses(tmp_path, supervisor, lines, monkeypatch):
-    monkeypatch.setattr("ratchet.stack.supervisor.PAUSES", (0.1, 0.2, 0.4))
+    monkeypatch.setattr("ratchet.dev.stack.supervisor.PAUSES", (0.1, 0.2, 0.4))
     supervisor.start([server(tmp_path, f"echo up; test -e {tmp_path}/bad || exec sleep 60; exit 7")])
     (tmp_path / "bad").touch()
     os.kill(supervisor.pids()["script"], signal.SIGKILL)
@@ -203,7 +203,7 @@ def test_stop_ends_what_is_started_while_it_ends_others(tmp_path, supervisor):
 
 
 def test_peak_memory_counts_the_whole_family(tmp_path, supervisor, monkeypatch):
-    monkeypatch.setattr("ratchet.stack.supervisor.MEASURE_EVERY", 0)
+    monkeypatch.setattr("ratchet.dev.stack.supervisor.MEASURE_EVERY", 0)
     eat = f"{sys.executable} -c 'import time; held = bytearray(50_000_000); print(\"up\", flush=True); time.sleep(60)'"
     supervisor.start([server(tmp_path, f"{eat} & wait")])
     until("the script's memory is known", lambda: supervisor.peak_memory().get("script", 0) > 50_000_000)
@@ -216,7 +216,7 @@ def test_orphans_of_a_killed_supervisor_are_ended_by_the_next_start(tmp_path, su
 import sys, time
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from pathlib import Path
-from ratchet.stack.supervisor import Supervisor
+from ratchet.dev.stack.supervisor import Supervisor
 from tests.unit.test_stack import server
 made = Supervisor(Path({str(tmp_path / "processes.json")!r}), print)
 made.start([server(Path({str(tmp_path)!r}), {script!r})])

@@ -1,7 +1,7 @@
 """TLS settings of the ledger's connection reach libpq in every client, unchanged.
 
 A listener that agrees to TLS and then says nothing is enough: libpq looks at its own files first, and its complaint
-names the one that it was told of. A server that speaks TLS is in tests/integration/test_tls.py.
+names the one that it was told of. A server that speaks TLS is in tests/spark/test_tls.py.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ratchet.airflow.connections import _libpq_url
 from ratchet.airflow.trigger import TurnTrigger
 from ratchet.cli import app, main
 from ratchet.errors import LedgerUnreachable
-from ratchet.ledger import Ledger
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.work import SliceToken
 from ratchet.spark.stager import Copying, Stage
-from ratchet.transaction import SliceToken
 
 _SSL_REQUEST = bytes.fromhex("0000000804d2162f")
 

@@ -10,9 +10,9 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from ratchet.airflow import connections
 from ratchet.airflow.run import activity, run_of, working_on
+from ratchet.ledger.work import Run
 from ratchet.logs import about, get_logger
-from ratchet.specs import load_pipeline
-from ratchet.transaction import Run
+from ratchet.spec.loading import load_pipeline
 
 
 class RunOperator(TriggerDagRunOperator):
@@ -40,10 +40,10 @@ class AnotherRunOperator(RunOperator):
     """One more run of the same DAG if the ledger wants one; else skipped, saying why."""
 
     def execute(self, context: Any) -> None:
-        from ratchet import claims
-        from ratchet.begin import wants_another_run
-        from ratchet.kafka import Kafka
-        from ratchet.ledger import Ledger
+        from ratchet.ledger.connection import Ledger
+        from ratchet.protocol import claims
+        from ratchet.protocol.begin import wants_another_run
+        from ratchet.source.kafka import Kafka
 
         run = run_of(context)
         with working_on(self.pipeline):

@@ -7,11 +7,11 @@ from contextvars import copy_context
 from threading import Thread
 from typing import Protocol
 
-from ratchet import claims
 from ratchet.errors import LedgerUnreachable
-from ratchet.ledger import Ledger
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.work import Claim
 from ratchet.logs import get_logger
-from ratchet.transaction import Claim
+from ratchet.protocol import claims
 
 
 class Job(Protocol):

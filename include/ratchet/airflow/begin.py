@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from ratchet.airflow import connections
 from ratchet.airflow.run import activity, run_of, working_on
 from ratchet.logs import about, get_logger
-from ratchet.specs import load_pipeline
+from ratchet.spec.loading import load_pipeline
 
 
 class BeginOperator(BaseOperator):
@@ -25,9 +25,9 @@ class BeginOperator(BaseOperator):
         self.pipeline = pipeline
 
     def execute(self, context: Any) -> list[dict[str, Any]]:
-        from ratchet.begin import Skipped, begin
-        from ratchet.kafka import Kafka
-        from ratchet.ledger import Ledger
+        from ratchet.ledger.connection import Ledger
+        from ratchet.protocol.begin import Skipped, begin
+        from ratchet.source.kafka import Kafka
 
         log = get_logger()
         run, params = run_of(context), context["params"]

@@ -10,7 +10,7 @@ from ratchet.airflow import connections
 from ratchet.airflow.run import run_of, working_on
 from ratchet.errors import Fenced
 from ratchet.logs import about, get_logger
-from ratchet.specs import load_pipeline
+from ratchet.spec.loading import load_pipeline
 
 
 class CommitOperator(BaseOperator):
@@ -29,10 +29,10 @@ class CommitOperator(BaseOperator):
         self._commit(context, held=event["held"])
 
     def _commit(self, context: Any, *, held: bool) -> None:
-        from ratchet import claims
         from ratchet.airflow.trigger import TurnTrigger
-        from ratchet.commit import Waits, commit
-        from ratchet.ledger import Ledger
+        from ratchet.ledger.connection import Ledger
+        from ratchet.protocol import claims
+        from ratchet.protocol.commit import Waits, commit
 
         with working_on(self.pipeline):
             spec = load_pipeline(self.pipeline)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from ratchet.failures import errors_recorded
-from ratchet.ledger import Ledger
+from ratchet.ledger.connection import Ledger
 from ratchet.logs import get_logger
-from ratchet.pipeline import Pipeline
+from ratchet.protocol.failures import errors_recorded
+from ratchet.protocol.votes import SliceWork
 from ratchet.spark import failure
 from ratchet.spark.engine import connect_session, process_slice
-from ratchet.votes import SliceWork
+from ratchet.spec.pipeline import Pipeline
 
 SECONDS_TO_STOP = 10
 """A server that does not answer cannot be told to stop, and holds up nobody for longer."""

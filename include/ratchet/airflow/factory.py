@@ -11,7 +11,7 @@ from ratchet.airflow.begin import BeginOperator
 from ratchet.airflow.commit import CommitOperator
 from ratchet.airflow.process import SLICE_NAME, ProcessOperator
 from ratchet.airflow.settle import SettleOperator
-from ratchet.pipeline import Accumulate, Append, Pipeline, Upsert
+from ratchet.spec.pipeline import Accumulate, Append, Pipeline, Upsert
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 """Fixed, as Airflow asks for a date; with catchup off it means nothing."""

@@ -14,11 +14,11 @@ from ratchet.airflow.factory import START
 from ratchet.airflow.run import activity, working_on
 from ratchet.errors import GroupHasMembers
 from ratchet.logs import get_logger
-from ratchet.pipeline import Pipeline
-from ratchet.specs import load_pipeline
+from ratchet.spec.loading import load_pipeline
+from ratchet.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from ratchet.ledger import Ledger
+    from ratchet.ledger.connection import Ledger
 
 DESCRIPTION = """
 Every minute, for each pipeline:
@@ -62,10 +62,10 @@ class UpkeepOperator(RunOperator):
     """Do a pipeline's upkeep, and trigger a run of it if one is due; the task's log says each thing that was done."""
 
     def execute(self, context: Any) -> None:
-        from ratchet.begin import abandoned_work
-        from ratchet.ledger import Ledger
-        from ratchet.status import status
-        from ratchet.upkeep import upkeep
+        from ratchet.ledger.connection import Ledger
+        from ratchet.operate.status import status
+        from ratchet.operate.upkeep import upkeep
+        from ratchet.protocol.begin import abandoned_work
 
         log, ti = get_logger(), context["ti"]
         with working_on(self.pipeline):
@@ -89,9 +89,9 @@ class UpkeepOperator(RunOperator):
 
     def _records(self, ledger: Ledger, spec: Pipeline, ti: Any) -> str | None:
         """Mirror the offsets, and say how many records wait if no run is active that would take them."""
-        from ratchet.begin import waiting_records
-        from ratchet.kafka import Kafka
-        from ratchet.upkeep import mirror
+        from ratchet.operate.upkeep import mirror
+        from ratchet.protocol.begin import waiting_records
+        from ratchet.source.kafka import Kafka
 
         with Kafka(connections.kafka_properties(spec.kafka)) as brokers:
             try:

@@ -10,13 +10,13 @@ from ratchet.airflow import connections
 from ratchet.airflow.connections import SparkTarget
 from ratchet.airflow.run import run_of, working_on
 from ratchet.logs import about, get_logger
-from ratchet.pipeline import Pipeline
-from ratchet.specs import load_pipeline
+from ratchet.spec.loading import load_pipeline
+from ratchet.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from ratchet.airflow.attend import Job
-    from ratchet.ledger import Ledger
-    from ratchet.votes import SliceWork
+    from ratchet.ledger.connection import Ledger
+    from ratchet.protocol.votes import SliceWork
 
 SLICE_NAME = "{{ task.item['name'] }}"
 """What the grid shows for each mapped task: `flights-0 [120,240)`."""
@@ -37,9 +37,9 @@ class ProcessOperator(BaseOperator):
         self._job: Job | None = None
 
     def execute(self, context: Any) -> None:
-        from ratchet import claims, votes
         from ratchet.airflow.attend import attend
-        from ratchet.ledger import Ledger
+        from ratchet.ledger.connection import Ledger
+        from ratchet.protocol import claims, votes
 
         log = get_logger()
         with working_on(self.pipeline):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
 
 from ratchet.errors import WORTH_ANOTHER_TRY, RatchetError
+from ratchet.ledger.work import Run
 from ratchet.logs import about, get_logger, quiet_clients
-from ratchet.transaction import Run
 
 if TYPE_CHECKING:
-    from ratchet.claims import IsActive
+    from ratchet.protocol.claims import IsActive
 
 _ENDED = ("success", "failed")
 

@@ -10,9 +10,9 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from ratchet.airflow import connections
 from ratchet.airflow.run import run_of, working_on
+from ratchet.ledger.states import State
 from ratchet.logs import about, get_logger
-from ratchet.specs import load_pipeline
-from ratchet.transaction import State
+from ratchet.spec.loading import load_pipeline
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
@@ -30,10 +30,11 @@ class SettleOperator(BaseOperator):
         self.pipeline = pipeline
 
     def execute(self, context: Any) -> None:
-        from ratchet import claims
-        from ratchet.commit import give_up_half
-        from ratchet.failures import last_error
-        from ratchet.ledger import Ledger, read_transaction
+        from ratchet.ledger.connection import Ledger
+        from ratchet.ledger.transactions import read_transaction
+        from ratchet.protocol import claims
+        from ratchet.protocol.commit import give_up_half
+        from ratchet.protocol.failures import last_error
 
         run = run_of(context)
         states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id]).get(run.run_id, {})

@@ -16,8 +16,10 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 
 from ratchet.airflow.connections import SparkTarget
 from ratchet.errors import FAILED_FOR_GOOD, Fenced, Refused, SettingsError, TransformError
-from ratchet.ledger import Ledger, read_transaction
-from ratchet.transaction import SliceToken, State
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import read_transaction
+from ratchet.ledger.work import SliceToken
 
 SECRETS_FILE = "RATCHET_SECRETS_FILE"
 """Names the file, readable by its user alone, that tells the driver the ledger's URL and Kafka's properties."""

@@ -12,10 +12,10 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from psycopg import sql
 
 from ratchet.airflow.connections import async_ledger_url
-from ratchet.ledger import PATIENCE
+from ratchet.ledger.connection import PATIENCE
+from ratchet.ledger.schema import CHANNEL
+from ratchet.ledger.states import State
 from ratchet.logs import get_logger
-from ratchet.schema import CHANNEL
-from ratchet.transaction import State
 
 POLL_SECONDS = 5.0
 """How often to look without being told: a notification can be lost with its connection."""

@@ -1,1 +1,4 @@
-"""What each sink stages, keeps and folds."""
+"""What each sink stages, keeps and folds.
+
+Imports: errors, ledger, spec.
+"""

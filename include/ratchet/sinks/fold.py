@@ -10,12 +10,12 @@ from sqlalchemy.dialects.postgresql import JSON, aggregate_order_by, distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet.errors import Refused, StageMismatch
-from ratchet.pipeline import Accumulate, Append, Upsert
-from ratchet.schema import dead_letters
+from ratchet.ledger.schema import dead_letters
 from ratchet.sinks import refold, stage
 from ratchet.sinks.refold import part_of, same_keys
 from ratchet.sinks.stage import Tagged
 from ratchet.sinks.tables import AnySink, delta, key_names, target
+from ratchet.spec.pipeline import Accumulate, Append, Upsert
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, FromClause, Table, and_, cast, delete, func, 
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from ratchet.pipeline import Accumulate, Upsert
 from ratchet.sinks.tables import delta, key_names, target
+from ratchet.spec.pipeline import Accumulate, Upsert
 
 Keyed = Accumulate | Upsert
 

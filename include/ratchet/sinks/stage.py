@@ -10,12 +10,12 @@ from sqlalchemy import Connection, Select, Table, cast, delete, func, insert, se
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.schema import DropTable
 
-from ratchet.columns import Column
-from ratchet.pipeline import DEAD_LETTERS, Accumulate, Pipeline
-from ratchet.schema import STAGE_SCHEMA, stages
+from ratchet.ledger.schema import STAGE_SCHEMA, stages
+from ratchet.ledger.work import OffsetRange, SinkVote, SliceToken, Tag
 from ratchet.sinks.staged import staged_columns
 from ratchet.sinks.tables import AnySink, sql_column
-from ratchet.transaction import OffsetRange, SinkVote, SliceToken, Tag
+from ratchet.spec.columns import Column
+from ratchet.spec.pipeline import DEAD_LETTERS, Accumulate, Pipeline
 
 TAGS = (
     Column("_slice", "int", False),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ratchet.columns import Column
-from ratchet.pipeline import Accumulate, Append, Upsert
+from ratchet.spec.columns import Column
+from ratchet.spec.pipeline import Accumulate, Append, Upsert
 
 POSITION = (Column("_partition", "int", False), Column("_offset", "bigint", False), Column("_n", "int", False))
 """Where a row comes from: its record, and its number among the rows of that record."""

@@ -11,11 +11,11 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.schema import CreateSchema
 
-from ratchet.columns import Column
 from ratchet.errors import NotMigrated
-from ratchet.pipeline import Accumulate, Append, Pipeline, Upsert
-from ratchet.schema import DELTA_SCHEMA, pipelines, targets
+from ratchet.ledger.schema import DELTA_SCHEMA, pipelines, targets
 from ratchet.sinks.staged import POSITION, staged_columns
+from ratchet.spec.columns import Column
+from ratchet.spec.pipeline import Accumulate, Append, Pipeline, Upsert
 
 AnySink = Append | Accumulate | Upsert
 

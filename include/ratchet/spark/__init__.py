@@ -1,1 +1,4 @@
-"""From exact Kafka ranges to a staged, voted slice: reader, decoder, stager and the engines that run them."""
+"""From exact Kafka ranges to a staged slice and its vote: reader, decoder, stager and the engines that run them.
+
+Imports: errors, ledger, sinks, source, spec.
+"""

@@ -23,8 +23,8 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ratchet.columns import Column
-from ratchet.pipeline import Topic
+from ratchet.spec.columns import Column
+from ratchet.spec.pipeline import Topic
 
 _STRICT = {
     "mode": "PERMISSIVE",

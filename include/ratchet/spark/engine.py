@@ -13,12 +13,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ratchet.errors import EngineUnreachable, Refused
-from ratchet.ledger import Ledger
-from ratchet.pipeline import Pipeline
+from ratchet.ledger.connection import Ledger
+from ratchet.protocol.votes import SliceWork, cast_vote, vote_no
 from ratchet.spark import failure
 from ratchet.spark.sessions import Kept
 from ratchet.spark.slice import run_slice
-from ratchet.votes import SliceWork, cast_vote, vote_no
+from ratchet.spec.pipeline import Pipeline
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ratchet.transaction import OffsetRange
+from ratchet.ledger.work import OffsetRange
 
 SCHEMA = (
     "_partition int, _offset bigint, _key binary, _value binary, _headers array<struct<key: string, value: binary>>"

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ratchet.columns import Column as Declared
 from ratchet.errors import TransformError
-from ratchet.pipeline import DEAD_LETTERS, Accumulate, Append, Pipeline, Upsert
+from ratchet.ledger.work import OffsetRange
 from ratchet.sinks.staged import staged_columns
-from ratchet.transaction import OffsetRange
+from ratchet.spec.columns import Column as Declared
+from ratchet.spec.pipeline import DEAD_LETTERS, Accumulate, Append, Pipeline, Upsert
 
 _WIDER = {
     "smallint": {"int", "bigint"},

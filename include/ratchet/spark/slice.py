@@ -12,16 +12,16 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from ratchet.errors import IncompleteRead, RecordsLost, TopicChanged
-from ratchet.kafka import Kafka
-from ratchet.pipeline import DEAD_LETTERS, Pipeline, Upsert
+from ratchet.ledger.work import OffsetRange, SinkVote, Vote
+from ratchet.protocol.votes import SliceWork
 from ratchet.sinks.staged import staged_columns
+from ratchet.source.kafka import Kafka
 from ratchet.spark.decoder import decode, explain
 from ratchet.spark.failure import explained
 from ratchet.spark.reader import read
 from ratchet.spark.result import check_names, to_stage
 from ratchet.spark.stager import Stage, stage, summed
-from ratchet.transaction import OffsetRange, SinkVote, Vote
-from ratchet.votes import SliceWork
+from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline, Upsert
 
 NOTHING = SinkVote((), 0, 0)
 KEEP_FROM = 20_000

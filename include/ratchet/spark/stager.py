@@ -15,12 +15,12 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ratchet.columns import Column
 from ratchet.errors import Fenced, LedgerUnreachable, StagingFailed, TransformError
-from ratchet.ledger import PATIENCE, bound
-from ratchet.schema import STAGE_SCHEMA
-from ratchet.spark.checksum import MODULUS, spark_hash
-from ratchet.transaction import SinkVote, SliceToken, Tag
+from ratchet.ledger.connection import PATIENCE, bound
+from ratchet.ledger.schema import STAGE_SCHEMA
+from ratchet.ledger.work import SinkVote, SliceToken, Tag
+from ratchet.sinks.checksum import MODULUS, spark_hash
+from ratchet.spec.columns import Column
 
 _REPORT = "partition int, attempt bigint, rows bigint, checksum string"
 

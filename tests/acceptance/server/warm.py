@@ -1,5 +1,5 @@
 """Through Spark Connect, as in the other acceptance tests."""
 
-from ..pipelines.warm import PIPELINE
+from tests.acceptance.pipelines.warm import PIPELINE
 
 __all__ = ["PIPELINE"]

@@ -1,1 +1,0 @@
-"""The demo: real flights through a real pipeline, held against pandas; `python -m ratchet.demo`."""

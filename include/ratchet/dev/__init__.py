@@ -1,0 +1,4 @@
+"""For development and trial: the embedded servers and the demo.
+
+Imports: everything.
+"""

@@ -1,0 +1,170 @@
+"""Start the stack, publish while the pipelines run, wait until all is committed, prove it, stay.
+
+Exit status: 0 only if every sink equals pandas' answer. With CI=true everything ends by itself after the result.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
+
+from rich.console import Console
+
+from ratchet.dev.demo import content, report, watch
+from ratchet.dev.demo.content import Content
+from ratchet.dev.demo.proof import prove
+from ratchet.dev.demo.publisher import make_topic, publish
+from ratchet.dev.stack import CHECKOUT, Stack
+from ratchet.errors import RatchetError, StackError
+from ratchet.ledger.connection import Ledger
+from ratchet.operate.migrate import migrate
+from ratchet.source.kafka import Kafka
+from ratchet.spec.loading import load_pipelines
+from ratchet.spec.pipeline import Pipeline
+
+OVERLAP_SECONDS = 40
+"""How long publishing goes on after the pipelines' next scheduled runs, which come every full minute."""
+PATIENCE_SECONDS = 300
+"""How long nothing at all may move before the demo gives up."""
+EXAMPLES = {"flights": content.flights, "aircraft": content.planes}
+
+
+class Demo:
+    """One run of the demo against servers that are up."""
+
+    def __init__(self, console: Console, ledger_url: str, kafka: dict[str, str]):
+        self.console = console
+        self.kafka = kafka
+        self.ledger = Ledger(ledger_url)
+        self.ledger_url = ledger_url
+        self.specs: dict[str, Pipeline] = {name: load_pipelines()[name] for name in EXAMPLES}
+        self.contents: dict[str, Content] = {name: make(self.specs[name]) for name, make in EXAMPLES.items()}
+        self.there: dict[str, dict[int, int]] = {}
+
+    def __enter__(self) -> Demo:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ledger.close()
+
+    def prepare(self) -> None:
+        """Tables and topics, and a look at what is published already."""
+        migrate(self.ledger_url, load_pipelines().values())
+        with Kafka(self.kafka) as kafka:
+            self.there = {name: make_topic(kafka, of) for name, of in self.contents.items()}
+
+    def drain(self) -> None:
+        """Publish what is missing and return when all of it is committed.
+
+        Raises StackError, with what the ledger knows, when nothing moves for five minutes.
+        """
+        total = sum(map(len, self.contents.values()))
+        counts = {name: sum(there.values()) for name, there in self.there.items()}
+        stop, bars = Event(), report.Bars(self.console, total)
+        with ThreadPoolExecutor(len(self.contents)) as threads, bars.shown():
+            try:
+                publishing = [
+                    threads.submit(publish, self.kafka, of, self.there[name], _seconds(), stop, _adder(counts, name))
+                    for name, of in self.contents.items()
+                ]
+                self._watch(bars, counts, publishing)
+            finally:
+                stop.set()
+
+    def _watch(self, bars: report.Bars, counts: dict[str, int], publishing: list[Future]) -> None:
+        seen, moved_at = None, time.monotonic()
+        wanted = {name: of.ends for name, of in self.contents.items()}
+        while True:
+            for future in publishing:
+                if future.done():
+                    future.result()
+            now = watch.progress(self.ledger, self.specs)
+            bars.show(published=sum(counts.values()), processed=now.processed, committed=now.committed)
+            if now.until == wanted:
+                return
+            if (now, dict(counts)) != seen:
+                seen, moved_at = (now, dict(counts)), time.monotonic()
+            if time.monotonic() > moved_at + PATIENCE_SECONDS:
+                raise StackError(
+                    f"nothing has moved for {PATIENCE_SECONDS} s: {now.committed:,} records are committed; "
+                    f"{now.trouble or 'no transaction was aborted'}; look at the runs in Airflow and its logs"
+                )
+            time.sleep(0.5)
+
+    def tell(self) -> bool:
+        """Print the transactions and the proof; whether the sinks are what pandas says."""
+        for name, spec in self.specs.items():
+            self.console.print(report.transactions(spec, watch.lines(self.ledger, name)))
+            self.console.print(report.overlap(name, watch.overlap(self.ledger, name)))
+        pairs = [(self.specs[name], self.contents[name]) for name in EXAMPLES]
+        checks = prove(self.ledger, *pairs)
+        self.console.print(report.proof(checks))
+        for check in checks:
+            for difference in check.differences:
+                self.console.print(f"{check.name}: {difference}", style="red", markup=False)
+        return all(check.equal for check in checks)
+
+
+def main() -> int:
+    """Run the demo in this checkout's `.state/demo` and return its exit status."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=170)
+    # `make down` sends SIGTERM: end as with Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    equal = False
+    try:
+        console.print("starting PostgreSQL, Kafka, Spark Connect and Airflow …")
+        home, say = CHECKOUT / ".state" / "demo", lambda line: console.print(line, markup=False)
+        demos: list[Demo] = []
+
+        def prepare(stack: Stack) -> None:
+            demos.append(Demo(console, stack.ledger_url, stack.kafka))
+            demos[0].prepare()
+
+        with Stack(home, say=say, before_airflow=prepare) as stack:
+            with demos[0] as demo:
+                equal = _show(console, stack, demo)
+            if os.environ.get("CI") != "true":
+                console.print("press Ctrl-C to end everything; `make down` does the same from another terminal")
+                signal.pause()
+    except KeyboardInterrupt:
+        console.print("ended")
+    except RatchetError as error:
+        console.print(f"{type(error).__name__}: {error}", style="red", markup=False)
+    return 0 if equal else 1
+
+
+def _show(console: Console, stack: Stack, demo: Demo) -> bool:
+    started = time.monotonic()
+    console.print(f"Airflow: {stack.airflow_url} (no password needed)", markup=False)
+    demo.drain()
+    equal = demo.tell()
+    peak = sorted(stack.peak_memory().items(), key=lambda item: -item[1])
+    said = ", ".join(f"{name} {held / 2**20:,.0f}" for name, held in peak)
+    console.print(f"peak memory in MiB: {said}", markup=False)
+    took = time.monotonic() - started
+    verdict = "[green]all equal[/green]" if equal else "[red]the sinks differ from pandas[/red]"
+    console.print(f"{verdict}, {took:.0f} s after the servers were up")
+    console.print(f"Airflow: {stack.airflow_url} (no password needed)", markup=False)
+    return equal
+
+
+def _seconds() -> float:
+    """How long to publish: until the pipelines have been running for a while."""
+    return 60 - time.time() % 60 + OVERLAP_SECONDS
+
+
+def _adder(counts: dict[str, int], name: str):
+    def add(records: int) -> None:
+        counts[name] += records
+
+    return add
+
+
+if __name__ == "__main__":
+    sys.exit(main())

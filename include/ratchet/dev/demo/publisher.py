@@ -1,0 +1,90 @@
+"""Publishing a topic's content exactly once, also when the demo is killed on the way and started again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from threading import Event
+from time import monotonic
+
+from kafka import KafkaProducer
+
+from ratchet.dev.demo.content import Content
+from ratchet.errors import StackError, UnknownTopic
+from ratchet.source.kafka import Kafka, client_settings
+
+BATCH = 1000
+"""Records that are acknowledged before the next are sent."""
+AT_ONCE = 0.4
+"""The part that waits already when the pipeline first looks; the rest comes evenly."""
+
+
+def make_topic(kafka: Kafka, content: Content) -> dict[int, int]:
+    """The topic, created if need be; returns {partition: how many records it holds already}.
+
+    Raises StackError when what it holds cannot be a part of the content.
+    """
+    try:
+        offsets = kafka.offsets(content.topic)
+    except UnknownTopic:
+        # Kept for ever: the demo's answer must hold whenever it is started again.
+        wanted = {"num_partitions": content.partitions, "replication_factor": 1, "configs": {"retention.ms": "-1"}}
+        kafka.admin.create_topics({content.topic: wanted}, wait_for_metadata=True)
+        offsets = kafka.offsets(content.topic)
+    ends = content.ends
+    if offsets.stable.keys() != ends.keys() or any(offsets.stable[p] > ends[p] for p in ends):
+        raise StackError(
+            f"topic {content.topic!r} holds {offsets.stable} records per partition, the demo publishes {ends}: "
+            "something else was published to it; `make clean` forgets the demo's state"
+        )
+    return offsets.stable
+
+
+def publish(
+    properties: dict[str, str],
+    content: Content,
+    done: dict[int, int],
+    seconds: float,
+    stop: Event,
+    published: Callable[[int], None],
+) -> None:
+    """Send what is missing, in order, over about `seconds`; `published` is told of acknowledged records.
+
+    The records' order within a partition is fixed and the producer idempotent, so the topic always holds a
+    prefix of each partition's records: what is there already, `done`, says where to go on. Returns early when
+    `stop` is set; raises StackError when Kafka puts a record elsewhere than the content says.
+    """
+    missing = len(content) - sum(done.values())
+    messages = content.messages(done)
+    producer = KafkaProducer(
+        **client_settings(properties),
+        acks="all",
+        enable_idempotence=True,
+        compression_type="lz4",
+        linger_ms=20,
+        batch_size=128 * 1024,
+    )
+    try:
+        began, sent = monotonic(), 0
+        while batch := list(islice(messages, BATCH)):
+            if stop.wait(max(0.0, began + _due(sent / missing) * seconds - monotonic())):
+                return
+            futures = [producer.send(content.topic, m.value, m.key, partition=m.partition) for m in batch]
+            producer.flush()
+            for message, future in zip(batch, futures, strict=True):
+                placed = future.get(timeout=60)
+                if placed.offset != message.offset:
+                    raise StackError(
+                        f"topic {content.topic!r}, partition {message.partition}: a record that belongs at offset "
+                        f"{message.offset} is at {placed.offset}: somebody else publishes to it; `make clean` "
+                        "forgets the demo's state"
+                    )
+            sent += len(batch)
+            published(len(batch))
+    finally:
+        producer.close()
+
+
+def _due(part: float) -> float:
+    """When, as a part of the whole time, this part of the records is to be sent."""
+    return max(0.0, part - AT_ONCE) / (1 - AT_ONCE)

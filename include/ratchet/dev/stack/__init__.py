@@ -1,0 +1,5 @@
+"""The embedded servers: Kafka, PostgreSQL, Spark Connect and Airflow, on this machine, without Docker."""
+
+from ratchet.dev.stack.stack import CHECKOUT, SERVERS, Stack, down, running
+
+__all__ = ["CHECKOUT", "SERVERS", "Stack", "down", "running"]

@@ -1,0 +1,4 @@
+"""The ledger's database: its connection, tables, rows, states and history.
+
+Imports: errors.
+"""

@@ -1,0 +1,136 @@
+"""The connection to the ledger's database, and the errors that tell how a database transaction ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from sqlalchemy import (
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    func,
+    make_url,
+    select,
+)
+from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, PendingRollbackError, ProgrammingError
+
+from ratchet.errors import LedgerUnreachable, NotMigrated, OutcomeUnknown, SettingsError
+
+_UNDEFINED_TABLE = "42P01"
+_NOT_ALLOWED = "42501"
+_IDLE = "idle_in_transaction_session_timeout"
+_LOST_BEFORE = "8s2b"
+"""SQLAlchemy's code for a statement on a connection that an earlier statement has lost."""
+
+PATIENCE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""libpq's settings by which both ends learn that the other one's machine is gone, within half a minute."""
+
+IDLE_SECONDS = 60
+"""So long a writer may ask nothing within a database transaction; then PostgreSQL ends its session, and frees what a
+process that is stopped has locked."""
+
+
+class Ledger:
+    """One database that holds the ledger and the sinks beside it.
+
+    `url` is a libpq URL. Connections are made when they are needed and answer within 10 s or not at all.
+    """
+
+    def __init__(self, url: str):
+        self.url = url
+        try:
+            self.engine = create_engine(
+                make_url(url).set(drivername="postgresql+psycopg"),
+                pool_size=2,
+                pool_pre_ping=True,
+                connect_args={"application_name": "ratchet", **PATIENCE},
+            )
+        except (ArgumentError, ValueError):
+            # Not shown: it may hold a password.
+            raise SettingsError("the ledger's URL cannot be read; write postgresql://USER@HOST/DATABASE") from None
+        event.listen(self.engine, "connect", lambda connection, _: bound(connection))
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """One database transaction: committed when the block ends, rolled back when it raises.
+
+        Raises LedgerUnreachable when the connection cannot be made, or is lost before the commit: then nothing of
+        the block has taken effect. Raises OutcomeUnknown when it is lost in the commit: the state in the ledger tells.
+        """
+        with self._begin(self.engine) as conn:
+            yield conn
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """One database transaction that only reads, and sees one moment throughout."""
+        options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        with self._begin(self.engine.execution_options(**options)) as conn:
+            # A reader holds up nobody, and may take its time between two queries.
+            conn.execute(select(func.set_config(_IDLE, "0", True)))
+            yield conn
+
+    @contextmanager
+    def _begin(self, engine: Engine) -> Iterator[Connection]:
+        in_commit = False
+        try:
+            with engine.begin() as conn:
+                yield conn
+                in_commit = not conn.invalidated
+        except (OperationalError, InternalError) as error:
+            # A session that was idle for too long ends with an InternalError.
+            if error.connection_invalidated or error.statement is None:
+                raise self._lost(" ".join(str(error.orig).split()), in_commit) from error
+            raise
+        except PendingRollbackError as error:
+            # Whoever went on after a statement that failed learns here that it was the connection that was lost.
+            if error.code == _LOST_BEFORE:
+                raise self._lost("the connection was lost", in_commit) from error
+            raise
+        except ProgrammingError as error:
+            if getattr(error.orig, "sqlstate", None) == _UNDEFINED_TABLE:
+                missing = str(error.orig).splitlines()[0]
+                raise NotMigrated(f"{missing}; run `ratchet migrate`") from error
+            if getattr(error.orig, "sqlstate", None) == _NOT_ALLOWED:
+                raise SettingsError(
+                    f"{str(error.orig).splitlines()[0]} to role {self.engine.url.username}; as the owner, run "
+                    "`ratchet migrate --pipeline-role …` for it, or use that role's connection"
+                ) from error
+            raise
+
+    def _lost(self, why: str, in_commit: bool) -> LedgerUnreachable:
+        where = self.engine.url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)
+        if in_commit:
+            return OutcomeUnknown(
+                f"the ledger at {where} was lost in a commit: {why}; whether this step took effect is unknown until "
+                "somebody looks; call again: what was done is found, and the rest is done"
+            )
+        return LedgerUnreachable(
+            f"the ledger at {where} does not answer: {why}; this step has changed nothing; "
+            "check that PostgreSQL runs and that the ledger's connection is right, then try again"
+        )
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def bound(connection: psycopg.Connection) -> None:
+    """Tell a new connection of a writer how long it may be idle."""
+    connection.autocommit = True
+    connection.execute("select set_config(%s, %s, false)", [_IDLE, f"{IDLE_SECONDS}s"])
+    connection.autocommit = False

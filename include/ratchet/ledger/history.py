@@ -1,0 +1,93 @@
+"""The append-only history of every move; each row hashes the one before it in its transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, Row, func, insert, select
+
+from ratchet.ledger.schema import events
+from ratchet.ledger.work import name_of
+
+
+def record(conn: Connection, row: Row, *, who: str, move: str, detail: dict) -> str:
+    """Append one event of the transaction's `row` and return its hash; the caller holds that row's lock.
+
+    A COMMITTED event also names the hash of the pipeline's commit before it, so that commits are a chain of their own.
+    """
+    last = conn.execute(
+        select(events.c.seq, events.c.hash)
+        .where(events.c.pipeline == row.pipeline, events.c.txid == row.txid, events.c.revision == row.revision)
+        .order_by(events.c.seq.desc())
+        .limit(1)
+    ).one_or_none()
+    if move == "COMMITTED":
+        detail = {**detail, "previous_commit": _last_commit(conn, row.pipeline)}
+    event = {
+        "pipeline": row.pipeline,
+        "txid": row.txid,
+        "revision": row.revision,
+        "seq": last.seq + 1 if last else 1,
+        "at": conn.execute(select(func.clock_timestamp())).scalar_one(),
+        "who": who,
+        "move": move,
+        "epoch": row.epoch,
+        "detail": detail,
+        "previous_hash": last.hash if last else "",
+    }
+    event["hash"] = _hash(event)
+    conn.execute(insert(events).values(event))
+    return event["hash"]
+
+
+def read(conn: Connection, pipeline: str, txid: int | None = None) -> list[Row]:
+    """The pipeline's events, or those of one transaction, in the order in which they were written."""
+    query = select(events).where(events.c.pipeline == pipeline).order_by(events.c.id)
+    return list(conn.execute(query if txid is None else query.where(events.c.txid == txid)))
+
+
+def verify(conn: Connection, pipeline: str) -> list[str]:
+    """What is wrong with the pipeline's history, one line a fault; empty when the chain holds."""
+    faults: list[str] = []
+    last: dict[tuple[int, int], tuple[int, str]] = {}
+    commit = ""
+    for row in conn.execute(select(events).where(events.c.pipeline == pipeline).order_by(events.c.id)).mappings():
+        of = (row["txid"], row["revision"])
+        seq, previous = last.get(of, (0, ""))
+        where = f"{name_of(*of)}, event {row['seq']}"
+        if row["seq"] != seq + 1:
+            faults.append(f"{where}: an event before it is missing")
+        if row["previous_hash"] != previous:
+            faults.append(f"{where}: does not follow from the event before it")
+        if row["hash"] != _hash(dict(row)):
+            faults.append(f"{where}: was changed after it was written")
+        last[of] = (row["seq"], row["hash"])
+        if row["move"] == "COMMITTED":
+            if row["detail"]["previous_commit"] != commit:
+                faults.append(f"{where}: does not follow from the commit before it")
+            commit = row["hash"]
+    return faults
+
+
+def _last_commit(conn: Connection, pipeline: str) -> str:
+    """Commits are serial, so the greatest id is the latest."""
+    found = conn.execute(
+        select(events.c.hash)
+        .where(events.c.pipeline == pipeline, events.c.move == "COMMITTED")
+        .order_by(events.c.id.desc())
+        .limit(1)
+    ).scalar_one_or_none()
+    return found or ""
+
+
+def _hash(event: dict) -> str:
+    at: datetime = event["at"]
+    said = {
+        name: event[name]
+        for name in ("pipeline", "txid", "revision", "seq", "who", "move", "epoch", "detail", "previous_hash")
+    }
+    said["at"] = at.astimezone(UTC).isoformat()
+    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()

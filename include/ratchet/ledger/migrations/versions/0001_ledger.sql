@@ -1,0 +1,223 @@
+CREATE TABLE ratchet.dead_letters (
+    pipeline TEXT NOT NULL,
+    topic_id TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    "offset" BIGINT NOT NULL,
+    topic TEXT NOT NULL,
+    txid BIGINT NOT NULL,
+    error TEXT NOT NULL,
+    key BYTEA,
+    value BYTEA,
+    headers JSON,
+    PRIMARY KEY (pipeline, topic_id, partition, "offset")
+);
+COMMENT ON COLUMN ratchet.dead_letters.headers IS '[{key, value as base64}]; JSON keeps the text that was voted for';
+
+CREATE TABLE ratchet.events (
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
+    pipeline TEXT NOT NULL,
+    txid BIGINT NOT NULL,
+    revision INTEGER DEFAULT '0' NOT NULL,
+    seq INTEGER NOT NULL,
+    at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    who TEXT NOT NULL,
+    move TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    detail JSONB NOT NULL,
+    previous_hash TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    PRIMARY KEY (id),
+    CONSTRAINT history_is_a_line UNIQUE (pipeline, txid, revision, seq)
+);
+CREATE INDEX events_of_commits ON ratchet.events (pipeline, id) WHERE move = 'COMMITTED';
+COMMENT ON TABLE ratchet.events IS 'append-only history; each row hashes the one before it';
+COMMENT ON COLUMN ratchet.events.seq IS '1, 2, 3 within its transaction''s revision';
+
+CREATE TABLE ratchet.legal_moves (
+    from_state TEXT NOT NULL,
+    to_state TEXT NOT NULL,
+    PRIMARY KEY (from_state, to_state)
+);
+COMMENT ON TABLE ratchet.legal_moves IS 'held equal to ratchet.ledger.states.LEGAL_MOVES; a trigger refuses every other move';
+COMMENT ON COLUMN ratchet.legal_moves.from_state IS ''''' where there was none';
+
+CREATE TABLE ratchet.losses (
+    pipeline TEXT NOT NULL,
+    txid BIGINT NOT NULL,
+    topic_id TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    from_offset BIGINT NOT NULL,
+    until_offset BIGINT NOT NULL,
+    who TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (pipeline, txid, topic_id, partition, from_offset),
+    CONSTRAINT losses_are_half_open CHECK (from_offset < until_offset)
+);
+COMMENT ON TABLE ratchet.losses IS 'planned offsets that Kafka no longer has, accepted as lost by a person';
+
+CREATE TABLE ratchet.pipelines (
+    pipeline TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    topic_id TEXT NOT NULL,
+    last_txid BIGINT DEFAULT '0' NOT NULL,
+    head BIGINT DEFAULT '0' NOT NULL,
+    compacted BIGINT DEFAULT '0' NOT NULL,
+    merged BIGINT DEFAULT '0' NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (pipeline),
+    CONSTRAINT head_within_line CHECK (head between 0 and last_txid),
+    CONSTRAINT base_behind_head CHECK (0 <= merged and merged <= compacted and compacted <= head)
+);
+COMMENT ON TABLE ratchet.pipelines IS 'one row a pipeline; its row lock is the commit lock';
+COMMENT ON COLUMN ratchet.pipelines.topic_id IS 'Kafka''s id of the topic that the ranges belong to';
+COMMENT ON COLUMN ratchet.pipelines.head IS 'highest committed or voided txid';
+COMMENT ON COLUMN ratchet.pipelines.compacted IS 'up to this txid deltas are a base, and nothing can be revised';
+COMMENT ON COLUMN ratchet.pipelines.merged IS 'up to this txid the base is merged';
+
+CREATE TABLE ratchet.ranges (
+    pipeline TEXT NOT NULL,
+    txid BIGINT NOT NULL,
+    topic TEXT NOT NULL,
+    topic_id TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    from_offset BIGINT,
+    until_offset BIGINT NOT NULL,
+    CONSTRAINT one_range_a_partition UNIQUE (pipeline, txid, topic_id, partition),
+    CONSTRAINT ranges_end_once UNIQUE (pipeline, topic_id, partition, until_offset),
+    CONSTRAINT ranges_start_once UNIQUE (pipeline, topic_id, partition, from_offset),
+    CONSTRAINT ranges_tile FOREIGN KEY(pipeline, topic_id, partition, from_offset) REFERENCES ratchet.ranges (pipeline, topic_id, partition, until_offset),
+    CONSTRAINT ranges_are_half_open CHECK (from_offset < until_offset),
+    CONSTRAINT first_seen_has_no_start CHECK ((txid = 0) = (from_offset is null))
+);
+CREATE UNIQUE INDEX first_seen_once ON ratchet.ranges (pipeline, topic_id, partition) WHERE txid = 0;
+COMMENT ON TABLE ratchet.ranges IS 'each range starts where exactly one other ends: no gap, no overlap';
+COMMENT ON COLUMN ratchet.ranges.txid IS '0 is where a partition was first seen';
+COMMENT ON COLUMN ratchet.ranges.from_offset IS 'null only where a partition was first seen';
+
+CREATE TABLE ratchet.runs (
+    dag_id TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    clear_number INTEGER NOT NULL,
+    pipeline TEXT NOT NULL,
+    txid BIGINT NOT NULL,
+    revision INTEGER DEFAULT '0' NOT NULL,
+    epoch INTEGER NOT NULL,
+    claim INTEGER NOT NULL,
+    began_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    ended_at TIMESTAMP WITH TIME ZONE,
+    outcome TEXT,
+    PRIMARY KEY (dag_id, run_id, clear_number)
+);
+COMMENT ON TABLE ratchet.runs IS 'which run worked on what; kept for ever, so a late task finds its own claim';
+
+CREATE TABLE ratchet.slices (
+    pipeline TEXT NOT NULL,
+    txid BIGINT NOT NULL,
+    epoch INTEGER NOT NULL,
+    slice INTEGER NOT NULL,
+    ranges JSONB NOT NULL,
+    try_number INTEGER DEFAULT '0' NOT NULL,
+    tried_at TIMESTAMP WITH TIME ZONE,
+    voted_at TIMESTAMP WITH TIME ZONE,
+    records BIGINT,
+    dead_letters BIGINT,
+    sinks JSONB,
+    reached JSONB,
+    seconds JSONB,
+    application_id TEXT,
+    PRIMARY KEY (pipeline, txid, epoch, slice),
+    CONSTRAINT a_vote_has_its_sinks CHECK ((voted_at is null) = (sinks is null))
+);
+COMMENT ON TABLE ratchet.slices IS 'the cut of an epoch into jobs, and their votes';
+COMMENT ON COLUMN ratchet.slices.ranges IS '[[partition, from_offset, until_offset], ...]';
+COMMENT ON COLUMN ratchet.slices.try_number IS 'the latest try';
+COMMENT ON COLUMN ratchet.slices.sinks IS '{sink: {tags: [[partition, attempt]], rows, checksum}}';
+COMMENT ON COLUMN ratchet.slices.reached IS '{partition: position}';
+COMMENT ON COLUMN ratchet.slices.seconds IS '{step: seconds}';
+
+CREATE TABLE ratchet.stages (
+    pipeline TEXT NOT NULL,
+    txid BIGINT NOT NULL,
+    epoch INTEGER NOT NULL,
+    sink TEXT NOT NULL,
+    relation TEXT NOT NULL,
+    PRIMARY KEY (pipeline, txid, epoch, sink),
+    UNIQUE (relation)
+);
+COMMENT ON TABLE ratchet.stages IS 'every staged table there is; a row goes with its table';
+COMMENT ON COLUMN ratchet.stages.relation IS 'its exact name in schema ratchet_stage';
+
+CREATE TABLE ratchet.targets (
+    schema TEXT NOT NULL,
+    name TEXT NOT NULL,
+    pipeline TEXT NOT NULL,
+    PRIMARY KEY (schema, name)
+);
+COMMENT ON TABLE ratchet.targets IS 'whose the table of a sink is: of two lines in one table the same txid would mean two things';
+
+CREATE TABLE ratchet.transactions (
+    pipeline TEXT NOT NULL,
+    txid BIGINT NOT NULL,
+    revision INTEGER DEFAULT '0' NOT NULL,
+    epoch INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    claim INTEGER NOT NULL,
+    claim_ended BOOLEAN DEFAULT 'false' NOT NULL,
+    dag_id TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    clear_number INTEGER NOT NULL,
+    lease_until TIMESTAMP WITH TIME ZONE NOT NULL,
+    deadline TIMESTAMP WITH TIME ZONE,
+    code_hash TEXT NOT NULL,
+    records BIGINT,
+    verdict JSONB,
+    applied JSONB,
+    failures INTEGER DEFAULT '0' NOT NULL,
+    halted_at TIMESTAMP WITH TIME ZONE,
+    txn_time TIMESTAMP WITH TIME ZONE NOT NULL,
+    opened_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    prepared_at TIMESTAMP WITH TIME ZONE,
+    committed_at TIMESTAMP WITH TIME ZONE,
+    reason TEXT,
+    PRIMARY KEY (pipeline, txid, revision),
+    CONSTRAINT transactions_pipeline FOREIGN KEY(pipeline) REFERENCES ratchet.pipelines (pipeline),
+    CONSTRAINT numbers_from_one CHECK (txid >= 1 and epoch >= 1 and claim >= 1 and revision >= 0),
+    CONSTRAINT epochs_run_on_across_revisions UNIQUE (pipeline, txid, epoch)
+);
+CREATE INDEX transactions_unfinished ON ratchet.transactions (pipeline, state);
+COMMENT ON COLUMN ratchet.transactions.claim IS 'number of the latest claim';
+COMMENT ON COLUMN ratchet.transactions.dag_id IS 'the run that holds the latest claim';
+COMMENT ON COLUMN ratchet.transactions.code_hash IS 'code and spec that this epoch''s votes must come from';
+COMMENT ON COLUMN ratchet.transactions.records IS 'records read, once prepared';
+COMMENT ON COLUMN ratchet.transactions.deadline IS 'when this epoch is aborted if it is still OPEN';
+COMMENT ON COLUMN ratchet.transactions.verdict IS 'what the gates said of this epoch, once prepared: {gate: numbers}';
+COMMENT ON COLUMN ratchet.transactions.applied IS 'what the commit applied: {sink: {rows, fingerprint}}';
+COMMENT ON COLUMN ratchet.transactions.failures IS 'claims that ended with nothing done';
+COMMENT ON COLUMN ratchet.transactions.halted_at IS 'since when it is tried no more, until a person decides';
+COMMENT ON COLUMN ratchet.transactions.txn_time IS 'fixed when the txid is allocated';
+COMMENT ON COLUMN ratchet.transactions.reason IS 'why it was aborted or voided';
+
+CREATE FUNCTION ratchet.check_move() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' AND NEW.state = OLD.state THEN
+        RETURN NEW;
+    END IF;
+    IF NOT EXISTS (
+        SELECT FROM ratchet.legal_moves
+        WHERE from_state = CASE TG_OP WHEN 'INSERT' THEN '' ELSE OLD.state END AND to_state = NEW.state
+    ) THEN
+        RAISE EXCEPTION 'transaction % of %: no legal move to %', NEW.txid, NEW.pipeline, NEW.state
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER legal_move BEFORE INSERT OR UPDATE ON ratchet.transactions
+    FOR EACH ROW EXECUTE FUNCTION ratchet.check_move();
+
+CREATE FUNCTION ratchet.refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'the history is append-only' USING ERRCODE = 'check_violation';
+END $$;
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ratchet.events
+    FOR EACH STATEMENT EXECUTE FUNCTION ratchet.refuse_change();

@@ -1,0 +1,232 @@
+"""The ledger's tables, in schema `ratchet`; `ratchet/ledger/migrations` creates what is declared here."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    func,
+)
+from sqlalchemy.dialects.postgresql import JSON, JSONB
+
+SCHEMA = "ratchet"
+STAGE_SCHEMA = "ratchet_stage"
+DELTA_SCHEMA = "ratchet_delta"
+CHANNEL = "ratchet"
+"""The NOTIFY channel; the payload is the name of the pipeline that moved."""
+
+metadata = MetaData(schema=SCHEMA)
+
+
+def _now(name: str, **how) -> Column:
+    return Column(name, DateTime(timezone=True), server_default=func.clock_timestamp(), nullable=False, **how)
+
+
+def _time(name: str) -> Column:
+    return Column(name, DateTime(timezone=True))
+
+
+pipelines = Table(
+    "pipelines",
+    metadata,
+    Column("pipeline", Text, primary_key=True),
+    Column("topic", Text, nullable=False),
+    Column("topic_id", Text, nullable=False, comment="Kafka's id of the topic that the ranges belong to"),
+    Column("last_txid", BigInteger, nullable=False, server_default="0"),
+    Column("head", BigInteger, nullable=False, server_default="0", comment="highest committed or voided txid"),
+    Column(
+        "compacted",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="up to this txid deltas are a base, and nothing can be revised",
+    ),
+    Column("merged", BigInteger, nullable=False, server_default="0", comment="up to this txid the base is merged"),
+    _now("created_at"),
+    CheckConstraint("head between 0 and last_txid", name="head_within_line"),
+    CheckConstraint("0 <= merged and merged <= compacted and compacted <= head", name="base_behind_head"),
+    comment="one row a pipeline; its row lock is the commit lock",
+)
+
+transactions = Table(
+    "transactions",
+    metadata,
+    Column("pipeline", Text, primary_key=True),
+    Column("txid", BigInteger, primary_key=True),
+    Column("revision", Integer, primary_key=True, server_default="0"),
+    Column("epoch", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("claim", Integer, nullable=False, comment="number of the latest claim"),
+    Column("claim_ended", Boolean, nullable=False, server_default="false"),
+    Column("dag_id", Text, nullable=False, comment="the run that holds the latest claim"),
+    Column("run_id", Text, nullable=False),
+    Column("clear_number", Integer, nullable=False),
+    Column("lease_until", DateTime(timezone=True), nullable=False),
+    Column("deadline", DateTime(timezone=True), comment="when this epoch is aborted if it is still OPEN"),
+    Column("code_hash", Text, nullable=False, comment="code and spec that this epoch's votes must come from"),
+    Column("records", BigInteger, comment="records read, once prepared"),
+    Column("verdict", JSONB, comment="what the gates said of this epoch, once prepared: {gate: numbers}"),
+    Column("applied", JSONB, comment="what the commit applied: {sink: {rows, fingerprint}}"),
+    Column("failures", Integer, nullable=False, server_default="0", comment="claims that ended with nothing done"),
+    Column("halted_at", DateTime(timezone=True), comment="since when it is tried no more, until a person decides"),
+    Column("txn_time", DateTime(timezone=True), nullable=False, comment="fixed when the txid is allocated"),
+    _now("opened_at"),
+    _time("prepared_at"),
+    _time("committed_at"),
+    Column("reason", Text, comment="why it was aborted or voided"),
+    ForeignKeyConstraint(["pipeline"], ["ratchet.pipelines.pipeline"], name="transactions_pipeline"),
+    CheckConstraint("txid >= 1 and epoch >= 1 and claim >= 1 and revision >= 0", name="numbers_from_one"),
+    UniqueConstraint("pipeline", "txid", "epoch", name="epochs_run_on_across_revisions"),
+    Index("transactions_unfinished", "pipeline", "state"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("dag_id", Text, primary_key=True),
+    Column("run_id", Text, primary_key=True),
+    Column("clear_number", Integer, primary_key=True),
+    Column("pipeline", Text, nullable=False),
+    Column("txid", BigInteger, nullable=False),
+    Column("revision", Integer, nullable=False, server_default="0"),
+    Column("epoch", Integer, nullable=False),
+    Column("claim", Integer, nullable=False),
+    _now("began_at"),
+    _time("ended_at"),
+    Column("outcome", Text),
+    comment="which run worked on what; kept for ever, so a late task finds its own claim",
+)
+
+ranges = Table(
+    "ranges",
+    metadata,
+    Column("pipeline", Text, nullable=False),
+    Column("txid", BigInteger, nullable=False, comment="0 is where a partition was first seen"),
+    Column("topic", Text, nullable=False),
+    Column("topic_id", Text, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("from_offset", BigInteger, comment="null only where a partition was first seen"),
+    Column("until_offset", BigInteger, nullable=False),
+    UniqueConstraint("pipeline", "txid", "topic_id", "partition", name="one_range_a_partition"),
+    UniqueConstraint("pipeline", "topic_id", "partition", "until_offset", name="ranges_end_once"),
+    UniqueConstraint("pipeline", "topic_id", "partition", "from_offset", name="ranges_start_once"),
+    ForeignKeyConstraint(
+        ["pipeline", "topic_id", "partition", "from_offset"],
+        [f"ratchet.ranges.{c}" for c in ("pipeline", "topic_id", "partition", "until_offset")],
+        name="ranges_tile",
+    ),
+    CheckConstraint("from_offset < until_offset", name="ranges_are_half_open"),
+    CheckConstraint("(txid = 0) = (from_offset is null)", name="first_seen_has_no_start"),
+    Index("first_seen_once", "pipeline", "topic_id", "partition", unique=True, postgresql_where="txid = 0"),
+    comment="each range starts where exactly one other ends: no gap, no overlap",
+)
+
+slices = Table(
+    "slices",
+    metadata,
+    Column("pipeline", Text, primary_key=True),
+    Column("txid", BigInteger, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("slice", Integer, primary_key=True),
+    Column("ranges", JSONB, nullable=False, comment="[[partition, from_offset, until_offset], ...]"),
+    Column("try_number", Integer, nullable=False, server_default="0", comment="the latest try"),
+    _time("tried_at"),
+    _time("voted_at"),
+    Column("records", BigInteger),
+    Column("dead_letters", BigInteger),
+    Column("sinks", JSONB, comment="{sink: {tags: [[partition, attempt]], rows, checksum}}"),
+    Column("reached", JSONB, comment="{partition: position}"),
+    Column("seconds", JSONB, comment="{step: seconds}"),
+    Column("application_id", Text),
+    CheckConstraint("(voted_at is null) = (sinks is null)", name="a_vote_has_its_sinks"),
+    comment="the cut of an epoch into jobs, and their votes",
+)
+
+stages = Table(
+    "stages",
+    metadata,
+    Column("pipeline", Text, primary_key=True),
+    Column("txid", BigInteger, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("sink", Text, primary_key=True),
+    Column("relation", Text, nullable=False, unique=True, comment="its exact name in schema ratchet_stage"),
+    comment="every staged table there is; a row goes with its table",
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("pipeline", Text, nullable=False),
+    Column("txid", BigInteger, nullable=False),
+    Column("revision", Integer, nullable=False, server_default="0"),
+    Column("seq", Integer, nullable=False, comment="1, 2, 3 within its transaction's revision"),
+    _now("at"),
+    Column("who", Text, nullable=False),
+    Column("move", Text, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("detail", JSONB, nullable=False),
+    Column("previous_hash", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    UniqueConstraint("pipeline", "txid", "revision", "seq", name="history_is_a_line"),
+    Index("events_of_commits", "pipeline", "id", postgresql_where="move = 'COMMITTED'"),
+    comment="append-only history; each row hashes the one before it",
+)
+
+losses = Table(
+    "losses",
+    metadata,
+    Column("pipeline", Text, primary_key=True),
+    Column("txid", BigInteger, primary_key=True),
+    Column("topic_id", Text, primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("from_offset", BigInteger, primary_key=True),
+    Column("until_offset", BigInteger, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    _now("at"),
+    CheckConstraint("from_offset < until_offset", name="losses_are_half_open"),
+    comment="planned offsets that Kafka no longer has, accepted as lost by a person",
+)
+
+dead_letters = Table(
+    "dead_letters",
+    metadata,
+    Column("pipeline", Text, primary_key=True),
+    Column("topic_id", Text, primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("offset", BigInteger, primary_key=True),
+    Column("topic", Text, nullable=False),
+    Column("txid", BigInteger, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("key", LargeBinary),
+    Column("value", LargeBinary),
+    Column("headers", JSON, comment="[{key, value as base64}]; JSON keeps the text that was voted for"),
+)
+
+targets = Table(
+    "targets",
+    metadata,
+    Column("schema", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("pipeline", Text, nullable=False),
+    comment="whose the table of a sink is: of two lines in one table the same txid would mean two things",
+)
+
+legal_moves = Table(
+    "legal_moves",
+    metadata,
+    Column("from_state", Text, primary_key=True, comment="'' where there was none"),
+    Column("to_state", Text, primary_key=True),
+    comment="held equal to ratchet.ledger.states.LEGAL_MOVES; a trigger refuses every other move",
+)

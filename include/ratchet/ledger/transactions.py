@@ -1,0 +1,92 @@
+"""The rows of transactions: how they are found and locked, and the one guarded way in which one changes its state."""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, select, update
+
+from ratchet.errors import Fenced, IllegalMove
+from ratchet.ledger import history
+from ratchet.ledger.schema import CHANNEL, pipelines, transactions
+from ratchet.ledger.states import State, predecessors
+from ratchet.ledger.work import name_of
+
+
+def lock_pipeline(conn: Connection, pipeline: str) -> Row | None:
+    """The pipeline's row, locked: the commit lock, and what makes txids dense. None before its first run."""
+    return conn.execute(select(pipelines).where(pipelines.c.pipeline == pipeline).with_for_update()).one_or_none()
+
+
+def next_txid(conn: Connection, line: Row) -> int:
+    """Lengthen the line by one transaction; the caller holds the pipeline's lock."""
+    return conn.execute(
+        update(pipelines)
+        .where(pipelines.c.pipeline == line.pipeline, pipelines.c.last_txid == line.last_txid)
+        .values(last_txid=line.last_txid + 1)
+        .returning(pipelines.c.last_txid)
+    ).scalar_one()
+
+
+def read_transaction(conn: Connection, pipeline: str, txid: int, revision: int = 0, *, lock: bool = False) -> Row:
+    """The row of a transaction's revision, 0 being the original; locked against every other move when `lock`."""
+    query = select(transactions).where(
+        transactions.c.pipeline == pipeline, transactions.c.txid == txid, transactions.c.revision == revision
+    )
+    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
+    if row is None:
+        raise Fenced(f"{pipeline}: there is no {name_of(txid, revision)}")
+    return row
+
+
+def newest_revision(conn: Connection, pipeline: str, txid: int) -> Row:
+    """The row of a transaction's newest revision; the caller holds the pipeline's lock if it decides by it."""
+    newest = select(func.max(transactions.c.revision)).where(
+        transactions.c.pipeline == pipeline, transactions.c.txid == txid
+    )
+    revision = conn.execute(newest).scalar_one()
+    return read_transaction(conn, pipeline, txid, revision or 0)
+
+
+def is_row(row: Row) -> ColumnElement[bool]:
+    """The condition that picks the row of one transaction's revision."""
+    return and_(
+        transactions.c.pipeline == row.pipeline,
+        transactions.c.txid == row.txid,
+        transactions.c.revision == row.revision,
+    )
+
+
+def move(
+    conn: Connection, row: Row, to: State, *, who: str, why: str, detail: dict | None = None, **values: object
+) -> Row:
+    """Move the transaction of `row` to another state, if it still stands where `row` saw it.
+
+    `values` are further columns to set; the move is written to the history and told on the channel.
+    Raises IllegalMove when no rule allows it from there, Fenced when the row has changed since.
+    """
+    came_from = State(row.state)
+    if came_from not in predecessors(to):
+        raise IllegalMove(f"{row.pipeline}: {name_of(row.txid, row.revision)} is {came_from}; it cannot become {to}")
+    moved = conn.execute(
+        update(transactions)
+        .where(
+            is_row(row),
+            transactions.c.epoch == row.epoch,
+            transactions.c.claim == row.claim,
+            transactions.c.state == came_from,
+        )
+        .values(state=to, **values)
+        .returning(transactions)
+    ).one_or_none()
+    if moved is None:
+        raise Fenced(
+            f"{row.pipeline}: {name_of(row.txid, row.revision)} has moved on since epoch {row.epoch} was {came_from}"
+        )
+    said = {"from": came_from, "why": why, **(detail or {})}
+    history.record(conn, moved, who=who, move=str(to), detail=said)
+    notify(conn, row.pipeline)
+    return moved
+
+
+def notify(conn: Connection, pipeline: str) -> None:
+    """Tell every waiter, when this database transaction commits, that the pipeline has moved."""
+    conn.execute(select(func.pg_notify(CHANNEL, pipeline)))

@@ -1,0 +1,110 @@
+"""The values that name a piece of work: ranges, runs, claims, tries and votes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True)
+class OffsetRange:
+    """`[from_offset, until_offset)` of one topic partition, half-open; offsets are Kafka's."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    until_offset: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.from_offset <= self.until_offset:
+            raise ValueError(f"not a range: {self}")
+
+    def __len__(self) -> int:
+        return self.until_offset - self.from_offset
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}[{self.from_offset},{self.until_offset})"
+
+
+def name_of(txid: int, revision: int = 0) -> str:
+    """How people read it: `transaction 5`, or `revision 2 of transaction 5`."""
+    return f"revision {revision} of transaction {txid}" if revision else f"transaction {txid}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One DAG run at one clear: what Airflow repeats is one Run, what a person clears is a new one."""
+
+    dag_id: str
+    run_id: str
+    clear_number: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.run_id}#{self.clear_number}" if self.clear_number else self.run_id
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A run's right to work on a transaction; `number` grows with every claim of that transaction."""
+
+    pipeline: str
+    txid: int
+    epoch: int
+    number: int
+    revision: int = 0
+
+    def __str__(self) -> str:
+        return name_of(self.txid, self.revision)
+
+
+@dataclass(frozen=True)
+class SliceToken:
+    """One try at one slice of one epoch; only the highest try can stage or vote."""
+
+    pipeline: str
+    txid: int
+    epoch: int
+    slice: int
+    try_number: int
+    revision: int = 0
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """(txid, revision, epoch, slice, try), as they are handed to a submitted driver."""
+        return self.txid, self.revision, self.epoch, self.slice, self.try_number
+
+    def __str__(self) -> str:
+        return f"{name_of(self.txid, self.revision)}, slice {self.slice}"
+
+
+@dataclass(frozen=True)
+class Tag:
+    """One accepted Spark task attempt; the rows it staged carry these two numbers."""
+
+    partition: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class SinkVote:
+    """What one slice staged for one sink: the attempts that count, their rows and their checksum."""
+
+    tags: tuple[Tag, ...]
+    rows: int
+    checksum: int
+
+
+@dataclass(frozen=True)
+class Vote:
+    """A slice's durable word that its results are staged.
+
+    `reached` maps a partition to the position reached (the offset after the last one covered);
+    `sinks` maps a sink's name to its part; `dead_letters` counts the rows staged for them.
+    """
+
+    records: int
+    sinks: dict[str, SinkVote]
+    dead_letters: int
+    reached: dict[int, int]
+    code_hash: str
+    application_id: str
+    seconds: dict[str, float]

@@ -1,0 +1,159 @@
+"""Roles: what the pipelines and the readers may do in the database that one owner migrates, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from psycopg import sql
+from psycopg.errors import InsufficientPrivilege
+from sqlalchemy import Connection, text
+
+from ratchet.errors import SettingsError
+from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
+from ratchet.sinks.tables import delta, target
+from ratchet.spec.pipeline import Append, Pipeline
+
+APPEND_ONLY = ("SELECT", "INSERT")
+"""What the pipelines may do with a table of the ledger that is not named below: add to it."""
+RIGHTS: dict[str, tuple[str, ...]] = {
+    "pipelines": ("SELECT", "INSERT", "UPDATE"),
+    "transactions": ("SELECT", "INSERT", "UPDATE"),
+    "runs": ("SELECT", "INSERT", "UPDATE"),
+    "slices": ("SELECT", "INSERT", "UPDATE"),
+    "stages": ("SELECT", "INSERT", "DELETE"),
+    # A revision replaces its transaction's dead letters.
+    "dead_letters": ("SELECT", "INSERT", "DELETE"),
+    "legal_moves": ("SELECT",),
+    "targets": ("SELECT",),
+    "alembic_version": ("SELECT",),
+}
+"""What the pipelines may do with the other tables of the ledger."""
+
+Granted = dict[tuple[str, str], tuple[str, ...]]
+"""(schema, table) → rights."""
+
+
+def grant(
+    conn: Connection, specs: Iterable[Pipeline], pipeline_role: str | None = None, reader_role: str | None = None
+) -> list[str]:
+    """Give each role that is named exactly its rights, and take any others within ratchet's schemas from it.
+
+    The pipelines' role does what runs and operators do: all moves of the ledger, and making and dropping stages.
+    The readers' role reads the specs' tables and the ledger, dead letters among it. The caller owns all of that and
+    has migrated before, in the same database transaction. Returns a line for each role. Raises SettingsError where a
+    role is missing, could do everything anyway, or would not get what it needs.
+    """
+    specs = list(specs)
+    if pipeline_role is not None and pipeline_role == reader_role:
+        raise SettingsError(f"role {pipeline_role!r} is named for the pipelines and for readers; use one role for each")
+    said = []
+    ledger = _ledger_tables(conn)
+    if pipeline_role is not None:
+        _check_role(conn, pipeline_role)
+        wanted = {(SCHEMA, name): RIGHTS.get(name, APPEND_ONLY) for name in ledger}
+        wanted |= _rights_on_sinks(specs)
+        schemas = {SCHEMA: "USAGE", DELTA_SCHEMA: "USAGE", STAGE_SCHEMA: "USAGE, CREATE"}
+        _give(conn, pipeline_role, schemas, wanted)
+        # Keys of a fold lie in temporary tables.
+        _execute(conn, "GRANT TEMPORARY ON DATABASE {} TO {}", _database(conn), pipeline_role)
+        _hand_over_stages(conn, pipeline_role)
+        said.append(f"role {pipeline_role}: may do what runs do, on {len(wanted)} tables")
+    if reader_role is not None:
+        _check_role(conn, reader_role)
+        wanted = {(SCHEMA, name): ("SELECT",) for name in ledger}
+        wanted |= {_name(target(sink)): ("SELECT",) for spec in specs for sink in spec.sinks}
+        _give(conn, reader_role, {SCHEMA: "USAGE"}, wanted)
+        said.append(f"role {reader_role}: may read {len(wanted)} tables")
+    return said
+
+
+def _rights_on_sinks(specs: list[Pipeline]) -> Granted:
+    wanted: Granted = {}
+    for sink in (sink for spec in specs for sink in spec.sinks):
+        if isinstance(sink, Append):
+            wanted[_name(target(sink))] = ("SELECT", "INSERT", "DELETE")
+        else:
+            wanted[_name(target(sink))] = ("SELECT", "INSERT", "UPDATE", "DELETE")
+            wanted[_name(delta(sink))] = ("SELECT", "INSERT", "DELETE")
+    return wanted
+
+
+def _check_role(conn: Connection, role: str) -> None:
+    found = conn.execute(
+        text("select rolsuper, pg_has_role(oid, current_user, 'member') from pg_roles where rolname = :role"),
+        {"role": role},
+    ).one_or_none()
+    if found is None:
+        raise SettingsError(f"there is no role {role!r} in PostgreSQL; create it: CREATE ROLE … LOGIN PASSWORD …")
+    is_super, is_owner = found
+    if is_super or is_owner:
+        why = "is a superuser" if is_super else "is the ledger's owner, or a member of it"
+        raise SettingsError(f"role {role!r} {why}, so no grant limits it; name an ordinary role of its own")
+
+
+def _give(conn: Connection, role: str, schemas: dict[str, str], wanted: Granted) -> None:
+    """Exactly these rights within ratchet's own schemas; elsewhere these beside what the role has already."""
+    for schema in (SCHEMA, DELTA_SCHEMA, STAGE_SCHEMA):
+        if schema != STAGE_SCHEMA:
+            # The stages are the pipelines' own.
+            _execute(conn, "REVOKE ALL ON ALL TABLES IN SCHEMA {} FROM {}", schema, role)
+        _execute(conn, "REVOKE ALL ON SCHEMA {} FROM {}", schema, role)
+    for schema, rights in {**dict.fromkeys((s for s, _ in wanted), "USAGE"), **schemas}.items():
+        _execute(conn, f"GRANT {rights} ON SCHEMA {{}} TO {{}}", schema, role)
+    for (schema, table), rights in wanted.items():
+        missing = _give_table(conn, role, sql.Identifier(schema, table), rights)
+        if missing:
+            raise SettingsError(
+                f"role {role!r} cannot be given {missing} on {schema}.{table}, which another role owns; let that role "
+                "grant it, with grant option, to the one that migrates, or make that one the table's owner"
+            )
+
+
+def _give_table(conn: Connection, role: str, table: sql.Identifier, rights: tuple[str, ...]) -> str | None:
+    """The right that could not be given, if any: who may not grant is told so by an error or a mere warning."""
+    try:
+        _execute(conn, f"GRANT {', '.join(rights)} ON TABLE {{}} TO {{}}", table, role)
+    except InsufficientPrivilege:
+        return ", ".join(rights)
+    has = text("select has_table_privilege(:role, :table, :right)")
+    for right in rights:
+        if not conn.execute(has, {"role": role, "table": table.as_string(None), "right": right}).scalar_one():
+            return right
+    return None
+
+
+def _hand_over_stages(conn: Connection, role: str) -> None:
+    """Stages that were made before there was this role; it must be able to drop them."""
+    left = conn.execute(
+        text("select tablename from pg_tables where schemaname = :schema and tableowner <> :role"),
+        {"schema": STAGE_SCHEMA, "role": role},
+    ).scalars()
+    for table in left.all():
+        try:
+            _execute(conn, "ALTER TABLE {} OWNER TO {}", sql.Identifier(STAGE_SCHEMA, table), role)
+        except InsufficientPrivilege as error:
+            raise SettingsError(
+                f"unfinished transactions have stages of another owner than role {role!r}, and they cannot be handed "
+                f"over ({error}); as a superuser, GRANT that role to the ledger's owner, and migrate again"
+            ) from error
+
+
+def _ledger_tables(conn: Connection) -> list[str]:
+    found = conn.execute(
+        text("select tablename from pg_tables where schemaname = :schema order by tablename"), {"schema": SCHEMA}
+    )
+    return list(found.scalars())
+
+
+def _database(conn: Connection) -> str:
+    return conn.execute(text("select current_database()")).scalar_one()
+
+
+def _name(table) -> tuple[str, str]:
+    return table.schema, table.name
+
+
+def _execute(conn: Connection, statement: str, *names: str | sql.Identifier) -> None:
+    """A statement about these names, on the driver itself, since SQLAlchemy has no form for a grant."""
+    quoted = [name if isinstance(name, sql.Identifier) else sql.Identifier(name) for name in names]
+    conn.connection.driver_connection.execute(sql.SQL(statement).format(*quoted))

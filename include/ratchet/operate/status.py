@@ -1,0 +1,107 @@
+"""Where a line stands, and why each unfinished transaction waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, Row, func, select
+
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.schema import pipelines, slices, transactions
+from ratchet.ledger.states import State
+from ratchet.protocol import claims
+from ratchet.protocol.begin import waits_for
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One unfinished transaction or revision: who has it, how many of its slices have voted, what it waits for."""
+
+    txid: int
+    revision: int
+    state: State
+    epoch: int
+    run_id: str
+    voted: int
+    slices: int
+    failures: int
+    deadline: datetime | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """A pipeline's line; `halt` says why it is halted, in a line, and is None if it is not."""
+
+    pipeline: str
+    head: int
+    last_txid: int
+    compacted: int
+    committed_at: datetime | None
+    halt: str | None
+    unfinished: tuple[Standing, ...]
+
+
+def status(ledger: Ledger, pipeline: str) -> Status:
+    """The line of a pipeline as one snapshot has it; a pipeline that the ledger does not know stands at 0."""
+    with ledger.snapshot() as conn:
+        line = conn.execute(select(pipelines).where(pipelines.c.pipeline == pipeline)).one_or_none()
+        if line is None:
+            return Status(pipeline, 0, 0, 0, None, None, ())
+        c = transactions.c
+        latest = select(func.max(c.committed_at)).where(c.pipeline == pipeline)
+        unfinished = conn.execute(
+            select(transactions)
+            .where(c.pipeline == pipeline, c.state.in_(claims.UNFINISHED), claims.is_newest())
+            .order_by(c.revision > 0, c.txid, c.revision)
+        ).all()
+        halt = claims.halt(conn, pipeline)
+        return Status(
+            pipeline,
+            line.head,
+            line.last_txid,
+            line.compacted,
+            conn.execute(latest).scalar_one(),
+            claims.why_halted(halt) if halt else None,
+            tuple(_standing(conn, line, row) for row in unfinished),
+        )
+
+
+def _standing(conn: Connection, line: Row, row: Row) -> Standing:
+    c = slices.c
+    voted, total = conn.execute(
+        select(func.count(c.voted_at), func.count()).where(
+            c.pipeline == row.pipeline, c.txid == row.txid, c.epoch == row.epoch
+        )
+    ).one()
+    return Standing(
+        row.txid,
+        row.revision,
+        State(row.state),
+        row.epoch,
+        row.run_id,
+        voted,
+        total,
+        row.failures,
+        row.deadline,
+        _why(conn, line, row, total - voted),
+    )
+
+
+def _why(conn: Connection, line: Row, row: Row, missing: int) -> str:
+    """What has to happen next, and who does it."""
+    if row.halted_at is not None:
+        return f"given up: {row.reason}; clear the run again" if row.revision else claims.why_halted(row)
+    if row.claim_ended:
+        by = f"its run {row.run_id} has ended; the next run of any kind adopts it"
+    else:
+        by = f"run {row.run_id} works on it"
+    match State(row.state):
+        case State.OPEN:
+            return f"{missing} slices have not voted; {by}"
+        case State.ABORTED:
+            return f"aborted: {row.reason}; {by}"
+    if row.revision:
+        return f"prepared, and waits for no turn; {by}"
+    return f"prepared; {waits_for(conn, row.pipeline, line.head, row.txid) or 'it is its turn'}; {by}"

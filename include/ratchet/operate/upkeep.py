@@ -1,0 +1,75 @@
+"""Upkeep: what keeps a line going and clean when no run does, a step at a time, each safe to repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import select
+
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.schema import pipelines
+from ratchet.ledger.transactions import lock_pipeline, read_transaction
+from ratchet.ledger.work import name_of
+from ratchet.protocol import claims
+from ratchet.protocol.claims import IsActive
+from ratchet.protocol.commit import discard_finished
+from ratchet.protocol.compact import compact
+from ratchet.protocol.plan import reached
+from ratchet.source.kafka import Kafka
+from ratchet.spec.pipeline import Pipeline
+
+
+def upkeep(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Iterator[str]:
+    """Do what is due in the ledger, and say it in lines.
+
+    1. Abort epochs that are past their deadline.
+    2. End the claims of runs that Airflow no longer has.
+    3. Discard the stages of what is finished.
+    4. Compact deltas that are older than the spec keeps them.
+    """
+    # Step 1
+    with ledger.begin() as conn:
+        lock_pipeline(conn, spec.name)
+        overdue = claims.abort_overdue(conn, spec.name)
+    for row in overdue:
+        yield f"{name_of(row.txid, row.revision)} is aborted: {row.reason}"
+    # Step 2
+    yield from _end_lost(ledger, spec, is_active)
+    # Step 3
+    dropped = discard_finished(ledger, spec.name)
+    if dropped:
+        yield f"{dropped} stages of finished epochs are discarded"
+    # Step 4
+    compacted = compact(ledger, spec)
+    if compacted:
+        yield compacted
+
+
+def mirror(ledger: Ledger, spec: Pipeline, brokers: Kafka) -> str | None:
+    """Show monitoring tools where the ledger stands: as the offsets of consumer group `ratchet-NAME`.
+
+    They are read from the ledger first and written after, so they never run ahead of it.
+    """
+    with ledger.begin() as conn:
+        line = conn.execute(select(pipelines).where(pipelines.c.pipeline == spec.name)).one_or_none()
+        offsets = reached(conn, spec.name, line.head) if line else {}
+    group = f"ratchet-{spec.name}"
+    if not offsets or brokers.topic_id(spec.source.name)[0] != line.topic_id:
+        return None
+    if brokers.mirrored(group, spec.source.name) == offsets:
+        return None
+    brokers.mirror(group, spec.source.name, offsets)
+    return f"consumer group {group} is at " + ", ".join(f"{p}: {offset}" for p, offset in sorted(offsets.items()))
+
+
+def _end_lost(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Iterator[str]:
+    with ledger.begin() as conn:
+        silent = [row for row in claims.unclaimed(conn, spec) if not row.claim_ended]
+    # Airflow is asked without a lock; what has been claimed anew meanwhile is left alone.
+    for lost in [row for row in silent if not is_active(row.dag_id, row.run_id)]:
+        with ledger.begin() as conn:
+            row = read_transaction(conn, lost.pipeline, lost.txid, lost.revision, lock=True)
+            if row.claim != lost.claim or row.claim_ended:
+                continue
+            claims.end(conn, spec, row, who="maintenance", why=f"run {row.run_id} was lost")
+        yield f"{name_of(lost.txid, lost.revision)}: run {lost.run_id} was lost, its claim is ended"

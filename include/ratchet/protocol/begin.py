@@ -1,0 +1,337 @@
+"""begin: which transaction a DAG run works on. Resume or revise its own, adopt an abandoned one, allocate, or skip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from ratchet.errors import Fenced, Halted, RecordsLost, SpecError, TopicChanged
+from ratchet.ledger import history
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.schema import pipelines, slices
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import lock_pipeline, newest_revision, next_txid, read_transaction
+from ratchet.ledger.work import Claim, Run, name_of
+from ratchet.protocol import claims
+from ratchet.protocol.claims import IsActive
+from ratchet.protocol.plan import (
+    Slice,
+    anchor,
+    backlog,
+    check_readable,
+    cut,
+    plan,
+    previous_until,
+    read_ranges,
+    store,
+    taken_by,
+    write_ranges,
+)
+from ratchet.protocol.revise import revise
+from ratchet.sinks import tables
+from ratchet.source.kafka import TopicOffsets
+from ratchet.spec.pipeline import Pipeline
+
+KafkaOffsets = Callable[[datetime | None], TopicOffsets]
+"""Asks Kafka for a topic's offsets; given a time, also for those `wanted` that hold nothing of that time or later."""
+How = Literal["resumed", "revised", "adopted", "allocated"]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A transaction for this run: its claim, all its slices in order, and the line for the task's log."""
+
+    claim: Claim
+    slices: tuple[Slice, ...]
+    how: How
+    message: str
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """There is nothing for this run to do; the message says why."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class _Wants:
+    """What a run may take: so many offsets at most, and only what is older than its data interval's end."""
+
+    max_records: int
+    interval_end: datetime | None
+
+
+@dataclass(frozen=True)
+class _AskKafka:
+    """Kafka has to be asked, of a line of so many transactions."""
+
+    last_txid: int
+
+
+@dataclass(frozen=True)
+class _KafkaSaid:
+    """What Kafka said when the line had so many transactions; the plans of later ones may reach beyond it."""
+
+    offsets: TopicOffsets
+    last_txid: int
+
+
+def begin(
+    ledger: Ledger,
+    spec: Pipeline,
+    run: Run,
+    kafka_offsets: KafkaOffsets,
+    is_active: IsActive,
+    max_records: int | None = None,
+    interval_end: datetime | None = None,
+) -> Begun | Skipped:
+    """Find this run's transaction, in this order: resume or revise, adopt, allocate, skip.
+
+    `max_records` lowers the spec's cap for this run. `interval_end` is the end of the run's data interval, to which
+    a pipeline with plan="interval" plans; without one such a run plans nothing. No work is begun when it raises:
+    Halted at a transaction that failed too often, NotRevisable, NotMigrated, RecordsLost, TopicChanged, Fenced when
+    its work went elsewhere.
+    """
+    cap = spec.max_records if max_records is None else max_records
+    if not 1 <= cap <= spec.max_records:
+        raise SpecError(f"{spec.name}: max_records is {cap}; this pipeline takes 1 to {spec.max_records:,}")
+    wants = _Wants(cap, interval_end if spec.plan == "interval" else None)
+    kafka: _KafkaSaid | None = None
+    while True:
+        # Step 1: ask Airflow, and in the second round Kafka, without a lock: never while holding one.
+        with ledger.begin() as conn:
+            tables.probe(conn, spec)
+            candidates = claims.unclaimed(conn, spec)
+        asked = {(c.dag_id, c.run_id): is_active(c.dag_id, c.run_id) for c in candidates if not c.claim_ended}
+        # Step 2: decide, under the pipeline's lock.
+        with ledger.begin() as conn:
+            found = _decide(conn, spec, run, asked, kafka, wants)
+        if isinstance(found, Halted):
+            raise found
+        if not isinstance(found, _AskKafka):
+            return found
+        # Step 3: only who allocates needs Kafka; what is prepared is finished without it.
+        offsets = kafka_offsets(wants.interval_end)
+        with ledger.begin() as conn:
+            _register(conn, spec, offsets)
+        kafka = _KafkaSaid(offsets, found.last_txid)
+
+
+def _decide(
+    conn: Connection,
+    spec: Pipeline,
+    run: Run,
+    asked: dict[tuple[str, str], bool],
+    kafka: _KafkaSaid | None,
+    wants: _Wants,
+) -> Begun | Skipped | Halted | _AskKafka:
+    """Resume, adopt, stop at a halt, skip, or allocate, for which Kafka must have been asked before.
+
+    `asked` is what Airflow said of runs; one that was not asked about counts as active.
+    """
+    line = lock_pipeline(conn, spec.name)
+    if line is None:
+        return _AskKafka(0)
+    claims.abort_overdue(conn, spec.name)
+    found = _resume(conn, spec, line, run) or _adopt(conn, spec, run, lambda *who: asked.get(who, True))
+    if found:
+        return found
+    halt = claims.halt(conn, spec.name)
+    if halt:
+        # Not raised here: the failure that was counted must be stored.
+        return Halted(claims.why_halted(halt))
+    if line.last_txid - line.head >= spec.max_in_flight:
+        return Skipped(
+            f"{spec.name}: {line.last_txid - line.head} transactions are unfinished, {line.head + 1} to "
+            f"{line.last_txid}; max_in_flight is {spec.max_in_flight}; their runs will take the rest"
+        )
+    if spec.plan == "interval" and wants.interval_end is None:
+        return Skipped(f"{spec.name}: nothing is abandoned, and a run without a data interval plans nothing")
+    return _allocate(conn, spec, run, line, kafka, wants) if kafka else _AskKafka(line.last_txid)
+
+
+def wants_another_run(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, is_active: IsActive) -> str | None:
+    """Why one more run should be started now, in a line; None if it should not."""
+    return abandoned_work(ledger, spec, is_active) or waiting_records(ledger, spec, kafka_offsets)
+
+
+def abandoned_work(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> str | None:
+    """What lies abandoned and may be adopted, in a line."""
+    with ledger.begin() as conn:
+        candidates, halt = claims.unclaimed(conn, spec), claims.halt(conn, spec.name)
+    lost = claims.abandoned(candidates, is_active, halt)
+    return f"{name_of(lost[0].txid, lost[0].revision)} is {lost[0].state} and abandoned" if lost else None
+
+
+def waiting_records(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets) -> str | None:
+    """How many records wait, in a line, where a run could take them now: by interval, only a run with one can."""
+    with ledger.begin() as conn:
+        line = conn.execute(select(pipelines).where(pipelines.c.pipeline == spec.name)).one_or_none()
+        halt = claims.halt(conn, spec.name)
+        previous = previous_until(conn, spec.name, line.topic_id) if line else {}
+    if line is None or halt or spec.plan == "interval" or line.last_txid - line.head >= spec.max_in_flight:
+        return None
+    waiting = backlog(previous, kafka_offsets(None))
+    return f"{waiting:,} records wait" if waiting else None
+
+
+def _register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> None:
+    """The pipeline's row, made by its first run, and the check that its topic is still the same one."""
+    conn.execute(
+        upsert(pipelines)
+        .values(pipeline=spec.name, topic=offsets.topic, topic_id=offsets.topic_id)
+        .on_conflict_do_nothing()
+    )
+    topic, topic_id = conn.execute(
+        select(pipelines.c.topic, pipelines.c.topic_id).where(pipelines.c.pipeline == spec.name)
+    ).one()
+    if (topic, topic_id) != (offsets.topic, offsets.topic_id):
+        raise TopicChanged(
+            f"{spec.name}: the ledger's ranges are of topic {topic} with id {topic_id}; Kafka's {offsets.topic} has "
+            f"id {offsets.topic_id}: it is another topic, perhaps deleted and made again; nothing was planned; "
+            "give the pipeline a new name, and its sinks new tables, to begin anew with this topic"
+        )
+
+
+def _resume(conn: Connection, spec: Pipeline, line: Row, run: Run) -> Begun | Skipped | None:
+    """What this run has begun before: the same again when Airflow repeats it; after a clear, the rest or a revision."""
+    mine = claims.bound(conn, run)
+    if mine is not None:
+        return _repeated(conn, spec, run, mine)
+    before = claims.bound_before(conn, run)
+    if before is None:
+        return None
+    original = read_transaction(conn, spec.name, before.txid)
+    newest = newest_revision(conn, spec.name, before.txid)
+    where = f"{spec.name}: transaction {before.txid}"
+    is_mine = (original.dag_id, original.run_id) == (run.dag_id, run.run_id)
+    if original.state == State.VOIDED:
+        return Skipped(f"{where} is voided: {original.reason}")
+    if original.state != State.COMMITTED:
+        if not is_mine and not original.claim_ended:
+            return Skipped(f"{where} was adopted by run {original.run_id}, which works on it")
+        claim = claims.take(conn, spec, original, run, afresh=True)
+        return _begun(conn, spec, claim, "resumed", "resumed after a clear")
+    if not is_mine:
+        return Skipped(f"{where} was adopted and committed by run {original.run_id}; clear that one to revise it")
+    if newest.revision and newest.state in claims.UNFINISHED and newest.run_id == run.run_id:
+        claim = claims.take(conn, spec, newest, run, afresh=True)
+        return _begun(conn, spec, claim, "resumed", "resumed after a clear")
+    claim = revise(conn, spec, line, before.txid, run)
+    why = f"the result committed at {_utc(original.committed_at)} is revised with code {spec.code_hash}"
+    return _begun(conn, spec, claim, "revised", why)
+
+
+def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: Row) -> Begun | Skipped:
+    """A begin that Airflow repeats makes nothing new, whatever has become of its transaction."""
+    row = read_transaction(conn, mine.pipeline, mine.txid, mine.revision)
+    what = f"{spec.name}: {name_of(row.txid, row.revision)}"
+    if row.claim != mine.claim and row.state in claims.UNFINISHED:
+        raise Fenced(f"{what} was adopted by run {row.run_id} meanwhile")
+    claim = Claim(mine.pipeline, mine.txid, mine.epoch, mine.claim, mine.revision)
+    if row.claim_ended and row.state in claims.UNFINISHED:
+        raise Fenced(f"{what}: this run's claim has ended; clear the run")
+    return _begun(conn, spec, claim, "resumed", "begun before by this run")
+
+
+def _adopt(conn: Connection, spec: Pipeline, run: Run, is_active: IsActive) -> Begun | None:
+    """The first of what is abandoned; a claim that nobody ended is ended here, and counts as a failure."""
+    unclaimed, halt = claims.unclaimed(conn, spec), claims.halt(conn, spec.name)
+    for row in claims.abandoned(unclaimed, is_active, halt):
+        lost_by = row.run_id
+        if not row.claim_ended:
+            row = read_transaction(conn, row.pipeline, row.txid, row.revision, lock=True)
+            # Its own settle may have been quicker.
+            if not row.claim_ended:
+                row = claims.end(conn, spec, row, who=str(run), why=f"run {lost_by} was lost")
+        if row.halted_at is not None:
+            if row.revision:
+                continue
+            return None
+        claim = claims.take(conn, spec, row, run)
+        return _begun(conn, spec, claim, "adopted", f"adopted from run {lost_by}")
+    return None
+
+
+def _allocate(
+    conn: Connection, spec: Pipeline, run: Run, line: Row, kafka: _KafkaSaid, wants: _Wants
+) -> Begun | Skipped | _AskKafka:
+    """The next txid and its plan, in this one database transaction; the caller holds the pipeline's lock."""
+    offsets = kafka.offsets
+    anchor(conn, spec.name, offsets)
+    previous = previous_until(conn, spec.name, offsets.topic_id)
+    try:
+        check_readable(spec.name, previous, offsets)
+    except (RecordsLost, TopicChanged):
+        if line.last_txid > kafka.last_txid:
+            # Another run has planned since, by a newer answer: what this one does not know of is not lost.
+            return _AskKafka(line.last_txid)
+        raise
+    planned = plan(previous, offsets, wants.max_records, offsets.wanted)
+    if not planned:
+        return Skipped(f"{spec.name}: {_why_nothing(conn, spec, offsets, wants)}")
+    row, claim = claims.open_transaction(conn, spec, run, next_txid(conn, line))
+    txid = row.txid
+    store(conn, spec.name, txid, offsets.topic_id, planned)
+    conn.execute(
+        insert(slices),
+        [
+            {"pipeline": spec.name, "txid": txid, "epoch": 1, "slice": s.number, "ranges": write_ranges(s.ranges)}
+            for s in cut(planned, spec.slice_records)
+        ],
+    )
+    said = {"from": None, "ranges": [str(r) for r in planned], "why": "allocated"}
+    history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
+    return _begun(conn, spec, claim, "allocated", "allocated")
+
+
+def _why_nothing(conn: Connection, spec: Pipeline, offsets: TopicOffsets, wants: _Wants) -> str:
+    """Why there is nothing to plan."""
+    if wants.interval_end is None or offsets.wanted is None:
+        return f"no records wait in topic {offsets.topic} below its last stable offset"
+    by = taken_by(conn, spec.name, offsets.wanted)
+    before = f"no records from before {_utc(wants.interval_end)} wait in topic {offsets.topic}"
+    return f"{before}: transaction {by} took the last of them" if by else before
+
+
+def _begun(conn: Connection, spec: Pipeline, claim: Claim, how: How, why: str) -> Begun:
+    rows = conn.execute(
+        select(slices.c.slice, slices.c.ranges)
+        .where(slices.c.pipeline == spec.name, slices.c.txid == claim.txid, slices.c.epoch == claim.epoch)
+        .order_by(slices.c.slice)
+    ).all()
+    cut_ = tuple(Slice(row.slice, read_ranges(spec.source.name, row.ranges)) for row in rows)
+    line = conn.execute(select(pipelines.c.head).where(pipelines.c.pipeline == spec.name)).scalar_one()
+    waits = None if claim.revision else waits_for(conn, spec.name, line, claim.txid)
+    place = "it waits for no turn" if claim.revision else "it is next in line"
+    message = (
+        f"{claim}: {why}; {len(cut_)} slices, {sum(map(len, cut_)):,} offsets; epoch {claim.epoch}, "
+        f"claim {claim.number}; {waits or place}"
+    )
+    return Begun(claim, cut_, how, message)
+
+
+def waits_for(conn: Connection, pipeline: str, head: int, txid: int) -> str | None:
+    """What stands before a transaction: "waits for 11, which run X is processing"; None when it is its turn."""
+    if txid <= head + 1:
+        return None
+    first = read_transaction(conn, pipeline, head + 1)
+    if first.halted_at is not None:
+        return f"waits for {head + 1}: {claims.why_halted(first)}"
+    doing = {
+        State.OPEN: f"which run {first.run_id} is processing",
+        State.PREPARED: f"which run {first.run_id} is about to commit",
+        State.ABORTED: f"which was aborted ({first.reason}) and will be tried again",
+    }
+    gone = "; its run has ended, the next one adopts it" if first.claim_ended else ""
+    return f"waits for {head + 1}, {doing.get(State(first.state), f'which is {first.state}')}{gone}"
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

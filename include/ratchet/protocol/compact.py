@@ -1,0 +1,92 @@
+"""Compaction: the deltas of old transactions are merged into a base, and can no longer be revised one by one."""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy import Connection, Row, func, select, text, update
+
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.schema import pipelines, transactions
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import lock_pipeline
+from ratchet.sinks import refold
+from ratchet.spec.pipeline import Accumulate, Append, Pipeline, Upsert
+
+STEP_RECORDS = 1_000_000
+"""The deltas of transactions of so many records are merged at once, and of one transaction at least."""
+STEPS_SECONDS = 30
+"""When so much time is over, the next compaction goes on: whoever compacts has other things to do."""
+
+
+def compact(ledger: Ledger, spec: Pipeline) -> str | None:
+    """Merge the deltas of what was committed longer ago than `keep_deltas`; the line that says so, or None.
+
+    1. Under the commit lock, decide up to which txid nothing may be revised any more. From here on nobody but a
+       compaction touches those deltas.
+    2. Without that lock, merge them, one row a key, some transactions at a time. The fold of the deltas stays what it
+       was, so readers and revisions of later transactions go on beside it. Broken off, the next compaction goes on.
+    """
+    keyed = [sink for sink in spec.sinks if not isinstance(sink, Append)]
+    if not keyed:
+        # An Append's rows are its deltas, and stay.
+        return None
+    with ledger.begin() as conn:
+        # Step 1
+        line = lock_pipeline(conn, spec.name)
+        if line is None:
+            return None
+        until = max(line.compacted, _old_until(conn, spec, line))
+        conn.execute(update(pipelines).where(pipelines.c.pipeline == spec.name).values(compacted=until))
+    # Step 2
+    merged, fewer, started = line.merged, 0, time.monotonic()
+    while merged < until:
+        with ledger.begin() as conn:
+            merged, gone = _merge_some(conn, spec.name, keyed, until)
+        fewer += gone
+        if time.monotonic() - started > STEPS_SECONDS:
+            break
+    if merged == line.merged:
+        return None
+    left = f"; {merged + 1} to {until} are left to the next time" if merged < until else ""
+    return (
+        f"{spec.name}: deltas of transactions {line.merged + 1} to {merged} are merged into the base, "
+        f"{fewer:,} rows fewer{left}"
+    )
+
+
+def _merge_some(conn: Connection, pipeline: str, keyed: list[Accumulate | Upsert], until: int) -> tuple[int, int]:
+    """(up to where deltas are merged now, how many rows went); another compaction at the same time is waited for."""
+    conn.execute(text("select pg_advisory_xact_lock(hashtext('ratchet compact'), hashtext(:name))"), {"name": pipeline})
+    after = conn.execute(select(pipelines.c.merged).where(pipelines.c.pipeline == pipeline)).scalar_one()
+    if after >= until:
+        return after, 0
+    to = _step(conn, pipeline, after, until)
+    gone = sum(refold.merge(conn, sink, after, to) for sink in keyed)
+    conn.execute(update(pipelines).where(pipelines.c.pipeline == pipeline).values(merged=to))
+    return to, gone
+
+
+def _step(conn: Connection, pipeline: str, after: int, until: int) -> int:
+    """Up to which txid the next step goes."""
+    c = transactions.c
+    records = func.sum(func.coalesce(c.records, 0)).over(order_by=c.txid)
+    mine = (c.pipeline == pipeline, c.revision == 0, c.txid > after, c.txid <= until)
+    upto = select(c.txid, records.label("records")).where(*mine).subquery("upto")
+    last = conn.execute(select(func.max(upto.c.txid)).where(upto.c.records <= STEP_RECORDS)).scalar_one()
+    return after + 1 if last is None else last
+
+
+def _old_until(conn: Connection, spec: Pipeline, line: Row) -> int:
+    """The last txid before the first one that is unfinished or not old enough."""
+    c = transactions.c
+    young = func.coalesce(c.committed_at, c.opened_at) > func.clock_timestamp() - spec.keep_deltas
+    first = conn.execute(
+        select(func.min(c.txid)).where(
+            c.pipeline == spec.name,
+            c.revision == 0,
+            c.txid > line.compacted,
+            c.state.not_in([State.COMMITTED, State.VOIDED]) | young,
+        )
+    ).scalar_one()
+    return line.head if first is None else min(line.head, first - 1)

@@ -1,0 +1,196 @@
+"""The plan: which ranges a transaction takes, and how they are cut into slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, and_, false, func, insert, or_, select
+
+from ratchet.errors import RecordsLost, TopicChanged
+from ratchet.ledger.schema import losses, ranges
+from ratchet.ledger.work import OffsetRange
+from ratchet.source.kafka import TopicOffsets
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The part of a plan that one Spark job processes; `number` is its place in the plan, from 0."""
+
+    number: int
+    ranges: tuple[OffsetRange, ...]
+
+    @property
+    def name(self) -> str:
+        """What a person reads in Airflow's grid: `flights-0 [120,240) · flights-3 [0,55)`."""
+        said = [f"{r.topic}-{r.partition} [{r.from_offset},{r.until_offset})" for r in self.ranges]
+        return " · ".join(said[:3]) + (f" · and {len(said) - 3} more" if len(said) > 3 else "")
+
+    def __len__(self) -> int:
+        return sum(len(r) for r in self.ranges)
+
+
+def previous_until(conn: Connection, pipeline: str, topic_id: str) -> dict[int, int]:
+    """{partition: where the next range must start}, for every partition that was ever planned."""
+    rows = conn.execute(
+        select(ranges.c.partition, func.max(ranges.c.until_offset))
+        .where(ranges.c.pipeline == pipeline, ranges.c.topic_id == topic_id)
+        .group_by(ranges.c.partition)
+    )
+    return {partition: until for partition, until in rows}
+
+
+def check_readable(pipeline: str, previous: dict[int, int], offsets: TopicOffsets) -> None:
+    """Raise when Kafka no longer has what the next plan would start with, naming the missing offsets."""
+    for partition, until in sorted(previous.items()):
+        where = f"{pipeline}: {offsets.topic}-{partition}"
+        if partition not in offsets.stable:
+            raise TopicChanged(f"{where} is gone, though the ledger has planned it up to offset {until}")
+        if offsets.beginning[partition] > until:
+            missing = OffsetRange(offsets.topic, partition, until, offsets.beginning[partition])
+            raise RecordsLost(
+                f"{where}: retention has deleted {missing}, {len(missing):,} offsets that no transaction has taken; "
+                "nothing was planned; lengthen the topic's retention.ms, and go on without the missing records by "
+                f"`ratchet accept-loss {pipeline} --reason …`"
+            )
+        if offsets.stable[partition] < until:
+            raise RecordsLost(
+                f"{where} ends at offset {offsets.stable[partition]}, though the ledger has planned it up to {until}; "
+                "the log was cut; nothing was planned"
+            )
+
+
+def plan(
+    previous: dict[int, int], offsets: TopicOffsets, max_records: int, wanted: dict[int, int] | None = None
+) -> list[OffsetRange]:
+    """The next ranges, one a partition with a backlog, together at most `max_records` offsets.
+
+    `wanted` limits partitions to offsets below the last stable ones. Every partition gets a share in proportion to
+    its backlog, so that all advance through time together. One that was never planned starts at its beginning.
+    """
+    start = {p: previous.get(p, offsets.beginning[p]) for p in sorted(offsets.stable)}
+    until = {p: min(stable, (wanted or {}).get(p, stable)) for p, stable in offsets.stable.items()}
+    backlog = {p: max(0, until[p] - at) for p, at in start.items()}
+    total = sum(backlog.values())
+    if total <= max_records:
+        share = backlog
+    else:
+        share = {p: n * max_records // total for p, n in backlog.items()}
+        # What rounding left over goes to the largest remainders, one each, so the cap is met exactly.
+        left = max_records - sum(share.values())
+        for p in sorted(backlog, key=lambda p: (-(backlog[p] * max_records % total), p))[:left]:
+            share[p] += 1
+    return [OffsetRange(offsets.topic, p, start[p], start[p] + n) for p, n in share.items() if n]
+
+
+def backlog(previous: dict[int, int], offsets: TopicOffsets) -> int:
+    """How many offsets wait below the last stable offsets."""
+    return sum(len(r) for r in plan(previous, offsets, max_records=2**62))
+
+
+def cut(planned: list[OffsetRange], slice_records: int) -> list[Slice]:
+    """The planned ranges in slices of nearly equal size, each of at most `slice_records` offsets."""
+    total = sum(len(r) for r in planned)
+    count = max(1, -(-total // slice_records))
+    size = -(-total // count)
+    slices: list[Slice] = []
+    current: list[OffsetRange] = []
+    room = size
+    for r in planned:
+        start = r.from_offset
+        while start < r.until_offset:
+            until = min(r.until_offset, start + room)
+            current.append(OffsetRange(r.topic, r.partition, start, until))
+            room -= until - start
+            start = until
+            if room == 0:
+                slices.append(Slice(len(slices), tuple(current)))
+                current, room = [], size
+    if current:
+        slices.append(Slice(len(slices), tuple(current)))
+    return slices
+
+
+def anchor(conn: Connection, pipeline: str, offsets: TopicOffsets) -> None:
+    """Remember the beginning of every partition that is seen for the first time, whether or not it is planned now.
+
+    What retention deletes of it from here on is a loss. The caller holds the pipeline's lock.
+    """
+    known = previous_until(conn, pipeline, offsets.topic_id)
+    row = {"pipeline": pipeline, "topic": offsets.topic, "topic_id": offsets.topic_id, "txid": 0, "from_offset": None}
+    new = [{**row, "partition": p, "until_offset": offsets.beginning[p]} for p in offsets.stable if p not in known]
+    if new:
+        conn.execute(insert(ranges), new)
+
+
+def store(conn: Connection, pipeline: str, txid: int, topic_id: str, planned: list[OffsetRange]) -> None:
+    """Make the plan durable; the database refuses a gap or an overlap with what was planned before."""
+    row = {"pipeline": pipeline, "topic_id": topic_id, "txid": txid}
+    rows = [
+        {
+            **row,
+            "topic": r.topic,
+            "partition": r.partition,
+            "from_offset": r.from_offset,
+            "until_offset": r.until_offset,
+        }
+        for r in planned
+    ]
+    conn.execute(insert(ranges), rows)
+
+
+def reached(conn: Connection, pipeline: str, head: int) -> dict[int, int]:
+    """{partition: until where its records are committed or voided}, for the head `head`."""
+    rows = conn.execute(
+        select(ranges.c.partition, func.max(ranges.c.until_offset))
+        .where(ranges.c.pipeline == pipeline, ranges.c.txid <= head)
+        .group_by(ranges.c.partition)
+    )
+    return {partition: until for partition, until in rows}
+
+
+def taken_by(conn: Connection, pipeline: str, wanted: dict[int, int]) -> int | None:
+    """The last transaction that took records below the offsets `wanted`; None if there is none."""
+    below = or_(false(), *(and_(ranges.c.partition == p, ranges.c.from_offset < at) for p, at in wanted.items()))
+    return conn.execute(select(func.max(ranges.c.txid)).where(ranges.c.pipeline == pipeline, below)).scalar_one()
+
+
+def ranges_of(conn: Connection, pipeline: str, txid: int) -> list[OffsetRange]:
+    """The plan of a transaction, by partition."""
+    rows = conn.execute(
+        select(ranges.c.topic, ranges.c.partition, ranges.c.from_offset, ranges.c.until_offset)
+        .where(ranges.c.pipeline == pipeline, ranges.c.txid == txid)
+        .order_by(ranges.c.partition)
+    )
+    return [OffsetRange(*row) for row in rows]
+
+
+def read_ranges(topic: str, stored: list[list[int]]) -> tuple[OffsetRange, ...]:
+    """The ranges of a slice from their stored form `[[partition, from_offset, until_offset], ...]`."""
+    return tuple(OffsetRange(topic, *numbers) for numbers in stored)
+
+
+def write_ranges(of: tuple[OffsetRange, ...]) -> list[list[int]]:
+    """The stored form of a slice's ranges."""
+    return [[r.partition, r.from_offset, r.until_offset] for r in of]
+
+
+def losses_of(conn: Connection, pipeline: str, txid: int) -> list[tuple[int, int, int]]:
+    """[(partition, from_offset, until_offset)] of the plan that a person has accepted as lost."""
+    rows = conn.execute(
+        select(losses.c.partition, losses.c.from_offset, losses.c.until_offset).where(
+            losses.c.pipeline == pipeline, losses.c.txid == txid
+        )
+    )
+    return [tuple(row) for row in rows]
+
+
+def without(stored: list[list[int]], lost: list[tuple[int, int, int]]) -> list[list[int]]:
+    """A slice's stored ranges without what is lost; Kafka loses from the beginning, so only starts move."""
+    kept = []
+    for partition, start, until in stored:
+        for where, lost_from, lost_until in sorted(lost):
+            if where == partition and lost_from <= start < lost_until:
+                start = min(lost_until, until)
+        if start < until:
+            kept.append([partition, start, until])
+    return kept

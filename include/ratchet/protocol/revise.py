@@ -1,0 +1,57 @@
+"""Revisions: a committed transaction's exact ranges once more, with today's code, in place of its old deltas."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Row, func, select
+
+from ratchet.errors import NotRevisable
+from ratchet.ledger import history
+from ratchet.ledger.schema import transactions
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import move, newest_revision, read_transaction
+from ratchet.ledger.work import Claim, Run
+from ratchet.protocol import claims
+from ratchet.spec.pipeline import Pipeline
+
+
+def revise(conn: Connection, spec: Pipeline, line: Row, txid: int, run: Run) -> Claim:
+    """Begin the next revision of a transaction, for `run`; the caller holds the pipeline's lock.
+
+    The older rows stay as they are and visible until the revision commits; an unfinished older revision is
+    superseded. Raises NotRevisable when the transaction is not behind the head, or its deltas are a base by now.
+    """
+    check(line, txid)
+    original = read_transaction(conn, spec.name, txid, lock=True)
+    newest = newest_revision(conn, spec.name, txid)
+    newest = read_transaction(conn, spec.name, txid, newest.revision, lock=True)
+    number = newest.revision + 1
+    if newest.revision and newest.state in (State.OPEN, State.PREPARED):
+        why = f"superseded by revision {number}"
+        move(conn, newest, State.ABORTED, who=str(run), why=why, reason=why)
+    row, claim = claims.open_transaction(
+        conn, spec, run, txid, revision=number, epoch=newest.epoch + 1, txn_time=original.txn_time
+    )
+    claims.copy_cut(conn, row, newest.epoch)
+    said = {"from": None, "why": f"revises {original.state} transaction {txid}", "code": spec.code_hash}
+    history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
+    return claim
+
+
+def check(line: Row, txid: int) -> None:
+    """NotRevisable if the transaction cannot be revised as the line stands."""
+    where = f"{line.pipeline}: transaction {txid}"
+    if txid > line.head:
+        raise NotRevisable(f"{where} is not committed yet: the head is {line.head}; there is nothing to revise")
+    if txid <= line.compacted:
+        raise NotRevisable(
+            f"{where} is older than the spec's keep_deltas: the deltas up to {line.compacted} are merged into a base, "
+            "in which no single one can be replaced; the old result stays"
+        )
+
+
+def newest_applied(conn: Connection, pipeline: str, txid: int) -> int | None:
+    """The revision whose deltas the sinks hold; None when nothing of the transaction was applied."""
+    query = select(func.max(transactions.c.revision)).where(
+        transactions.c.pipeline == pipeline, transactions.c.txid == txid, transactions.c.state == State.COMMITTED
+    )
+    return conn.execute(query).scalar_one()

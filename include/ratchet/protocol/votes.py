@@ -1,0 +1,290 @@
+"""Tries and votes: who may work on a slice, and the durable word that its results are staged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg.errors import UndefinedTable
+from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy.exc import ProgrammingError
+
+from ratchet.errors import Fenced, Refused
+from ratchet.ledger import history
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.schema import pipelines, slices
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import move, read_transaction
+from ratchet.ledger.work import Claim, OffsetRange, SinkVote, SliceToken, Vote, name_of
+from ratchet.protocol.plan import read_ranges
+from ratchet.sinks import stage
+from ratchet.spec.pipeline import DEAD_LETTERS, Accumulate, Pipeline
+
+_GONE = "its stages are gone"
+
+
+@dataclass(frozen=True)
+class SliceWork:
+    """All that a job needs to know of its slice; `stages` maps a sink to its table in `ratchet_stage`."""
+
+    token: SliceToken
+    ranges: tuple[OffsetRange, ...]
+    stages: dict[str, str]
+    txn_time: datetime
+    topic_id: str
+
+
+def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) -> SliceWork | str:
+    """A new try at a slice, for the run that holds the claim; or, in a line, why nothing is left to do.
+
+    Raises Fenced when another run holds the claim or it has ended, Refused when the code is not that of the epoch.
+    """
+    with ledger.begin() as conn:
+        row = read_transaction(conn, claim.pipeline, claim.txid, claim.revision, lock=True)
+        where = f"{claim}, slice {slice_number}"
+        if row.epoch != claim.epoch or row.claim != claim.number:
+            raise Fenced(f"{claim.pipeline}: {where}: run {row.run_id} holds the transaction now")
+        if row.claim_ended and row.state == State.OPEN:
+            raise Fenced(f"{claim.pipeline}: {where}: this run's claim has ended; clear the run")
+        if row.state != State.OPEN:
+            return f"{where}: nothing to do, the transaction is {row.state}"
+        current = read_slice(conn, claim.pipeline, claim.txid, claim.epoch, slice_number)
+        if current.voted_at is not None:
+            return f"{where}: nothing to do, it has voted in try {current.try_number}"
+        if spec.code_hash != row.code_hash:
+            why = f"the code is {spec.code_hash}, the epoch began with {row.code_hash}"
+            move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why)
+        else:
+            return _next_try(conn, spec, row, current)
+    raise Refused(f"{claim.pipeline}: {where}: aborted, {why}; the next run begins a new epoch with today's code")
+
+
+def load_work(ledger: Ledger, spec: Pipeline, token: SliceToken) -> SliceWork:
+    """The work of a try that was taken elsewhere; Fenced when a newer try has it, or it has voted."""
+    with ledger.begin() as conn:
+        row = read_transaction(conn, token.pipeline, token.txid, token.revision)
+        current = read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)
+        check_try(row, current, token)
+        return _work(conn, spec, row, current)
+
+
+def voted_work(conn: Connection, spec: Pipeline, row: Row) -> list[tuple[SliceWork, dict[str, SinkVote]]]:
+    """Each slice of the row's epoch as its job had it, and what it voted for; its stages may be gone."""
+    found = conn.execute(
+        select(slices)
+        .where(slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
+        .where(slices.c.voted_at.is_not(None))
+        .order_by(slices.c.slice)
+    ).all()
+    return [
+        (_work(conn, spec, row, part), {name: stage.vote_from_json(said) for name, said in part.sinks.items()})
+        for part in found
+    ]
+
+
+def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> str:
+    """Make the slice's results final; the last vote of the epoch moves the transaction to PREPARED.
+
+    The same vote of the same try repeated is success. Raises Fenced for any other late vote, and Refused,
+    with the transaction aborted, when what is staged breaks a rule or the code is not that of the epoch.
+    """
+    with ledger.begin() as conn:
+        # Step 1: what is staged is what the vote says. Other tries write other tags, so no lock is needed.
+        try:
+            with conn.begin_nested():
+                fault = _staged_fault(conn, spec, token, vote)
+        except ProgrammingError as error:
+            if not isinstance(error.orig, UndefinedTable):
+                raise
+            # They were discarded in the midst of this, so the epoch is over: which the lock shows.
+            fault = _GONE
+        # Step 2: the transaction's lock, before counting, so that two last voters see each other.
+        row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
+        current = read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)
+        if current.voted_at is not None and _is_same(current, token, vote):
+            return f"{token}: this vote was cast already"
+        check_try(row, current, token)
+        if vote.code_hash != row.code_hash:
+            fault = f"the job's code is {vote.code_hash}, the epoch began with {row.code_hash}"
+        if fault:
+            move(conn, row, State.ABORTED, who=row.run_id, why=fault, reason=fault)
+        else:
+            # Step 3: the vote, only for the try that is still the highest.
+            _write_vote(conn, row, token, vote)
+            # Step 4: the last one prepares the transaction.
+            return promote_if_complete(conn, row) or f"{token}: voted"
+    raise Refused(f"{token.pipeline}: {token}: aborted, {fault}")
+
+
+def vote_no(ledger: Ledger, token: SliceToken, reason: str) -> str:
+    """A slice's word that its results cannot be: the transaction is ABORTED with the reason.
+
+    Raises Fenced, as for any other vote, when the try is not the current one or has voted.
+    """
+    with ledger.begin() as conn:
+        row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
+        current = read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)
+        check_try(row, current, token)
+        said = {"slice": token.slice, "try": token.try_number}
+        move(conn, row, State.ABORTED, who=row.run_id, why=reason, detail=said, reason=reason)
+    return f"{token}: voted no: {reason}"
+
+
+def promote_if_complete(conn: Connection, row: Row) -> str | None:
+    """OPEN → PREPARED if every slice of the epoch has voted; the line that says so, or None.
+
+    The caller holds the transaction's lock.
+    """
+    mine = (slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
+    missing, records = conn.execute(
+        select(func.count().filter(slices.c.voted_at.is_(None)), func.sum(slices.c.records)).where(*mine)
+    ).one()
+    if missing:
+        return None
+    move(
+        conn,
+        row,
+        State.PREPARED,
+        who=row.run_id,
+        why="every slice has voted",
+        detail={"records": int(records)},
+        prepared_at=func.clock_timestamp(),
+        records=int(records),
+    )
+    return f"{name_of(row.txid, row.revision)}: every slice has voted, {int(records):,} records are prepared"
+
+
+Voted = tuple[int, int, dict[str, SinkVote]]
+"""(slice, try, {sink: its part of the vote})."""
+
+
+def read_votes(conn: Connection, pipeline: str, txid: int, epoch: int) -> list[Voted]:
+    """Every vote of an epoch, in slice order."""
+    rows = conn.execute(
+        select(slices.c.slice, slices.c.try_number, slices.c.sinks)
+        .where(slices.c.pipeline == pipeline, slices.c.txid == txid, slices.c.epoch == epoch)
+        .where(slices.c.voted_at.is_not(None))
+        .order_by(slices.c.slice)
+    )
+    return [
+        (row.slice, row.try_number, {name: stage.vote_from_json(said) for name, said in row.sinks.items()})
+        for row in rows
+    ]
+
+
+def read_slice(conn: Connection, pipeline: str, txid: int, epoch: int, number: int) -> Row:
+    row = conn.execute(
+        select(slices).where(
+            slices.c.pipeline == pipeline,
+            slices.c.txid == txid,
+            slices.c.epoch == epoch,
+            slices.c.slice == number,
+        )
+    ).one_or_none()
+    if row is None:
+        raise Fenced(f"{pipeline}: transaction {txid} has no slice {number} in epoch {epoch}")
+    return row
+
+
+def _next_try(conn: Connection, spec: Pipeline, row: Row, current: Row) -> SliceWork:
+    """Fence the tries before, and make the epoch's stages, once; the caller holds the transaction's lock."""
+    taken = conn.execute(
+        update(slices)
+        .where(
+            slices.c.pipeline == row.pipeline,
+            slices.c.txid == row.txid,
+            slices.c.epoch == row.epoch,
+            slices.c.slice == current.slice,
+            slices.c.voted_at.is_(None),
+        )
+        .values(try_number=slices.c.try_number + 1, tried_at=func.clock_timestamp())
+        .returning(slices)
+    ).one()
+    stage.create(conn, spec, row.txid, row.epoch)
+    said = {"slice": taken.slice, "try": taken.try_number}
+    history.record(conn, row, who=row.run_id, move="try", detail=said)
+    return _work(conn, spec, row, taken)
+
+
+def _work(conn: Connection, spec: Pipeline, row: Row, current: Row) -> SliceWork:
+    topic, topic_id = conn.execute(
+        select(pipelines.c.topic, pipelines.c.topic_id).where(pipelines.c.pipeline == row.pipeline)
+    ).one()
+    return SliceWork(
+        token=SliceToken(row.pipeline, row.txid, row.epoch, current.slice, current.try_number, row.revision),
+        ranges=read_ranges(topic, current.ranges),
+        stages=stage.relations(conn, row.pipeline, row.txid, row.epoch),
+        txn_time=row.txn_time,
+        topic_id=topic_id,
+    )
+
+
+def check_try(row: Row, current: Row, token: SliceToken) -> None:
+    where = f"{token.pipeline}: {token}, try {token.try_number}"
+    if row.epoch != token.epoch or row.state != State.OPEN:
+        raise Fenced(f"{where} of epoch {token.epoch}: the transaction is {row.state} in epoch {row.epoch}")
+    if current.try_number != token.try_number:
+        raise Fenced(f"{where}: try {current.try_number} has the slice now")
+    if current.voted_at is not None:
+        raise Fenced(f"{where}: it has voted already, and otherwise")
+
+
+def _staged_fault(conn: Connection, spec: Pipeline, token: SliceToken, vote: Vote) -> str | None:
+    work_ranges = read_ranges(
+        spec.source.name, read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice).ranges
+    )
+    relations = stage.relations(conn, token.pipeline, token.txid, token.epoch)
+    if set(vote.sinks) != {DEAD_LETTERS, *(sink.name for sink in spec.sinks)}:
+        return f"the vote names the sinks {', '.join(sorted(vote.sinks))}"
+    if not set(vote.sinks) <= relations.keys():
+        return _GONE
+    for name, said in vote.sinks.items():
+        sink = None if name == DEAD_LETTERS else spec.sink(name)
+        fault = stage.fault(conn, relations[name], sink, token, said, work_ranges)
+        if fault:
+            return f"{name}: {fault}"
+    letters = [(token.slice, token.try_number, vote.sinks[DEAD_LETTERS])]
+    dead = stage.table(relations[DEAD_LETTERS], None)
+    for sink in spec.sinks if vote.dead_letters else ():
+        if not isinstance(sink, Accumulate):
+            mine = [(token.slice, token.try_number, vote.sinks[sink.name])]
+            fault = stage.overlap(conn, stage.table(relations[sink.name], sink), mine, dead, letters)
+            if fault:
+                return f"{sink.name}: {fault}"
+    return None
+
+
+def _write_vote(conn: Connection, row: Row, token: SliceToken, vote: Vote) -> None:
+    written = conn.execute(
+        update(slices)
+        .where(
+            slices.c.pipeline == token.pipeline,
+            slices.c.txid == token.txid,
+            slices.c.epoch == token.epoch,
+            slices.c.slice == token.slice,
+            slices.c.try_number == token.try_number,
+            slices.c.voted_at.is_(None),
+        )
+        .values(voted_at=func.clock_timestamp(), **_vote_columns(vote))
+    )
+    if written.rowcount != 1:
+        raise Fenced(f"{token.pipeline}: {token}: a newer try has the slice")
+    said = {"slice": token.slice, "try": token.try_number, "records": vote.records}
+    said["sinks"] = {name: {"rows": s.rows, "checksum": str(s.checksum)} for name, s in vote.sinks.items()}
+    history.record(conn, row, who=vote.application_id, move="vote", detail=said)
+
+
+def _vote_columns(vote: Vote) -> dict:
+    return {
+        "records": vote.records,
+        "dead_letters": vote.dead_letters,
+        "sinks": {name: stage.vote_to_json(said) for name, said in vote.sinks.items()},
+        "reached": {str(partition): position for partition, position in vote.reached.items()},
+        "seconds": vote.seconds,
+        "application_id": vote.application_id,
+    }
+
+
+def _is_same(current: Row, token: SliceToken, vote: Vote) -> bool:
+    said = _vote_columns(vote)
+    return current.try_number == token.try_number and current.sinks == said["sinks"]

@@ -1,0 +1,367 @@
+"""What Kafka says about a topic, an independent count of its records, and offsets for monitoring tools to see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import TypeVar
+
+import kafka.errors as client_errors
+from kafka import IsolationLevel, KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, OffsetSpec, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+from ratchet.errors import (
+    BrokerUnreachable,
+    CompactedTopic,
+    GroupHasMembers,
+    IncompleteRead,
+    SettingsError,
+    TopicChanged,
+    UnknownTopic,
+)
+from ratchet.ledger.work import OffsetRange
+
+TIMEOUT_MS = 10_000
+"""How long to look for a broker, and how long to wait for one answer."""
+TAKEOVER_SECONDS = 20
+"""How long to ask again while a partition has no leader: Kafka misses a silent broker after 9 seconds."""
+
+_SAME = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "ssl.truststore.location": "ssl_cafile",
+    "ssl.keystore.location": "ssl_certfile",
+    "ssl.key.password": "ssl_password",
+    "client.id": "client_id",
+    "client.dns.lookup": "client_dns_lookup",
+}
+_IMPLIED = {"ssl.truststore.type", "ssl.keystore.type", "ssl.protocol", "ssl.enabled.protocols"}
+_JAAS_LOGINS = ("PlainLoginModule", "ScramLoginModule")
+_OF_MEMBERS = (
+    client_errors.UnknownMemberIdError,
+    client_errors.IllegalGenerationError,
+    client_errors.RebalanceInProgressError,
+)
+"""What a group with members says to somebody else who wants to set its offsets."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+T = TypeVar("T")
+
+
+def client_settings(properties: dict[str, str]) -> dict[str, object]:
+    """Java-style client properties as keyword arguments of kafka-python's clients.
+
+    Properties that only tune (fetch sizes and the like) are left out, as they mean nothing to these clients.
+    Raises SettingsError for a missing `bootstrap.servers`, and for a `sasl.*` or `ssl.*` property that
+    cannot be honoured: a connection must not be less safe than it was asked to be.
+    """
+    if not properties.get("bootstrap.servers"):
+        raise SettingsError("the Kafka connection has no bootstrap.servers; set it to host:port,host:port")
+    settings: dict[str, object] = {"bootstrap_servers": properties["bootstrap.servers"].split(",")}
+    for name, value in properties.items():
+        if name in ("ssl.truststore.type", "ssl.keystore.type") and value.upper() != "PEM":
+            raise SettingsError(f"Kafka property {name}={value} cannot be read by Python; give PEM files")
+        if name in _SAME:
+            settings[_SAME[name]] = value
+        elif name == "sasl.jaas.config":
+            settings |= _jaas(value)
+        elif name == "ssl.endpoint.identification.algorithm":
+            settings["ssl_check_hostname"] = bool(value)
+        elif name.startswith(("ssl.", "sasl.")) and name not in _IMPLIED:
+            raise SettingsError(
+                f"Kafka property {name} is not supported; use security.protocol, sasl.mechanism, "
+                "sasl.jaas.config, and PEM files in "
+                "ssl.truststore.location and ssl.keystore.location"
+            )
+    for name in ("truststore", "keystore"):
+        if f"ssl.{name}.location" in properties and f"ssl.{name}.type" not in properties:
+            raise SettingsError(f"Kafka property ssl.{name}.location needs ssl.{name}.type=PEM beside it")
+    return settings
+
+
+def _jaas(config: str) -> dict[str, object]:
+    """User and password of a plain or SCRAM login; SettingsError (which never shows them) for another."""
+    said = dict(re.findall(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"', config))
+    if not any(login in config for login in _JAAS_LOGINS) or not {"username", "password"} <= said.keys():
+        raise SettingsError(
+            "Kafka property sasl.jaas.config is not understood; "
+            'write …PlainLoginModule (or ScramLoginModule) required username="…" password="…";'
+        )
+    plain = {name: re.sub(r"\\(.)", r"\1", value) for name, value in said.items()}
+    return {"sasl_plain_username": plain["username"], "sasl_plain_password": plain["password"]}
+
+
+@dataclass(frozen=True)
+class TopicOffsets:
+    """What a topic holds now, per partition.
+
+    `beginning` is the first offset that is still there; `stable` is the last stable offset: every record
+    below it belongs to a Kafka transaction that is decided. `wanted` ends each partition earlier, where a time was
+    given: no record below it is of that time or later. `topic_id` tells a topic from a later one with
+    the same name.
+    """
+
+    topic: str
+    topic_id: str
+    beginning: dict[int, int]
+    stable: dict[int, int]
+    wanted: dict[int, int] | None = None
+
+
+class Kafka:
+    """A connection to the brokers, opened when it is first used; use it as a context manager.
+
+    `properties` are Java-style client properties. Every method raises SettingsError when a broker's certificate is not
+    trusted or a broker refuses the login, and BrokerUnreachable when no broker answers for about 10 seconds, or a
+    partition has no leader for 20.
+    """
+
+    def __init__(self, properties: dict[str, str]):
+        self._settings = client_settings(properties)
+        self._admin: KafkaAdminClient | None = None
+
+    def __enter__(self) -> Kafka:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; harmless when it was never opened."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+
+    @property
+    def servers(self) -> str:
+        """The bootstrap servers, as people write them."""
+        return ",".join(self._settings["bootstrap_servers"])
+
+    @property
+    def admin(self) -> KafkaAdminClient:
+        """kafka-python's admin client, for what this class does not say."""
+        return self._admin or self._reaching(self._open)
+
+    def topic_id(self, topic: str) -> tuple[str, list[int]]:
+        """(id, partitions) of a topic; UnknownTopic if there is none."""
+        return self._reaching(lambda: self._topic_id(topic))
+
+    def offsets(self, topic: str, before: datetime | None = None) -> TopicOffsets:
+        """Id, first and last stable offsets of every partition, in one look; given a time, also those wanted by then.
+
+        Raises UnknownTopic, CompactedTopic, TopicChanged (it was made again during the look).
+        """
+
+        def look() -> TopicOffsets:
+            topic_id, partitions = self._topic_id(topic)
+            self._refuse_compacted(topic)
+            beginning = self._list_offsets(topic, partitions, OffsetSpec.EARLIEST)
+            stable = self._list_offsets(topic, partitions, OffsetSpec.LATEST)
+            if self._topic_id(topic)[0] != topic_id:
+                raise TopicChanged(f"topic {topic!r} at {self.servers} was deleted and made again just now; try again")
+            return TopicOffsets(topic, topic_id, beginning, stable)
+
+        found = self._reaching(look)
+        return found if before is None else replace(found, wanted=self.offsets_at(topic, before))
+
+    def offsets_at(self, topic: str, at: datetime) -> dict[int, int]:
+        """{partition: the first offset whose record has a timestamp of `at` or later}, at most the last stable offset.
+
+        Where there is no such record below it, that is the last stable offset. Timestamps may go back within a
+        partition, so records beyond the offset may be older than `at`; none below it is `at` or later. Raises
+        UnknownTopic.
+        """
+        if at.tzinfo is None:
+            raise ValueError(f"{at} has no time zone")
+        # Kafka counts whole milliseconds, and means other things by negative ones.
+        since = max(0, -((_EPOCH - at) // timedelta(milliseconds=1)))
+
+        def look() -> dict[int, int]:
+            _, partitions = self._topic_id(topic)
+            # The last stable offsets first: what comes between the two looks must not be passed over.
+            stable = self._list_offsets(topic, partitions, OffsetSpec.LATEST)
+            found = self._list_offsets(topic, partitions, since)
+            return {p: stable[p] if found[p] < 0 else min(found[p], stable[p]) for p in partitions}
+
+        return self._reaching(look)
+
+    def mirror(self, group: str, topic: str, offsets: dict[int, int]) -> None:
+        """Set the committed offsets of a consumer group to exactly `offsets`, {partition: next offset}, back or forth.
+
+        The group is for monitoring tools to look at and must have no members: GroupHasMembers if it has, UnknownTopic
+        for a partition that is not there; then nothing is set. Kafka forgets the offsets of such a group when they were
+        not set for `offsets.retention.minutes`, a week by default.
+        """
+        wanted = {TopicPartition(topic, p): OffsetAndMetadata(offset) for p, offset in offsets.items()}
+
+        def set_() -> None:
+            known = self._topic_id(topic)[1]
+            absent = sorted(set(offsets) - set(known))
+            if absent:
+                raise UnknownTopic(f"topic {topic!r} at {self.servers} has no partitions {absent}; no offset was set")
+            for error in set(self._open().alter_group_offsets(group, wanted).values()):
+                if issubclass(error, _OF_MEMBERS):
+                    raise GroupHasMembers(
+                        f"consumer group {group!r} at {self.servers} has live members, and its offsets are theirs; "
+                        f"no offset of {topic} was set; stop its consumers, or mirror to a group that nobody uses"
+                    )
+                if error is not client_errors.NoError:
+                    raise error(f"consumer group {group!r}, topic {topic!r}")
+
+        self._reaching(set_)
+
+    def mirrored(self, group: str, topic: str) -> dict[int, int]:
+        """{partition: committed offset} of a consumer group in a topic; empty if it has none, or is not there."""
+
+        def look() -> dict[int, int]:
+            found = self._open().list_group_offsets({group: None})[group]
+            return {tp.partition: said.offset for tp, said in sorted(found.items()) if tp.topic == topic}
+
+        return self._reaching(look)
+
+    def committed_records_between(self, r: OffsetRange) -> int:
+        """How many committed records a range holds, read by this client and not by Spark.
+
+        It goes by position, so a range that ends in markers or aborted records ends too. Raises
+        IncompleteRead when the position does not move for 10 seconds.
+        """
+        return self._reaching(lambda: self._count(r))
+
+    def _count(self, r: OffsetRange) -> int:
+        tp = TopicPartition(r.topic, r.partition)
+        reader = KafkaConsumer(
+            **self._settings,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            allow_auto_create_topics=False,
+            max_poll_records=20_000,
+            request_timeout_ms=TIMEOUT_MS,
+            bootstrap_timeout_ms=TIMEOUT_MS,
+        )
+        try:
+            reader.assign([tp])
+            reader.seek(tp, r.from_offset)
+            count, position = 0, r.from_offset
+            deadline = monotonic() + TIMEOUT_MS / 1000
+            while position < r.until_offset:
+                # Short polls: over markers the position moves, but poll() waits for a record.
+                polled = reader.poll(timeout_ms=100)
+                count += sum(record.offset < r.until_offset for record in polled.get(tp, ()))
+                before, position = position, reader.position(tp, timeout_ms=TIMEOUT_MS)
+                if position > before:
+                    deadline = monotonic() + TIMEOUT_MS / 1000
+                elif monotonic() > deadline:
+                    raise IncompleteRead(f"{r}: an independent reader stays at offset {position}")
+            return count
+        finally:
+            reader.close()
+
+    def _topic_id(self, topic: str) -> tuple[str, list[int]]:
+        missing = client_errors.UnknownTopicOrPartitionError
+        try:
+            (found,) = self._open().describe_topics([topic])
+        except missing:
+            found = None
+        error = client_errors.for_code(found["error_code"]) if found else missing
+        if error in (missing, client_errors.InvalidTopicError):
+            raise UnknownTopic(f"there is no topic {topic!r} at {self.servers}; create it or correct the spec's topic")
+        if error is not client_errors.NoError:
+            raise error(f"topic {topic!r}")
+        return str(found["topic_id"]), sorted(p["partition_index"] for p in found["partitions"])
+
+    def _list_offsets(self, topic: str, partitions: list[int], which: OffsetSpec | int) -> dict[int, int]:
+        """{partition: offset} as read_committed readers see it; -1 where there is none."""
+        wanted = {TopicPartition(topic, p): which for p in partitions}
+        found = self._open().list_partition_offsets(
+            wanted, isolation_level=IsolationLevel.READ_COMMITTED, timeout_ms=TIMEOUT_MS
+        )
+        return {tp.partition: found[tp].offset for tp in wanted}
+
+    def _refuse_compacted(self, topic: str) -> None:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"cleanup.policy": None})
+        said = self._open().describe_configs([resource], config_filter="all")
+        policy = said["topic"][topic].get("cleanup.policy", {}).get("value") or ""
+        if "compact" in policy:
+            raise CompactedTopic(
+                f"topic {topic!r} at {self.servers} has cleanup.policy={policy}: compaction removes records, "
+                "so its holes cannot be told from losses; read a topic with cleanup.policy=delete"
+            )
+
+    def _open(self) -> KafkaAdminClient:
+        if self._admin is None:
+            self._try_login()
+            self._admin = KafkaAdminClient(
+                **self._settings, request_timeout_ms=TIMEOUT_MS, bootstrap_timeout_ms=TIMEOUT_MS
+            )
+        return self._admin
+
+    def _try_login(self) -> None:
+        """Raise SettingsError when a broker is not trusted or refuses the login.
+
+        The clients would try the same again and again, which locks accounts, and then say that nobody answers.
+        """
+        if self._settings.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
+            return
+        net = NetworkSelector()
+        manager = KafkaConnectionManager(net, **self._settings)
+
+        async def connect() -> str | None:
+            refused = None
+            for broker in manager.cluster.bootstrap_brokers():
+                connection = manager.get_connection(broker.node_id, timeout_ms=TIMEOUT_MS)
+                try:
+                    await connection
+                    return None
+                except OSError as error:
+                    return f"a PEM file cannot be used: {error}"
+                except client_errors.KafkaError as error:
+                    if "Handshake failed" in str(error):
+                        return str(error).rpartition("KafkaConnectionError: ")[2]
+                    if connection.broker_version is not None:
+                        # The broker's own words are lost: the client drops what arrives together with the end.
+                        refused = "the broker ended the connection during the login"
+            return refused
+
+        try:
+            refused = net.run(connect)
+        finally:
+            manager.close()
+            net.close()
+        if refused:
+            mechanism, user = self._settings.get("sasl_mechanism"), self._settings.get("sasl_plain_username")
+            raise SettingsError(
+                f"no connection to Kafka at {self.servers}: {refused}; correct security.protocol, "
+                f"ssl.truststore.location ({self._settings.get('ssl_cafile', 'not set')}), or sasl.mechanism "
+                f"({mechanism or 'not set'}) and sasl.jaas.config (user {user or 'not set'})"
+            )
+
+    def _reaching(self, ask: Callable[[], T]) -> T:
+        """What `ask` returns; it is asked again, over a new connection, while another broker takes over."""
+        again = Retrying(
+            retry=retry_if_exception(_may_pass),
+            stop=stop_after_delay(TAKEOVER_SECONDS),
+            wait=wait_fixed(0.2),
+            before_sleep=lambda _: self.close(),
+            reraise=True,
+        )
+        try:
+            return again(ask)
+        except (client_errors.KafkaError, OSError) as error:
+            raise BrokerUnreachable(
+                f"no answer from Kafka at {self.servers} ({type(error).__name__}: {error}); "
+                "check that it runs and that bootstrap.servers and the security properties are right"
+            ) from error
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether another broker may answer soon; one that let us wait has had its time."""
+    waited = client_errors.KafkaTimeoutError, client_errors.RequestTimedOutError
+    return isinstance(error, client_errors.KafkaError) and error.retriable and not isinstance(error, waited)

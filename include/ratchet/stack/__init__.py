@@ -1,5 +1,0 @@
-"""The embedded servers: Kafka, PostgreSQL, Spark Connect and Airflow, on this machine, without Docker."""
-
-from ratchet.stack.stack import CHECKOUT, SERVERS, Stack, down, running
-
-__all__ = ["CHECKOUT", "SERVERS", "Stack", "down", "running"]

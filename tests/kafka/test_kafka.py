@@ -1,0 +1,311 @@
+"""What Kafka says of a topic, asked of a real broker."""
+
+import subprocess
+import time
+from datetime import UTC, datetime, timedelta, timezone
+from uuid import uuid4
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from ratchet.dev.stack import CHECKOUT, prerequisites
+from ratchet.errors import BrokerUnreachable, CompactedTopic, GroupHasMembers, IncompleteRead, UnknownTopic
+from ratchet.ledger.work import OffsetRange
+from ratchet.source.kafka import Kafka
+from tests.until import until
+
+
+@pytest.fixture
+def client(kafka_properties):
+    with Kafka(kafka_properties) as client:
+        yield client
+
+
+@pytest.fixture
+def make_topic(client):
+    """Make a topic with a new name, these partitions and configs; returns its name."""
+
+    def make(partitions: int = 1, name: str | None = None, **configs: str) -> str:
+        name = name or f"topic-{uuid4().hex[:12]}"
+        # Some records have times of years ago, and Kafka would delete them while the test runs.
+        named = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()}
+        wanted = {"num_partitions": partitions, "replication_factor": 1, "configs": named}
+        client.admin.create_topics({name: wanted}, wait_for_metadata=True)
+        return name
+
+    return make
+
+
+def send(properties: dict[str, str], topic: str, values: list[bytes], partition: int = 0, **settings) -> None:
+    producer = KafkaProducer(bootstrap_servers=properties["bootstrap.servers"], acks="all", **settings)
+    for value in values:
+        producer.send(topic, value, partition=partition)
+    producer.flush()
+    producer.close()
+
+
+class Transaction:
+    """A Kafka transaction that the test ends when it wants to; its records are there, and undecided."""
+
+    def __init__(self, properties: dict[str, str], topic: str, values: list[bytes]):
+        self.producer = KafkaProducer(
+            bootstrap_servers=properties["bootstrap.servers"], transactional_id=uuid4().hex, acks="all"
+        )
+        self.producer.init_transactions()
+        self.producer.begin_transaction()
+        for value in values:
+            self.producer.send(topic, value, partition=0)
+        self.producer.flush()
+
+    def end(self, commit: bool) -> None:
+        if commit:
+            self.producer.commit_transaction()
+        else:
+            self.producer.abort_transaction()
+        self.producer.close()
+
+
+def wait_until_stable(client: Kafka, topic: str, offset: int) -> None:
+    """The broker writes markers after it has answered the producer; wait for them, 10 s at most."""
+    deadline = time.monotonic() + 10
+    while (found := client.offsets(topic).stable) != {0: offset}:
+        assert time.monotonic() < deadline, f"{topic} is stable up to {found}, not {offset}"
+
+
+def test_offsets_of_every_partition(kafka_properties, client, make_topic):
+    topic = make_topic(3)
+    send(kafka_properties, topic, [b"a", b"b"], partition=1)
+    client.admin.delete_records({TopicPartition(topic, 1): 1})
+    found = client.offsets(topic)
+    assert found.topic == topic
+    assert found.beginning == {0: 0, 1: 1, 2: 0}
+    assert found.stable == {0: 0, 1: 2, 2: 0}
+
+
+def test_stable_offsets_stop_before_an_undecided_transaction(kafka_properties, client, make_topic):
+    topic = make_topic()
+    send(kafka_properties, topic, [b"plain"])
+    open_ = Transaction(kafka_properties, topic, [b"x", b"y"])
+    send(kafka_properties, topic, [b"behind"])
+    assert client.offsets(topic).stable == {0: 1}
+    open_.end(commit=True)
+    wait_until_stable(client, topic, 5)
+
+
+def test_a_range_that_ends_in_markers_and_aborted_records_is_counted(kafka_properties, client, make_topic):
+    topic = make_topic()
+    send(kafka_properties, topic, [b"1", b"2"])  # 0, 1
+    Transaction(kafka_properties, topic, [b"3", b"4"]).end(commit=True)  # 2, 3, marker 4
+    Transaction(kafka_properties, topic, [b"lost"] * 3).end(commit=False)  # 5 to 7, marker 8
+    wait_until_stable(client, topic, 9)
+
+    def count(begin: int, until: int) -> int:
+        return client.committed_records_between(OffsetRange(topic, 0, begin, until))
+
+    assert count(0, 9) == 4
+    assert count(0, 5) == 4
+    assert count(1, 3) == 2
+    assert count(4, 5) == 0
+    assert count(6, 7) == 0
+    assert count(6, 9) == 0
+    assert count(3, 3) == 0
+
+
+def test_a_range_that_is_not_there_is_no_count(kafka_properties, client, make_topic, monkeypatch):
+    monkeypatch.setattr("ratchet.source.kafka.TIMEOUT_MS", 2_000)
+    topic = make_topic()
+    send(kafka_properties, topic, [b"only"])
+    with pytest.raises(IncompleteRead, match="offset 1"):
+        client.committed_records_between(OffsetRange(topic, 0, 0, 2))
+
+
+# Offsets at a time
+
+T0 = datetime(2024, 5, 1, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def send_at(properties: dict[str, str], topic: str, *seconds: float, partition: int = 0) -> None:
+    """A record for each of these seconds after T0, with that as its timestamp, in this order."""
+    producer = KafkaProducer(bootstrap_servers=properties["bootstrap.servers"], acks="all", linger_ms=0)
+    for moment in seconds:
+        # One batch each, so that Kafka's index of times has what there is to know.
+        producer.send(topic, b"x", partition=partition, timestamp_ms=int(at(moment).timestamp() * 1000)).get(10)
+    producer.close()
+
+
+def test_offsets_at_a_time(kafka_properties, client, make_topic):
+    topic = make_topic(3)
+    send_at(kafka_properties, topic, 0, 1, 2, 3)
+    send_at(kafka_properties, topic, 2.5, partition=1)
+
+    def found(moment: datetime) -> list[int]:
+        offsets = client.offsets_at(topic, moment)
+        assert sorted(offsets) == [0, 1, 2]
+        return [offsets[p] for p in range(3)]
+
+    assert found(at(-1)) == [0, 0, 0]
+    assert found(at(0)) == [0, 0, 0]
+    assert found(at(1)) == [1, 0, 0]
+    assert found(at(1).astimezone(timezone(timedelta(hours=5)))) == [1, 0, 0]
+    # Kafka counts milliseconds: a record of 1.000 s is before 1.0001 s.
+    assert found(at(1) + timedelta(microseconds=100)) == [2, 0, 0]
+    assert found(at(2.6)) == [3, 1, 0]
+    assert found(at(3.001)) == [4, 1, 0]
+    assert found(datetime(1950, 1, 1, tzinfo=UTC)) == [0, 0, 0]
+    assert found(datetime.now(UTC) + timedelta(days=1)) == [4, 1, 0]
+    with pytest.raises(ValueError, match="time zone"):
+        client.offsets_at(topic, datetime(2024, 5, 1))
+    with pytest.raises(UnknownTopic, match="absent"):
+        client.offsets_at("absent", T0)
+
+
+def test_where_times_go_back_nothing_below_the_offset_is_as_late(kafka_properties, client, make_topic):
+    topic = make_topic()
+    moments = [5, 1, 7, 3, 9, 2]
+    send_at(kafka_properties, topic, *moments)
+    for moment in range(11):
+        offset = client.offsets_at(topic, at(moment))[0]
+        assert all(m < moment for m in moments[:offset])
+        assert offset == len(moments) or moments[offset] >= moment
+
+
+def test_offsets_at_a_time_start_where_retention_has_left_off(kafka_properties, client, make_topic):
+    topic = make_topic()
+    send_at(kafka_properties, topic, 0, 1, 2, 3)
+    client.admin.delete_records({TopicPartition(topic, 0): 2})
+    assert client.offsets_at(topic, at(0)) == {0: 2}
+    client.admin.delete_records({TopicPartition(topic, 0): 4})
+    assert client.offsets_at(topic, at(0)) == {0: 4}
+
+
+def test_offsets_at_a_time_stop_before_an_undecided_transaction(kafka_properties, client, make_topic):
+    topic = make_topic()
+    send_at(kafka_properties, topic, 0, 1)
+    # Now, years after T0: at offsets 2 and 3, then the plain record at 4, which nobody may read yet.
+    open_ = Transaction(kafka_properties, topic, [b"x", b"y"])
+    send(kafka_properties, topic, [b"behind"])
+    assert client.offsets_at(topic, at(1)) == {0: 1}
+    assert client.offsets_at(topic, at(2)) == {0: 2}
+    late = (datetime.now(UTC) + timedelta(minutes=30)).replace(microsecond=0)
+    send_at(kafka_properties, topic, (late - T0).total_seconds())  # 5
+    assert client.offsets_at(topic, late) == {0: 2}
+    open_.end(commit=True)  # marker 6
+    wait_until_stable(client, topic, 7)
+    assert client.offsets_at(topic, late) == {0: 5}
+    assert client.offsets_at(topic, late + timedelta(seconds=1)) == {0: 7}
+
+
+def test_offsets_at_a_time_after_an_aborted_transaction(kafka_properties, client, make_topic):
+    topic = make_topic()
+    send_at(kafka_properties, topic, 0)
+    Transaction(kafka_properties, topic, [b"x", b"y"]).end(commit=False)  # 1, 2, marker 3
+    wait_until_stable(client, topic, 4)
+    assert client.offsets_at(topic, at(1)) == {0: 1}
+    assert client.committed_records_between(OffsetRange(topic, 0, 1, 4)) == 0
+
+
+# Offsets for monitoring tools
+
+
+def described(properties: dict[str, str], group: str) -> dict[tuple[str, int], tuple[int, int]]:
+    """{(topic, partition): (committed offset, lag)} as Kafka's own command-line tool sees the group."""
+    jars = str(prerequisites.jars(CHECKOUT, "broker")[0].parent / "*")
+    command = [str(prerequisites.java()), "-cp", jars, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"]
+    command += ["--bootstrap-server", properties["bootstrap.servers"], "--describe", "--offsets", "--group", group]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in said.splitlines() if line.startswith(f"{group} ")]
+    return {(row[1], int(row[2])): (int(row[3]), int(row[5])) for row in rows if row[3] != "-"}
+
+
+def test_a_group_shows_exactly_the_offsets_that_are_mirrored(kafka_properties, client, make_topic):
+    topic, other, group = make_topic(3), make_topic(), f"ratchet-{uuid4().hex}"
+    send(kafka_properties, topic, [b"a"] * 5)
+    send(kafka_properties, topic, [b"b"] * 3, partition=1)
+    assert client.mirrored(group, topic) == {}
+    client.mirror(group, topic, {0: 4, 1: 3})
+    client.mirror(group, other, {0: 0})
+    assert client.mirrored(group, topic) == {0: 4, 1: 3}
+    assert described(kafka_properties, group) == {(topic, 0): (4, 1), (topic, 1): (3, 0), (other, 0): (0, 0)}
+    # Exactly what is given, back as well; what is not given stays.
+    client.mirror(group, topic, {0: 2})
+    client.mirror(group, topic, {})
+    assert client.mirrored(group, topic) == {0: 2, 1: 3}
+    assert client.mirrored(group, other) == {0: 0}
+
+
+def test_offsets_of_a_group_with_live_members_are_left_alone(kafka_properties, client, make_topic):
+    topic, group = make_topic(), f"ratchet-{uuid4().hex}"
+    send(kafka_properties, topic, [b"a"] * 5)
+    client.mirror(group, topic, {0: 1})
+    member = KafkaConsumer(group_id=group, bootstrap_servers=kafka_properties["bootstrap.servers"])
+    try:
+        # Known before it joins: kafka-python 3.0.12 can hang when a topic becomes known while it is joining.
+        member.partitions_for_topic(topic)
+        member.subscribe([topic])
+        until("the group's member has its partition", lambda: member.poll(timeout_ms=100) or member.assignment())
+        with pytest.raises(GroupHasMembers, match=f"{group}.*live members.*stop its consumers"):
+            client.mirror(group, topic, {0: 3})
+        assert client.mirrored(group, topic) == {0: 1}
+    finally:
+        member.close(autocommit=False)
+    client.mirror(group, topic, {0: 3})
+    assert client.mirrored(group, topic) == {0: 3}
+
+
+def test_offsets_of_a_partition_that_is_not_there_are_not_mirrored(kafka_properties, client, make_topic):
+    topic, group = make_topic(), f"ratchet-{uuid4().hex}"
+    with pytest.raises(UnknownTopic, match=r"no partitions \[1, 7\]; no offset was set"):
+        client.mirror(group, topic, {0: 0, 1: 0, 7: 2})
+    with pytest.raises(UnknownTopic, match="absent"):
+        client.mirror(group, "absent", {0: 0})
+    assert client.mirrored(group, topic) == {}
+
+
+def test_an_unknown_topic_is_named_with_its_broker_and_not_created(kafka_properties, client):
+    for _ in range(2):
+        with pytest.raises(UnknownTopic, match=f"'absent' at {kafka_properties['bootstrap.servers']}"):
+            client.offsets("absent")
+
+
+def test_a_compacted_topic_is_refused(client, make_topic):
+    topic = make_topic(cleanup_policy="compact,delete")
+    with pytest.raises(CompactedTopic, match="cleanup.policy=compact,delete"):
+        client.offsets(topic)
+
+
+def test_a_topic_made_again_has_another_id(client, make_topic):
+    topic = make_topic()
+    before = client.offsets(topic).topic_id
+    client.admin.delete_topics([topic])
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            make_topic(name=topic)
+            break
+        except Exception:
+            # The broker deletes in its own time; until then the name is taken.
+            if time.monotonic() > deadline:
+                raise
+    assert client.offsets(topic).topic_id != before
+
+
+def test_an_unreachable_broker_is_said_within_fifteen_seconds():
+    started = time.monotonic()
+    with pytest.raises(BrokerUnreachable, match="127.0.0.1:9"), Kafka({"bootstrap.servers": "127.0.0.1:9"}) as client:
+        client.offsets("any")
+    assert time.monotonic() - started < 15
+
+
+def test_a_look_at_the_offsets_is_quick(kafka_properties, make_topic):
+    topic = make_topic(4)
+    took = []
+    for _ in range(5):
+        started = time.monotonic()
+        with Kafka(kafka_properties) as client:
+            client.offsets(topic)
+        took.append(time.monotonic() - started)
+    assert sorted(took)[2] < 0.15

@@ -1,0 +1,59 @@
+"""A ledger of its own for each test, with the tables of SPEC, and the log that begin is told of."""
+
+import pytest
+
+from ratchet.ledger.connection import Ledger
+from ratchet.operate.actions import void
+from ratchet.operate.migrate import migrate
+from ratchet.protocol.commit import commit
+from ratchet.protocol.votes import cast_vote, take_try
+from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.ledger.staging import SPEC, Log, positions, rows_of, start, vote_of, write
+from tests.ledger.task import Task
+
+
+@pytest.fixture
+def ledger(ledger_url):
+    migrate(ledger_url, [SPEC])
+    with Ledger(ledger_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def log():
+    return Log()
+
+
+@pytest.fixture
+def whole(ledger, log):
+    """Three committed transactions, the second voided, one dead letter each."""
+    log.stable = {0: 200, 1: 200}
+    for run in "abc":
+        begun = start(ledger, SPEC, log, run)
+        if run == "b":
+            void(ledger, SPEC, 2, "for the test", "me")
+            continue
+        for part in begun.slices:
+            work = take_try(ledger, SPEC, begun.claim, part.number)
+            rows = rows_of(SPEC, work)
+            first = rows["rows"].pop(0)
+            rows["latest"].pop(0)
+            rows[DEAD_LETTERS] = [
+                {
+                    "_partition": first["_partition"],
+                    "_offset": first["_offset"],
+                    "key": b"k",
+                    "value": None,
+                    "headers": '[{"key":"a b","value":"AA=="}]',
+                    "error": "no",
+                }
+            ]
+            sinks = {n: write(ledger, SPEC, work, n, of) for n, of in rows.items()}
+            cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks, dead_letters=1))
+        commit(ledger, SPEC, begun.claim)
+    return ledger
+
+
+@pytest.fixture
+def stages(ledger_url, monkeypatch):
+    return Task(ledger_url, monkeypatch)

@@ -1,0 +1,227 @@
+"""Stages and votes what a job would, straight into PostgreSQL, so that the protocol can be tested without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sqlalchemy import func, insert, select, text, update
+
+from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.schema import dead_letters, events, pipelines, transactions
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import read_transaction
+from ratchet.ledger.work import OffsetRange, Run, SinkVote, SliceToken, Tag, Vote
+from ratchet.operate.verify import verify
+from ratchet.protocol.begin import Begun, begin
+from ratchet.protocol.claims import settle
+from ratchet.protocol.commit import Committed, commit
+from ratchet.protocol.votes import SliceWork, cast_vote, take_try
+from ratchet.sinks import stage
+from ratchet.sinks.checksum import MODULUS, row_hash
+from ratchet.sinks.staged import staged_columns
+from ratchet.sinks.tables import target
+from ratchet.source.kafka import TopicOffsets
+from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.proof.reference import Make, staged_rows
+
+MEASURES = ("a_sum", "a_min", "a_max")
+
+
+SPEC = Pipeline(
+    name="line",
+    source=Topic("t", key="k string", value=Json("a bigint")),
+    transform="tests.ledger.staging:rows_of",
+    sinks=[
+        Append("rows", columns="a bigint"),
+        Accumulate("totals", key="k string", sum="a bigint", min="a bigint", max="a bigint", count="n"),
+        Upsert("latest", key="k string", columns="a bigint"),
+    ],
+    max_records=20,
+    slice_records=10,
+    max_in_flight=4,
+)
+
+
+@dataclass
+class Log:
+    """What a topic's log looks like, for begin; the tests move its ends."""
+
+    topic: str = "t"
+    topic_id: str = "first"
+    beginning: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+    stable: dict[int, int] = field(default_factory=lambda: {0: 50, 1: 50})
+
+    wanted: dict[datetime, dict[int, int]] = field(default_factory=dict)
+
+    def offsets(self, before: datetime | None = None) -> TopicOffsets:
+        wanted = self.wanted[before] if before else None
+        return TopicOffsets(self.topic, self.topic_id, dict(self.beginning), dict(self.stable), wanted)
+
+
+def always_active(dag_id: str, run_id: str) -> bool:
+    return True
+
+
+def start(ledger: Ledger, spec: Pipeline, log: Log, run_id: str, clear_number: int = 0, **how) -> Begun:
+    """A begin that must give a transaction."""
+    how.setdefault("is_active", always_active)
+    begun = begin(ledger, spec, Run("dag", run_id, clear_number), log.offsets, **how)
+    assert isinstance(begun, Begun), begun
+    return begun
+
+
+def fail(ledger: Ledger, log: Log, run: str, clear_number: int = 0) -> Begun:
+    """A run that begins, gets nowhere, and is settled."""
+    begun = start(ledger, SPEC, log, run, clear_number)
+    settle(ledger, SPEC, Run("dag", run, clear_number), succeeded=False, reason=f"failed in {run}")
+    return begun
+
+
+def positions(work: SliceWork) -> list[tuple[int, int]]:
+    """Every (partition, offset) of a slice."""
+    return _positions(work.ranges)
+
+
+def _positions(ranges: Iterable[OffsetRange]) -> list[tuple[int, int]]:
+    return [(r.partition, offset) for r in ranges for offset in range(r.from_offset, r.until_offset)]
+
+
+def write(ledger: Ledger, spec: Pipeline, work: SliceWork, sink: str, rows: list[dict], attempt: int = 0) -> SinkVote:
+    """Stage rows under one attempt's tag; what a vote says of them."""
+    kind = None if sink == DEAD_LETTERS else spec.sink(sink)
+    columns = staged_columns(kind)
+    tag = {"_slice": work.token.slice, "_try": work.token.try_number, "_task_partition": 0, "_task_attempt": attempt}
+    if not rows:
+        return SinkVote((), 0, 0)
+    with ledger.begin() as conn:
+        conn.execute(insert(stage.table(work.stages[sink], kind)), [{**tag, **row} for row in rows])
+    checksum = sum(row_hash(columns, [row.get(c.name) for c in columns]) for row in rows) % MODULUS
+    return SinkVote((Tag(0, attempt),), len(rows), checksum)
+
+
+def write_all(ledger: Ledger, spec: Pipeline, work: SliceWork, rows: dict[str, list[dict]]) -> dict[str, SinkVote]:
+    """Stage {sink: rows}; what a vote says of each."""
+    return {name: write(ledger, spec, work, name, of) for name, of in rows.items()}
+
+
+def rows_of(spec: Pipeline, work: SliceWork) -> dict[str, list[dict]]:
+    """What the transform of the tests gives: each record's own position as its value."""
+    at = [{"_partition": p, "_offset": o, "_n": 0} for p, o in positions(work)]
+    return {
+        "rows": [{"a": r["_offset"], **r} for r in at],
+        "totals": [{"k": str(r["_partition"]), **dict.fromkeys(MEASURES, r["_offset"]), "n": 1} for r in at],
+        "latest": [
+            {"k": f"{r['_partition']}-{r['_offset'] % 5}", "a": r["_offset"], "_deleted": False, **r} for r in at
+        ],
+    }
+
+
+def vote_of(spec: Pipeline, records: int, sinks: dict[str, SinkVote], **changed) -> Vote:
+    whole = {DEAD_LETTERS: SinkVote((), 0, 0), **sinks}
+    said = dict(records=records, sinks=whole, dead_letters=0, reached={}, code_hash=spec.code_hash)
+    return Vote(**{**said, "application_id": "test", "seconds": {}, **changed})
+
+
+def a_try(ledger: Ledger, begun: Begun, number: int = 0, spec: Pipeline = SPEC) -> SliceWork:
+    """A try at one slice, which must be there to be taken."""
+    work = take_try(ledger, spec, begun.claim, number)
+    assert isinstance(work, SliceWork), work
+    return work
+
+
+def do_slice(ledger: Ledger, spec: Pipeline, begun: Begun, number: int) -> SliceToken:
+    """Take a try at one slice, stage its rows, vote."""
+    work = a_try(ledger, begun, number, spec)
+    sinks = write_all(ledger, spec, work, rows_of(spec, work))
+    cast_vote(ledger, spec, work.token, vote_of(spec, len(positions(work)), sinks))
+    return work.token
+
+
+def finish(ledger: Ledger, begun: Begun, stages: Callable[[SliceWork], Vote]) -> None:
+    """Process what has not voted, and commit."""
+    for part in begun.slices:
+        work = take_try(ledger, SPEC, begun.claim, part.number)
+        if isinstance(work, SliceWork):
+            cast_vote(ledger, SPEC, work.token, stages(work))
+    assert isinstance(commit(ledger, SPEC, begun.claim), Committed)
+
+
+def prepare(ledger: Ledger, spec: Pipeline, begun: Begun) -> None:
+    """Process every slice of a transaction."""
+    for part in begun.slices:
+        do_slice(ledger, spec, begun, part.number)
+
+
+def state(ledger: Ledger, txid: int) -> State:
+    with ledger.begin() as conn:
+        return State(read_transaction(conn, SPEC.name, txid).state)
+
+
+def head(ledger: Ledger) -> int:
+    with ledger.begin() as conn:
+        return conn.execute(select(pipelines.c.head)).scalar_one_or_none() or 0
+
+
+def appended(ledger: Ledger) -> list[tuple[int, int, int, int]]:
+    """(partition, offset, n, txid) of every visible row, sorted: a multiset, never a count."""
+    rows = target(SPEC.sinks[0]).c
+    with ledger.begin() as conn:
+        found = conn.execute(select(rows._partition, rows._offset, rows._n, rows._txid))
+        return sorted(tuple(row) for row in found)
+
+
+def positions_of(begun: Begun) -> list[tuple[int, int]]:
+    """Every (partition, offset) of a transaction."""
+    return [at for part in begun.slices for at in _positions(part.ranges)]
+
+
+def planned(*begun) -> list[tuple[int, int, int, int]]:
+    """The rows that these transactions must have appended."""
+    return sorted((partition, offset, 0, b.claim.txid) for b in begun for partition, offset in positions_of(b))
+
+
+def expire(ledger: Ledger) -> None:
+    """Let every lease run out, by the database's clock."""
+    with ledger.begin() as conn:
+        conn.execute(update(transactions).values(lease_until=func.clock_timestamp() - text("interval '1 second'")))
+
+
+def is_waiting(ledger: Ledger) -> bool:
+    """Whether somebody waits for a lock in this database."""
+    query = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    with ledger.begin() as conn:
+        return conn.execute(text(query)).scalar_one() > 0
+
+
+def do(ledger: Ledger, spec: Pipeline, begun: Begun, make: Make) -> None:
+    """Process every slice, each record (partition, offset) giving what `make` says for each sink."""
+    for part in begun.slices:
+        work = a_try(ledger, begun, part.number, spec)
+        rows = staged_rows(spec, positions(work), make)
+        sinks = write_all(ledger, spec, work, rows)
+        dead = sinks[DEAD_LETTERS].rows
+        cast_vote(ledger, spec, work.token, vote_of(spec, len(positions(work)), sinks, dead_letters=dead))
+
+
+def contents(ledger: Ledger, spec: Pipeline) -> dict[str, list[tuple]]:
+    """Every row that readers see, by sink, sorted; of dead letters (partition, offset, txid, error)."""
+    c = dead_letters.c
+    dead = select(c.partition, c.offset, c.txid, c.error).where(c.pipeline == spec.name)
+    queries = {**{sink.name: select(target(sink)) for sink in spec.sinks}, DEAD_LETTERS: dead}
+    with ledger.begin() as conn:
+        return {name: sorted(map(tuple, conn.execute(query)), key=repr) for name, query in queries.items()}
+
+
+def moves_of(ledger: Ledger) -> list[tuple]:
+    """(txid, revision, move) of every event, in order."""
+    with ledger.begin() as conn:
+        return [tuple(row) for row in conn.execute(select(events.c.txid, events.c.revision, events.c.move))]
+
+
+def is_whole(ledger: Ledger, *begun: Begun) -> None:
+    """The sinks hold these transactions, each once, and the ledger agrees."""
+    assert appended(ledger) == planned(*begun)
+    assert [fault for check in verify(ledger, SPEC) for fault in check.faults] == []

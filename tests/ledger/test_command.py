@@ -1,0 +1,139 @@
+"""The `ratchet` command as a person uses it, in a process of its own, against a real PostgreSQL and Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from ratchet.ledger.states import State
+from ratchet.ledger.work import Run
+from ratchet.protocol.claims import settle
+from ratchet.protocol.commit import commit
+
+from .staging import SPEC, Log, appended, planned, prepare, start, state
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def ratchet(ledger_url):
+    """Runs the command with the ledger in its environment: (exit status, stdout, stderr)."""
+    env = {**os.environ, "RATCHET_LEDGER_URL": ledger_url, "RATCHET_PIPELINES": "tests.ledger.pipelines"}
+    env |= {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+
+    def run(*arguments: str, **more: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "ratchet", *arguments], env={**env, **more}, capture_output=True, text=True
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def halt(ledger, log: Log) -> None:
+    for run in "abc":
+        start(ledger, SPEC, log, run)
+        settle(ledger, SPEC, Run("dag", run), succeeded=False, reason="no such column")
+
+
+def test_a_halted_line_is_seen_tried_again_and_seen_to_go_on(ledger, log, ratchet):
+    halt(ledger, log)
+    status, out, _ = ratchet("status", "line")
+    assert status == 0 and "HALTED: line is halted at transaction 1" in out and "no such column" in out
+    (line,) = [line for line in json.loads(ratchet("status", "--json")[1]) if line["pipeline"] == "line"]
+    assert line["unfinished"][0]["failures"] == 3
+    status, out, _ = ratchet("retry", "line")
+    assert (status, out) == (
+        0,
+        "line: transaction 1 is OPEN and may be tried again; the next run of any kind goes on with it\n",
+    )
+    begun = start(ledger, SPEC, log, "d")
+    prepare(ledger, SPEC, begun)
+    commit(ledger, SPEC, begun.claim)
+    assert ratchet("status", "line")[1].startswith("line: the head is 1 of 1, the last commit was 20")
+    assert appended(ledger) == planned(begun)
+
+
+def test_void_needs_a_reason_says_what_it_would_do_and_is_kept_in_the_history(ledger, log, ratchet):
+    halt(ledger, log)
+    assert ratchet("void", "line", "1")[0] == 2
+    status, _, err = ratchet("void", "line", "1", "--reason", " ")
+    assert status == 1 and "the reason is empty" in err
+    status, out, _ = ratchet("void", "line", "1", "--reason", "bad file", "--dry-run")
+    assert status == 0 and "nothing was changed" in out and state(ledger, 1) == State.OPEN
+    status, out, _ = ratchet("void", "line", "1", "--reason", "bad file")
+    assert status == 0 and "transaction 1 is VOIDED and commits nothing of t-0[0,10), t-1[0,10)" in out
+    assert state(ledger, 1) == State.VOIDED
+    status, out, _ = ratchet("history", "line", "1")
+    assert status == 0 and "transaction 1, epoch 1: VOIDED by " in out and "bad file" in out
+    events = json.loads(ratchet("history", "line", "--json")[1])
+    assert [event["move"] for event in events][-1] == "VOIDED"
+
+
+def test_a_move_that_is_not_possible_is_one_line_and_exit_status_1(ledger, log, ratchet):
+    status, out, err = ratchet("abort", "line", "7", "--reason", "x")
+    assert (status, out) == (1, "") and err == "error: the ledger has nothing of pipeline line yet\n"
+    start(ledger, SPEC, log, "a")
+    status, out, err = ratchet("abort", "line", "7", "--reason", "x")
+    assert (status, out, err) == (1, "", "error: line: there is no transaction 7\n")
+    status, _, err = ratchet("void", "orders", "1", "--reason", "x")
+    assert status == 1 and "there is no pipeline 'orders'; known are cluster, dropping, line, peeking" in err
+    status, _, err = ratchet("retry", "line")
+    assert status == 1 and "line is not halted" in err
+    assert ratchet("abort", "line", "0", "--reason", "x")[0] == 2
+    assert ratchet("abort", "line", "one", "--reason", "x")[0] == 2
+
+
+def test_abort_begins_nothing_and_the_next_run_does(ledger, log, ratchet):
+    begun = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, begun)
+    status, out, _ = ratchet("abort", "line", "1", "--reason", "wrong day", "--json")
+    assert status == 0 and "is ABORTED; the next run" in json.loads(out)["said"][0]
+    assert state(ledger, 1) == State.ABORTED
+
+
+def test_verify_ends_with_3_and_names_the_fault(ledger, log, ratchet):
+    begun = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, begun)
+    commit(ledger, SPEC, begun.claim)
+    with ledger.begin() as conn:
+        conn.execute(text("delete from rows where _offset = 3"))
+    status, out, _ = ratchet("verify", "line")
+    assert status == 3 and "FAULT rows: rows and checksums" in out
+    assert "rows: transaction 1 has 18 rows, its votes say 20" in out
+    assert any(check["faults"] for check in json.loads(ratchet("verify", "line", "--json")[1]))
+
+
+def test_a_loss_is_looked_for_in_the_topic_itself_which_the_environment_names(ledger, log, ratchet, kafka_properties):
+    from kafka import KafkaAdminClient
+    from kafka.admin import NewTopic
+
+    start(ledger, SPEC, log, "a")
+    status, _, err = ratchet("accept-loss", "line", "--reason", "x", RATCHET_KAFKA="")
+    assert status == 1 and "RATCHET_KAFKA names no Kafka" in err
+    admin = KafkaAdminClient(bootstrap_servers=kafka_properties["bootstrap.servers"])
+    admin.create_topics([NewTopic("t", 2, 1)])
+    admin.close()
+    status, _, err = ratchet("accept-loss", "line", "--reason", "x", RATCHET_KAFKA=json.dumps(kafka_properties))
+    assert status == 1 and "the ledger's ranges are of first: it is another topic" in err
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "no ledger is named; set RATCHET_LEDGER_URL"),
+        ("postgresql://nobody:canary@127.0.0.1:1/none", "does not answer"),
+        ("nonsense", "the ledger's URL cannot be read"),
+    ],
+)
+def test_a_ledger_that_cannot_be_reached_is_one_line_without_its_password(ratchet, url, said):
+    for command in (["status"], ["migrate"], ["retry", "line"]):
+        status, out, err = ratchet(*command, RATCHET_LEDGER_URL=url)
+        assert status == 1 and said in err and err.count("\n") == 1
+        assert "canary" not in out + err and "Traceback" not in err

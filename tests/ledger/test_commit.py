@@ -1,0 +1,320 @@
+"""Votes and commits in a real PostgreSQL, without Kafka and Spark: in order, whole, once, and what was voted."""
+
+from __future__ import annotations
+
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import func, select, text
+from sqlalchemy.exc import OperationalError
+
+from ratchet import Append
+from ratchet.errors import Fenced, IllegalMove, RecordsLost, Refused
+from ratchet.ledger import history
+from ratchet.ledger.schema import pipelines, stages
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import move, read_transaction
+from ratchet.ledger.work import Run, SliceToken
+from ratchet.operate.actions import retry, void
+from ratchet.protocol.begin import begin
+from ratchet.protocol.claims import settle
+from ratchet.protocol.commit import Committed, Waits, commit, discard_finished
+from ratchet.protocol.plan import reached
+from ratchet.protocol.votes import cast_vote, take_try, voted_work
+from ratchet.sinks import stage
+
+from .staging import (
+    SPEC,
+    a_try,
+    always_active,
+    appended,
+    do_slice,
+    head,
+    is_whole,
+    planned,
+    positions,
+    prepare,
+    rows_of,
+    start,
+    state,
+    vote_of,
+    write_all,
+)
+
+
+def test_a_later_transaction_prepared_first_waits_and_is_committed_by_the_earlier_one(ledger, log):
+    first, second, third = (start(ledger, SPEC, log, r) for r in "abc")
+    prepare(ledger, SPEC, second)
+    waits = commit(ledger, SPEC, second.claim)
+    assert isinstance(waits, Waits) and "waits for 1, which run a is processing" in waits.message
+    assert appended(ledger) == []
+    prepare(ledger, SPEC, first)
+    assert commit(ledger, SPEC, first.claim) == Committed(
+        (1, 2), "transaction 1: committed and, waiting right behind it, 2"
+    )
+    assert appended(ledger) == planned(first, second)
+    prepare(ledger, SPEC, third)
+    commit(ledger, SPEC, third.claim)
+    assert appended(ledger) == planned(first, second, third)
+    with ledger.begin() as conn:
+        assert conn.execute(select(func.count()).select_from(stages)).scalar_one() == 0
+        assert history.verify(conn, SPEC.name) == []
+
+
+@pytest.mark.parametrize("sinks", [SPEC.sinks[:2], [*SPEC.sinks, Append("fourth", columns="a bigint")]])
+def test_what_was_prepared_for_other_sinks_is_tried_again_and_never_half_committed(ledger, log, sinks):
+    first = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, first)
+    today = SPEC.model_copy(update={"sinks": sinks})
+    with pytest.raises(Refused, match="prepared for other sinks"):
+        commit(ledger, today, first.claim)
+    assert (state(ledger, 1), head(ledger)) == (State.ABORTED, 0)
+
+
+def test_group_commit_does_not_skip_a_gap(ledger, log):
+    log.stable = {0: 200, 1: 200}
+    a, b, c = (start(ledger, SPEC, log, r) for r in "abc")
+    prepare(ledger, SPEC, a)
+    prepare(ledger, SPEC, c)
+    assert commit(ledger, SPEC, a.claim).txids == (1,)
+    assert (head(ledger), state(ledger, 3)) == (1, State.PREPARED)
+    prepare(ledger, SPEC, b)
+    assert commit(ledger, SPEC, b.claim).txids == (2, 3)
+
+
+@pytest.mark.parametrize("sink", ["totals", "latest"])
+def test_a_key_that_no_index_can_hold_aborts_its_transaction_alone(ledger, log, sink):
+    key = secrets.token_hex(4_000)
+    first, second = (start(ledger, SPEC, log, run) for run in "ab")
+    for number in range(len(second.slices)):
+        work = a_try(ledger, second, number)
+        rows = rows_of(SPEC, work)
+        rows[sink] = [{**row, "k": row["k"] + key} for row in rows[sink]]
+        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), write_all(ledger, SPEC, work, rows)))
+    prepare(ledger, SPEC, first)
+    done = commit(ledger, SPEC, first.claim)
+    assert done.txids == (1,)
+    assert "2 fails and is left to its own commit" in done.message
+    with pytest.raises(Refused, match=rf"transaction 2 is aborted: {sink}: index row size .* exceeds"):
+        commit(ledger, SPEC, second.claim)
+    assert (state(ledger, 2), head(ledger)) == (State.ABORTED, 1)
+
+
+def test_what_votes_after_a_halt_is_not_committed_until_a_person_decides(ledger, log):
+    first = start(ledger, SPEC, log, "a")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="failed")
+    for run in ("b", "c"):
+        first = start(ledger, SPEC, log, run)
+        works = [a_try(ledger, first, part.number) for part in first.slices]
+        settle(ledger, SPEC, Run("dag", run), succeeded=False, reason="failed")
+    for work in works:
+        sinks = write_all(ledger, SPEC, work, rows_of(SPEC, work))
+        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks))
+    assert state(ledger, 1) == State.PREPARED
+    with pytest.raises(Refused, match="halted"):
+        commit(ledger, SPEC, first.claim)
+    assert head(ledger) == 0
+    retry(ledger, SPEC, 1, "a person")
+    again = start(ledger, SPEC, log, "d")
+    assert commit(ledger, SPEC, again.claim).txids == (1,)
+
+
+def test_a_group_ends_before_what_has_voted_after_its_halt(ledger, log):
+    first, second, third = (start(ledger, SPEC, log, run) for run in "abc")
+    prepare(ledger, SPEC, first)
+    prepare(ledger, SPEC, third)
+    works = [a_try(ledger, second, part.number) for part in second.slices]
+    once = SPEC.model_copy(update={"max_failures": 1})
+    assert "is halted at transaction 2" in settle(ledger, once, Run("dag", "b"), succeeded=False, reason="failed")
+    for work in works:
+        sinks = write_all(ledger, SPEC, work, rows_of(SPEC, work))
+        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks))
+    assert state(ledger, 2) == State.PREPARED
+    assert commit(ledger, SPEC, first.claim).txids == (1,)
+    assert (state(ledger, 2), head(ledger)) == (State.PREPARED, 1)
+    assert isinstance(commit(ledger, SPEC, third.claim), Waits)
+    retry(ledger, SPEC, 2, "a person")
+    again = start(ledger, SPEC, log, "d")
+    assert commit(ledger, SPEC, again.claim).txids == (2, 3)
+
+
+def test_what_the_server_cannot_do_now_fails_that_transaction_alone_and_is_tried_again(ledger, log):
+    first, second = (start(ledger, SPEC, log, run) for run in "ab")
+    prepare(ledger, SPEC, second)
+    prepare(ledger, SPEC, first)
+    with ledger.begin() as conn:
+        conn.execute(
+            text(
+                "create function too_long() returns trigger language plpgsql as $$ begin if new._txid = 2 then "
+                "raise exception 'statement timeout' using errcode = 'query_canceled'; end if; return new; end $$"
+            )
+        )
+        conn.execute(text("create trigger too_long before insert on rows for each row execute function too_long()"))
+    assert commit(ledger, SPEC, first.claim).txids == (1,)
+    with pytest.raises(OperationalError, match="statement timeout"):
+        commit(ledger, SPEC, second.claim)
+    with ledger.begin() as conn:
+        conn.execute(text("drop trigger too_long on rows"))
+    assert commit(ledger, SPEC, second.claim).txids == (2,)
+
+
+def test_of_an_aborted_epoch_the_stages_are_discarded_and_of_the_next_they_stay(ledger, log):
+    first = start(ledger, SPEC, log, "a")
+    do_slice(ledger, SPEC, first, 0)
+    with ledger.begin() as conn:
+        row = read_transaction(conn, SPEC.name, 1, lock=True)
+        move(conn, row, State.ABORTED, who="test", why="a reason", reason="a reason")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="aborted")
+    again = start(ledger, SPEC, log, "b")
+    assert (again.claim.txid, again.claim.epoch) == (1, 2)
+    prepare(ledger, SPEC, again)
+    assert discard_finished(ledger, SPEC.name) == len(SPEC.sinks) + 1
+    assert commit(ledger, SPEC, again.claim).txids == (1,)
+    is_whole(ledger, again)
+
+
+def test_of_what_was_staged_and_is_gone_nothing_is_committed_and_the_next_run_tries_again(ledger, log):
+    first = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, first)
+    with ledger.begin() as conn:
+        stage.drop(conn, stage.relations(conn, SPEC.name, 1, 1)["totals"])
+    with pytest.raises(Refused, match="transaction 1, epoch 1: what was staged for totals is gone"):
+        commit(ledger, SPEC, first.claim)
+    assert (state(ledger, 1), appended(ledger)) == (State.ABORTED, [])
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="refused")
+    again = start(ledger, SPEC, log, "b")
+    prepare(ledger, SPEC, again)
+    commit(ledger, SPEC, again.claim)
+    is_whole(ledger, again)
+
+
+def test_a_stage_that_somebody_else_has_dropped_is_not_looked_for_forever(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    work = a_try(ledger, begun)
+    with ledger.begin() as conn:
+        conn.execute(text(f"drop table ratchet_stage.{work.stages['rows']}"))
+    void(ledger, SPEC, 1, "for the test", "me")
+    discard_finished(ledger, SPEC.name)
+    with ledger.begin() as conn:
+        assert stage.relations(conn, SPEC.name, 1, begun.claim.epoch) == {}
+
+
+def test_of_transaction_10_the_stages_stay_when_those_of_transaction_1_are_discarded(ledger, log):
+    log.stable = {0: 500, 1: 500}
+    done = []
+    for txid in range(1, 11):
+        done.append(start(ledger, SPEC, log, f"r{txid}"))
+        prepare(ledger, SPEC, done[-1])
+        if txid < 10:
+            commit(ledger, SPEC, done[-1].claim)
+    revised = start(ledger, SPEC, log, "r1", 1)
+    assert (revised.how, revised.claim.txid) == ("revised", 1)
+    prepare(ledger, SPEC, revised)
+    assert commit(ledger, SPEC, revised.claim).txids == (1,)
+    assert commit(ledger, SPEC, done[-1].claim).txids == (10,)
+    is_whole(ledger, *done)
+
+
+def test_a_commit_repeated_or_raced_changes_nothing(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, begun)
+    with ThreadPoolExecutor(6) as pool:
+        done = list(pool.map(lambda _: commit(ledger, SPEC, begun.claim), range(6)))
+    assert sorted(c.txids for c in done) == [()] * 5 + [(1,)]
+    assert appended(ledger) == planned(begun)
+    with ledger.begin() as conn:
+        totals = conn.execute(text("select k, a_sum, n, _txid from totals order by k")).all()
+    assert totals == [("0", 45, 10, 1), ("1", 45, 10, 1)]
+
+
+def test_what_monitoring_is_told_is_committed_and_nothing_planned_after_it(ledger, log):
+    """I11."""
+    first, _ = start(ledger, SPEC, log, "a"), start(ledger, SPEC, log, "b")
+    with ledger.begin() as conn:
+        assert reached(conn, SPEC.name, head(ledger)) == {0: 0, 1: 0}
+    prepare(ledger, SPEC, first)
+    commit(ledger, SPEC, first.claim)
+    with ledger.begin() as conn:
+        assert reached(conn, SPEC.name, head(ledger)) == {0: 10, 1: 10}
+
+
+def test_a_commit_before_the_last_vote_changes_nothing_and_says_who_goes_on(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    do_slice(ledger, SPEC, begun, 0)
+    with pytest.raises(IllegalMove, match="a slice has not voted; clear the whole run"):
+        commit(ledger, SPEC, begun.claim)
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="too early")
+    adopted = start(ledger, SPEC, log, "b")
+    with pytest.raises(Fenced, match="run b works on it now, in epoch 1"):
+        commit(ledger, SPEC, begun.claim)
+    assert appended(ledger) == []
+    do_slice(ledger, SPEC, adopted, 1)
+    commit(ledger, SPEC, adopted.claim)
+    is_whole(ledger, adopted)
+
+
+def test_after_a_thousand_transactions_the_line_goes_on_as_at_first(ledger, log):
+    """Python has one object for each number up to 256, and any number of them for a greater one."""
+    begun = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, begun)
+    commit(ledger, SPEC, begun.claim)
+    with ledger.begin() as conn:
+        conn.execute(pipelines.update().values(head=1000, last_txid=1000))
+    first, second = start(ledger, SPEC, log, "b"), start(ledger, SPEC, log, "c")
+    prepare(ledger, SPEC, second)
+    assert isinstance(commit(ledger, SPEC, second.claim), Waits)
+    prepare(ledger, SPEC, first)
+    assert commit(ledger, SPEC, first.claim).txids == (1001, 1002)
+    with ledger.begin() as conn:
+        told = {e.txid: e.detail["why"] for e in history.read(conn, SPEC.name) if e.move == State.COMMITTED}
+    assert (told[1001], told[1002]) == ("its turn", "together with 1001")
+    third = start(ledger, SPEC, log, "d")
+    prepare(ledger, SPEC, third)
+    with ledger.begin() as conn:
+        conn.execute(text("delete from ratchet_stage.line_1003_1_0"))
+    with pytest.raises(Refused, match="transaction 1003, rows: 0 rows are staged, the votes say"):
+        commit(ledger, SPEC, third.claim)
+    assert (state(ledger, 1003), head(ledger)) == (State.ABORTED, 1002)
+    log.beginning = {0: 50, 1: 50}
+    answers = iter([log.offsets()])
+    with pytest.raises(RecordsLost):
+        begin(ledger, SPEC, Run("dag", "e"), lambda before: next(answers), always_active)
+
+
+@pytest.mark.parametrize("to", [State.PREPARED, State.ABORTED])
+def test_a_move_from_where_the_transaction_no_longer_stands_is_fenced(ledger, log, to):
+    start(ledger, SPEC, log, "a")
+    with ledger.begin() as conn:
+        row = read_transaction(conn, SPEC.name, 1)
+        other = ({State.PREPARED, State.ABORTED} - {to}).pop()
+        move(conn, row, other, who="another", why="for the test", reason="for the test")
+        with pytest.raises(Fenced, match="has moved on since epoch 1 was OPEN"):
+            move(conn, row, to, who="me", why="for the test", reason="for the test")
+        assert read_transaction(conn, SPEC.name, 1).state == other
+
+
+def test_a_move_of_who_read_before_another_run_took_the_transaction_is_fenced(ledger, log):
+    start(ledger, SPEC, log, "a")
+    with ledger.begin() as conn:
+        row = read_transaction(conn, SPEC.name, 1)
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
+    assert start(ledger, SPEC, log, "b").claim.number == row.claim + 1
+    with ledger.begin() as conn, pytest.raises(Fenced, match="has moved on since epoch 1 was OPEN"):
+        move(conn, row, State.ABORTED, who="me", why="for the test", reason="for the test")
+
+
+def test_what_voted_is_found_again_as_its_job_had_it(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    token = do_slice(ledger, SPEC, begun, 1)
+    take_try(ledger, SPEC, begun.claim, 0)
+    with ledger.begin() as conn:
+        ((work, sinks),) = voted_work(conn, SPEC, read_transaction(conn, SPEC.name, 1))
+    assert (work.token, work.ranges) == (token, begun.slices[1].ranges)
+    assert [sinks[sink.name].rows for sink in SPEC.sinks] == [10, 10, 10]
+
+
+def test_a_token_of_a_transaction_that_is_not_there_is_fenced(ledger, log):
+    start(ledger, SPEC, log, "a")
+    with pytest.raises(Fenced):
+        cast_vote(ledger, SPEC, SliceToken("line", 9, 1, 0, 1), vote_of(SPEC, 0, {}))

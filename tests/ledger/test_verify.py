@@ -1,0 +1,96 @@
+"""verify and status against a real PostgreSQL: what is whole is found whole, and each kind of damage is named."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from ratchet.dev.demo import watch
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import read_transaction
+from ratchet.operate.status import status
+from ratchet.operate.verify import verify
+from ratchet.protocol.commit import commit
+from ratchet.protocol.compact import compact
+
+from .staging import SPEC, prepare, start
+
+
+def faults(ledger) -> list[str]:
+    return [fault for check in verify(ledger, SPEC) for fault in check.faults]
+
+
+def test_what_is_whole_is_found_whole(whole):
+    checks = verify(whole, SPEC)
+    assert [check.faults for check in checks] == [()] * len(checks)
+    assert {check.what: check.checked for check in checks}["rows: rows and checksums"] == 36
+    with whole.begin() as conn:
+        applied = read_transaction(conn, SPEC.name, 3).applied
+    # Kept in the ledger: made otherwise, it would condemn all that was committed before.
+    fingerprints = {sink: applied[sink].get("fingerprint") for sink in ("rows", "totals", "latest")}
+    assert fingerprints == {"rows": None, "totals": "12405632107206929355", "latest": "8190681864305962541"}
+    compact(whole, SPEC.model_copy(update={"keep_deltas": timedelta(0)}))
+    assert faults(whole) == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        ("delete from rows where _offset = 3 and _txid = 1", "rows: transaction 1 has 16 rows, its votes say 18"),
+        ("update rows set a = a + 1 where _offset = 3 and _txid = 1", "rows: transaction 1 has other contents"),
+        ("insert into rows select * from rows where _offset = 3 and _txid = 1", "rows: transaction 1 has 20 rows"),
+        ("update rows set _txid = 2 where _offset = 3 and _txid = 1", "rows of transaction 2, which is not committed"),
+        ("update totals set a_sum = a_sum + 1 where k = '0'", "1 rows of the state are not what the deltas fold to"),
+        ("delete from latest where k = '0-1'", "1 rows of the state are not what the deltas fold to"),
+        ('update ratchet_delta."public.totals" set n = n + 1 where _txid = 3', "transaction 3 is not the one"),
+        (
+            "update ratchet.dead_letters set value = 'x' where txid = 1",
+            "dead_letters: transaction 1 has other",
+        ),
+        ("delete from ratchet.dead_letters where txid = 3", "dead_letters: transaction 3 has 0 rows, its votes say 2"),
+        (
+            "alter table ratchet.events disable trigger append_only;"
+            " update ratchet.events set who = 'nobody' where txid = 2 and seq = 1",
+            "transaction 2, event 1: was changed",
+        ),
+        (
+            "alter table ratchet.ranges drop constraint ranges_tile;"
+            " update ratchet.ranges set from_offset = 12 where txid = 2 and partition = 0",
+            "transaction 2: t-0 starts at 12, the range before it ends at 10",
+        ),
+    ],
+)
+def test_damage_is_named(whole, damage, named):
+    with whole.begin() as conn:
+        for statement in damage.split(";"):
+            conn.execute(text(statement))
+    assert any(named in fault for fault in faults(whole)), faults(whole)
+
+
+def test_status_says_why_each_transaction_waits(ledger, log):
+    log.stable = {0: 200, 1: 200}
+    first, second = start(ledger, SPEC, log, "a"), start(ledger, SPEC, log, "b")
+    prepare(ledger, SPEC, second)
+    said = status(ledger, "line")
+    assert (said.head, said.last_txid, said.halt) == (0, 2, None)
+    assert [(s.txid, s.state, s.voted, s.slices) for s in said.unfinished] == [
+        (1, State.OPEN, 0, 2),
+        (2, State.PREPARED, 2, 2),
+    ]
+    assert said.unfinished[0].why == "2 slices have not voted; run a works on it"
+    assert said.unfinished[1].why == "prepared; waits for 1, which run a is processing; run b works on it"
+    prepare(ledger, SPEC, first)
+    commit(ledger, SPEC, first.claim)
+    start(ledger, SPEC, log, "a", 1)
+    said = status(ledger, "line")
+    assert [(s.txid, s.revision, s.state) for s in said.unfinished] == [(1, 1, State.OPEN)]
+    assert status(ledger, "unknown").last_txid == 0
+
+
+def test_the_demos_table_shows_what_was_committed(whole):
+    said = watch.lines(whole, SPEC.name)
+    assert [(line.txid, line.records) for line in said] == [(1, 20), (3, 20)]
+    assert said[0].rows == {"rows": 18, "totals": 20, "latest": 18, "dead_letters": 2}
+    assert watch.overlap(whole, SPEC.name).transactions == 1

@@ -1,3 +1,0 @@
-from tests.points.lines.shape import compacting
-
-PIPELINE = compacting("compacting")

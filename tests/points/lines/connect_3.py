@@ -1,3 +1,0 @@
-from tests.points.lines.shape import through_connect
-
-PIPELINE = through_connect("connect_3")

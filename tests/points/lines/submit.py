@@ -1,3 +1,0 @@
-from tests.points.lines.shape import through_submit
-
-PIPELINE = through_submit("submit")

@@ -1,0 +1,23 @@
+"""The last row of each Kafka key, which tombstones delete; every key is produced to one of two partitions."""
+
+from ratchet.spec.pipeline import Accumulate, Json, Pipeline, Topic, Upsert
+
+PIPELINE = Pipeline(
+    name="accounts",
+    source=Topic("accounts", key="id bigint", value=Json("owner string, balance bigint"), tombstones="delete"),
+    transform="tests.proof.campaign.shapes:accounts",
+    sinks=[
+        Upsert("accounts_last", key="id bigint", columns="owner string, balance bigint"),
+        Accumulate(
+            "accounts_sums", key="owner string", sum="balance bigint", min="balance bigint", max="balance bigint",
+            count="n",
+        ),
+    ],
+    max_records=40_000,
+    slice_records=20_000,
+    max_in_flight=2,
+    lease_seconds=10,
+    timeout_seconds=900,
+    # No number of kills halts it; others halt, and people have them tried again.
+    max_failures=100_000,
+)  # fmt: skip

@@ -1,0 +1,109 @@
+"""What becomes of the campaign's records: each transform for Spark, and beside it the same in plain Python."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.proof.witness.plain import GIVEN_UP, NOTHING, Made
+
+MOST = 6
+"""An event that wants to be more rows than this is given up."""
+_INTEGER = re.compile(rb"[+-]?[0-9]+")
+
+
+def orders(df: DataFrame) -> dict[str, DataFrame]:
+    """The records as they are."""
+    return {"orders_rows": df, "orders_sums": df}
+
+
+def plain_orders(_: bytes | None, value: bytes | None) -> Made:
+    row = _row(value, k=_text, v=_bigint, note=_text)
+    return GIVEN_UP if row is None else {"orders_rows": [row], "orders_sums": [row]}
+
+
+def accounts(df: DataFrame) -> dict[str, DataFrame]:
+    """The records as they are; a deletion is no booking."""
+    return {"accounts_last": df, "accounts_sums": df.where(~F.col("_deleted"))}
+
+
+def plain_accounts(key: bytes | None, value: bytes | None) -> Made:
+    if key is None or not _INTEGER.fullmatch(key) or not _bigint(int(key)):
+        return GIVEN_UP
+    if value is None:
+        return {"accounts_last": [{"id": int(key), "_deleted": True}]}
+    row = _row(value, owner=_text, balance=_bigint)
+    return GIVEN_UP if row is None else {"accounts_last": [{"id": int(key), **row}], "accounts_sums": [row]}
+
+
+def events(df: DataFrame) -> dict[str, DataFrame]:
+    """As many rows as the record says; `v` counts on from row to row, and sums, which are asked for by SQL of a view
+    that has the same name in every slice, leave out every third.
+    """
+    given_up = F.when(F.col("times") > MOST, F.lit("more rows than anybody needs"))
+    seen = df.withColumn("error", given_up)
+    good = seen.where(F.col("error").isNull())
+    many = good.select("k", "at", "v", "_partition", "_offset", F.posexplode(F.array_repeat("at", F.col("times"))))
+    rows = many.withColumn("_n", F.col("pos")).withColumn("v", F.col("v") + F.col("pos")).drop("pos", "col")
+    rows.createOrReplaceTempView("events")
+    summed = df.sparkSession.sql("select *, cast(pmod(v, 2) as int) as odd from events where v % 3 <> 0")
+    return {
+        "events_rows": rows,
+        "events_sums": summed,
+        "events_last": rows,
+        DEAD_LETTERS: seen.where(F.col("error").isNotNull()),
+    }
+
+
+def plain_events(_: bytes | None, value: bytes | None) -> Made:
+    said = _row(value, k=_text, at=_bigint, times=_int, v=_bigint)
+    if said is None or (said["times"] or 0) > MOST:
+        return GIVEN_UP
+    k, at, v = said["k"], said["at"], said["v"]
+    rows = [{"k": k, "at": at, "v": None if v is None else v + n, "_n": n} for n in range(said["times"] or 0)]
+    summed = [{**row, "odd": row["v"] % 2} for row in rows if row["v"] is not None and row["v"] % 3]
+    return {"events_rows": rows, "events_sums": summed, "events_last": rows} if rows else NOTHING
+
+
+def archive(df: DataFrame) -> dict[str, DataFrame]:
+    """The records as they are."""
+    return {"archive_rows": df}
+
+
+def plain_archive(_: bytes | None, value: bytes | None) -> Made:
+    row = _row(value, id=_bigint, body=_text)
+    return GIVEN_UP if row is None else {"archive_rows": [row]}
+
+
+def _row(value: bytes | None, **columns: Callable[[object], bool]) -> dict | None:
+    """The declared columns of a value; None where it is not one JSON object that has them in their types."""
+    if value is None:
+        return None
+    try:
+        said = json.loads(value.decode())
+    except ValueError:
+        return None
+    if type(said) is not dict:
+        return None
+    row = {name: said.get(name) for name in columns}
+    return row if all(row[name] is None or fits(row[name]) for name, fits in columns.items()) else None
+
+
+def _bigint(value: object) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
+
+
+def _int(value: object) -> bool:
+    return type(value) is int and -(2**31) <= value < 2**31
+
+
+def _text(value: object) -> bool:
+    """Whether PostgreSQL can store it: no U+0000, no half of a surrogate pair."""
+    if type(value) is not str or "\x00" in value:
+        return False
+    return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)

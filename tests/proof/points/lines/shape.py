@@ -1,0 +1,44 @@
+"""The shapes of the pipelines: every kind of sink, gates, two slices a transaction, and leases that run out soon."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from ratchet.spec.pipeline import Accumulate, Append, Condition, Json, MaxDeadLetters, Pipeline, Topic, Upsert
+
+GATE = "faults_gate"
+"""The table by which a runner lets a pipeline's gate say no for a while."""
+
+
+def through_connect(name: str, **changed: object) -> Pipeline:
+    """A pipeline through Spark Connect; no number of kills halts it."""
+    spec = Pipeline(
+        name=name,
+        source=Topic(name, value=Json("k string, v bigint")),
+        transform=f"tests.proof.points.transforms:{name}",
+        sinks=[
+            Append(f"{name}_rows", columns="k string, v bigint"),
+            Accumulate(f"{name}_sums", key="k string", sum="v bigint", count="n"),
+            Upsert(f"{name}_last", key="k string", columns="v bigint", order="v"),
+        ],
+        gates=[
+            MaxDeadLetters(0.5),
+            Condition("open", f"not exists (select from {GATE} where line = '{name}' and until > clock_timestamp())"),
+        ],
+        max_records=100,
+        slice_records=50,
+        max_in_flight=3,
+        lease_seconds=5,
+        max_failures=1000,
+    )
+    return spec.model_copy(update=changed)
+
+
+def compacting(name: str) -> Pipeline:
+    """The same, whose deltas are merged as soon as they are committed, so that nothing of it can be revised."""
+    return through_connect(name, keep_deltas=timedelta(0))
+
+
+def through_submit(name: str) -> Pipeline:
+    """A pipeline through spark-submit, one slice a transaction, one transaction at a time."""
+    return through_connect(name, spark="ratchet_spark_submit", slice_records=100, max_in_flight=1, lease_seconds=10)

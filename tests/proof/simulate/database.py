@@ -1,0 +1,158 @@
+"""The database of the schedules: a real PostgreSQL whose clock the schedule moves, emptied before each one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import psycopg
+from psycopg import sql
+
+from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA, metadata
+from ratchet.operate.migrate import migrate
+from ratchet.sinks.tables import delta, target
+from tests.proof.simulate.code import NAME
+from tests.proof.simulate.watch import SPEC
+
+_CLOCK = """
+    create schema schedule;
+    create sequence schedule.seconds minvalue -1000000000 start 0;
+    create function schedule.clock_timestamp() returns timestamptz language sql volatile as
+    $$ select pg_catalog.clock_timestamp() + make_interval(secs => (select last_value from schedule.seconds)) $$;
+"""
+KEYED = [sink for sink in SPEC.sinks if sink.kind != "append"]
+_SETTINGS = {
+    # What is not qualified is looked for there first: the ledger's clock.
+    "search_path": "schedule, pg_catalog, public",
+    "synchronous_commit": "off",
+    "deadlock_timeout": "100ms",
+}
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a database was like at a moment; its rows are in a schema of this name."""
+
+    schema: str
+    clock: datetime
+
+
+class Database:
+    """One database of a schedule after another."""
+
+    def __init__(self, url: str):
+        migrate(url, [SPEC])
+        self._conn = psycopg.connect(url, autocommit=True)
+        self._conn.execute(_CLOCK)
+        for name, value in _SETTINGS.items():
+            values = sql.SQL(", ").join(map(sql.Literal, value.split(", ")))
+            database = sql.Identifier(self._conn.info.dbname)
+            self._conn.execute(sql.SQL("alter database {} set {} to {}").format(database, sql.Identifier(name), values))
+        # The checks of the tables would not let the history go.
+        self._conn.execute("set session_replication_role = replica")
+        tables = [
+            *(table for table in metadata.sorted_tables if table.name not in ("legal_moves", "targets")),
+            *map(target, SPEC.sinks),
+            *map(delta, KEYED),
+        ]
+        self._tables = {table.name: sql.Identifier(table.schema or "public", table.name) for table in tables}
+        assert len(self._tables) == len(tables)
+        self._shared = {table.name: table for table in tables if "pipeline" in table.columns}
+        """Where every line of a ledger has its rows."""
+        empty = [sql.SQL("delete from {}{}").format(table, self._mine(name)) for name, table in self._tables.items()]
+        self._empty = sql.SQL("; ").join(empty)
+
+    def reset(self) -> None:
+        """Forget the schedule before."""
+        stages = self._conn.execute("select tablename from pg_tables where schemaname = %s", [STAGE_SCHEMA]).fetchall()
+        for (name,) in stages:
+            self._conn.execute(sql.SQL("drop table {}").format(sql.Identifier(STAGE_SCHEMA, name)))
+        self._conn.execute(self._empty)
+        self._conn.execute("select setval('schedule.seconds', 0)")
+
+    def save(self, schema: str) -> Saved:
+        """Keep what there is now, between two runs; `restore` brings it back."""
+        assert self.left() == []
+        self._conn.execute(sql.SQL("create schema {}").format(sql.Identifier(schema)))
+        for name, table in self._tables.items():
+            saved = sql.Identifier(schema, name)
+            self._conn.execute(sql.SQL("create table {} as select * from {}{}").format(saved, table, self._mine(name)))
+        (now,) = self._conn.execute("select schedule.clock_timestamp()").fetchone()
+        return Saved(schema, now)
+
+    def restore(self, saved: Saved) -> None:
+        """Put what was saved into an empty database, and the clock to where it was then, to the second after."""
+        query = sql.SQL("insert into {} overriding system value table {}")
+        copies = [query.format(table, sql.Identifier(saved.schema, name)) for name, table in self._tables.items()]
+        self._conn.execute(sql.SQL("; ").join(copies))
+        self._conn.execute(
+            "select setval('schedule.seconds', ceil(extract(epoch from %s - pg_catalog.clock_timestamp()))::bigint)",
+            [saved.clock],
+        )
+
+    def add_neighbour(self, name: str, *, is_halted: bool) -> None:
+        """Another line, which has come as far as this one, with runs and stages of its own; and is halted there."""
+        for shared, table in self._shared.items():
+            copied = [column.name for column in table.columns if column.identity is None]
+            other = {"pipeline": sql.Literal(name), "dag_id": sql.Literal(name)}
+            other["relation"] = sql.SQL("{} || relation").format(sql.Literal(name))
+            query = sql.SQL("insert into {} ({}) select {} from {}{}").format(
+                self._tables[shared],
+                sql.SQL(", ").join(map(sql.Identifier, copied)),
+                sql.SQL(", ").join(other.get(column, sql.Identifier(column)) for column in copied),
+                self._tables[shared],
+                self._mine(shared),
+            )
+            self._conn.execute(query)
+        if is_halted:
+            halt = "update ratchet.transactions set halted_at = now() where pipeline = %s and state = 'OPEN'"
+            assert self._conn.execute(halt, [name]).rowcount == 1
+
+    def neighbours(self) -> dict[str, list[str]]:
+        """All that the ledger says of other lines."""
+        query = sql.SQL("select t::text from {} t where pipeline <> {} order by 1")
+        found = {name: self._conn.execute(query.format(self._tables[name], NAME)) for name in self._shared}
+        return {name: [row for (row,) in rows] for name, rows in found.items()}
+
+    def pass_time(self, seconds: int) -> None:
+        """Move the database's clock on, for everybody and at once."""
+        self._conn.execute("select setval('schedule.seconds', nextval('schedule.seconds') - 1 + %s)", [seconds])
+
+    def dump(self) -> dict[str, list[str]]:
+        """All that the ledger, its stages and its sinks hold, but for whose run has ended when."""
+        tables = self._conn.execute(
+            "select schemaname, tablename from pg_tables where schemaname = any(%s) and tablename <> 'runs'",
+            [["public", SCHEMA, STAGE_SCHEMA, DELTA_SCHEMA]],
+        ).fetchall()
+        query = sql.SQL("select t::text from {} t order by 1")
+        return {
+            ".".join(table): [row for (row,) in self._conn.execute(query.format(sql.Identifier(*table)))]
+            for table in tables
+        }
+
+    def left(self) -> list[str]:
+        """What is left of work that is done: stages, and sessions in the midst of something."""
+        tables = self._conn.execute("select tablename from pg_tables where schemaname = %s", [STAGE_SCHEMA])
+        sessions = self._conn.execute(
+            "select 'session ' || pid || ' is ' || state from pg_stat_activity "
+            "where datname = current_database() and state like 'idle in transaction%' and pid <> pg_backend_pid()"
+        )
+        return [said for (said,) in (*tables.fetchall(), *sessions.fetchall())]
+
+    def ended(self) -> set[tuple[str, int]]:
+        """The runs of this line, by id and clear number, that have ended for the ledger."""
+        query = "select run_id, clear_number from ratchet.runs where pipeline = %s and ended_at is not null"
+        return set(self._conn.execute(query, [NAME]).fetchall())
+
+    def unmerged(self) -> list[tuple]:
+        """The keys that have more than one row of deltas, up to where compaction has merged them."""
+        query = sql.SQL(
+            "select k from {} where _txid <= (select merged from ratchet.pipelines where pipeline = {}) "
+            "group by k having count(*) > 1"
+        )
+        deltas = [sql.Identifier(table.schema, table.name) for table in map(delta, KEYED)]
+        return [row for table in deltas for row in self._conn.execute(query.format(table, NAME))]
+
+    def _mine(self, table: str) -> sql.Composable:
+        """The condition for this line's rows of a table that it may share."""
+        return sql.SQL(" where pipeline = {}").format(NAME) if table in self._shared else sql.SQL("")

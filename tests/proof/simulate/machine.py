@@ -1,0 +1,172 @@
+"""The schedules as hypothesis draws and shrinks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from ratchet.ledger.states import State
+from ratchet.protocol.begin import Begun
+from ratchet.protocol.commit import Committed, Waits
+from tests.proof.simulate.actors import End
+from tests.proof.simulate.code import KEEP_DELTAS, LEASE_SECONDS, VERSIONS
+from tests.proof.simulate.schedule import Schedule, Theatre
+from tests.proof.simulate.world import AirflowRun, Step, World
+
+STEPS = st.sampled_from([1000, 1, 2, 3, 5, 8, 13, 21, 34, 1000, 1000])
+KINDS = st.sampled_from(["task"] * 5 + ["go"] * 4 + ["outside"] * 2 + ["cut", "beside", "clear", "late"])
+PICK = st.integers(0, 999)
+"""Which of the things that are possible, modulo their number."""
+ABREAST = st.sampled_from([0, 0, 2, 3])
+MAX_RUNS, MAX_RECORDS = 4, 21
+"""So many runs are active at most, and so many records come."""
+
+
+class Machine(RuleBasedStateMachine):
+    """Tasks begin, go on by some statements, are cut off, and are begun again, while the world changes around them."""
+
+    theatre: Theatre
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.schedule = Schedule(self.theatre, note)
+        self._failed = True
+
+    @property
+    def world(self) -> World:
+        return self.schedule.world
+
+    @initialize(runs=st.integers(0, 2), abreast=ABREAST, first=st.integers(1, 12), second=st.integers(0, 6))
+    def begins(self, runs: int, abreast: int, first: int, second: int) -> None:
+        """Some runs that nothing disturbed; then records come, and perhaps some runs come as far as their commit."""
+        self.schedule.open(runs)
+        self.world.stable[0] += first
+        self.world.stable[1] += second
+        self.schedule.come_abreast(abreast)
+        self._failed = False
+
+    @rule(kind=KINDS, pick=PICK, steps=STEPS, end=st.sampled_from(End))
+    def happens(self, kind: str, pick: int, steps: int, end: End) -> None:
+        """One thing: of the kind that is said, if anything of it is possible."""
+        self._failed = True
+        schedule = self.schedule
+        if kind == "late" and (late := self._late()):
+            schedule.come_late(_one(late, pick)())
+        elif kind == "outside":
+            schedule.happens(*_one(self._changes(), pick))
+        elif schedule.is_all_over() and (records := self._records()):
+            schedule.happens(*_one(records, pick))
+        elif schedule.standing and (kind in ("go", "cut") or not schedule.idle):
+            actor = _one(schedule.standing, pick)
+            if kind == "cut":
+                schedule.cut(actor, end if actor.is_in_commit() or end is not End.UNHEARD else End.KILLED)
+            else:
+                schedule.go(actor, steps)
+        else:
+            steps_ = {"beside": self._beside, "clear": self._clears}.get(kind, self._tasks)() or self._tasks()
+            schedule.start(schedule.idle[0], _one(steps_, pick)(), steps)
+        self._failed = False
+
+    def teardown(self) -> None:
+        if self._failed:
+            self.schedule.abandon()
+        else:
+            self.schedule.finish()
+
+    def _beside(self) -> list[Callable[[], Step]]:
+        """Maintenance, or a person."""
+        world, line = self.world, range(1, self.theatre.watch.last.last_txid + 1)
+        moves = [partial(world.operate, what, txid) for what in ("retry", "abort", "void") for txid in line]
+        return [world.maintain, *moves]
+
+    def _late(self) -> list[Callable[[], Step]]:
+        """Steps of runs that have been overtaken, at a moment at which nobody holds a lock."""
+        return [] if self.schedule.standing else self.world.late(self.theatre.watch.last)
+
+    def _clears(self) -> list[Callable[[], Step]]:
+        """A run that was cleared, or one that does anew what was voided."""
+        seen = self.theatre.watch.last
+        voided = [txid for txid, row in seen.newest().items() if row.state == State.VOIDED and txid <= seen.head]
+        clears = [partial(self.world.clear, of) for of in self.world.runs if of.slices]
+        return [*clears, *(partial(self.world.replay, txid) for txid in voided)]
+
+    def _tasks(self) -> list[Callable[[], Step]]:
+        world = self.world
+        found: list[Callable[[], Step]] = []
+        active = [of for of in world.runs if of.is_active]
+        # Those that wait for another come last, the newest first: hypothesis draws what is in front more often.
+        for of in sorted(reversed(active), key=lambda of: isinstance(of.outcome, Waits)):
+            found += self._tasks_of(of)
+        if (halted := self.theatre.watch.last.halted()) is not None:
+            found += [partial(world.operate, what, halted) for what in ("retry", "void")] * 4
+        elif len(active) < MAX_RUNS or not found:
+            # While there are records for it, or the transactions of a line would seldom meet.
+            found += [lambda: world.begin(world.new_run())] * (1 if self.schedule.is_all_taken() else 4)
+        return found
+
+    def _tasks_of(self, of: AirflowRun) -> list[Callable[[], Step]]:
+        """What Airflow may start of a run: the next task, or one that runs already or has run, whose try it lost."""
+        world = self.world
+        if of.begun is None:
+            return [partial(world.begin, of)]
+        if not isinstance(of.begun, Begun):
+            return []
+        left = [n for n in of.slices if n not in of.done]
+        slices = [partial(world.process, of, n) for n in left or of.slices]
+        if of.has_failed:
+            follows = [partial(world.settle, of, succeeded=False)] * 4
+            found = [*slices, partial(world.commit, of)]
+        elif left:
+            follows = [*slices, *slices]
+            found = [partial(world.refuse, of, left[0]), partial(world.fail, of, left[-1])]
+            found += [partial(world.settle, of, succeeded=False)]
+        elif not isinstance(of.outcome, Committed):
+            # One that waits is asked seldom.
+            follows = [partial(world.commit, of)] * (1 if of.outcome else 4)
+            found = [*slices, partial(world.settle, of, succeeded=True)]
+        else:
+            follows = [partial(world.settle, of, succeeded=True)] * 4
+            found = [*slices, partial(world.commit, of)]
+        # What a run does when nothing goes wrong comes more often, or schedules would not get far.
+        twice = [partial(world.process, of, n, attempts=2) for n in left]
+        return [*follows, *follows, *twice, *found, partial(world.renew, of), partial(world.begin, of)]
+
+    def _changes(self) -> list[tuple[str, Callable[[], None]]]:
+        world = self.world
+        found: list[tuple[str, Callable[[], None]]] = []
+        for of in world.runs:
+            if of.is_active:
+                found.append((f"Airflow has {of.run} no more", lambda of=of: _end(of)))
+        for seconds in (LEASE_SECONDS + 1, 1300, int(KEEP_DELTAS.total_seconds()) + 1):
+            found.append((f"{seconds} s pass", lambda s=seconds: self.schedule.pass_time(s)))
+        for version in VERSIONS:
+            if version != world.version:
+                found.append((f"the code is {version} from here on", lambda v=version: _deploy(world, v)))
+        return found + self._records()
+
+    def _records(self) -> list[tuple[str, Callable[[], None]]]:
+        world = self.world
+        if sum(world.stable.values()) >= MAX_RECORDS:
+            return []
+        return [(f"3 records come to partition {p}", partial(_grow, world, p)) for p in world.stable]
+
+
+def _one(of: list[Any], pick: int) -> Any:
+    return of[pick % len(of)]
+
+
+def _end(of: AirflowRun) -> None:
+    of.is_active = False
+
+
+def _deploy(world, version: str) -> None:
+    world.version = version
+
+
+def _grow(world, partition: int) -> None:
+    world.stable[partition] += 3

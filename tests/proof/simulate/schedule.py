@@ -1,0 +1,331 @@
+"""One schedule: actors take the steps of tasks, interleaved and cut off as the test says, while a reader looks on."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+from ratchet.errors import Halted, LedgerUnreachable, OutcomeUnknown, RatchetError
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.states import State
+from ratchet.ledger.work import Claim
+from ratchet.operate.actions import void
+from ratchet.operate.upkeep import upkeep
+from ratchet.operate.verify import recompute, verify
+from ratchet.protocol.begin import begin, wants_another_run
+from ratchet.protocol.commit import Committed, Waits
+from ratchet.protocol.votes import SliceWork
+from tests.proof.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
+from tests.proof.simulate.code import KEEP_DELTAS, LEASE_SECONDS, make_of
+from tests.proof.simulate.database import Database, Saved
+from tests.proof.simulate.watch import TOLD, Watch
+from tests.proof.simulate.work import recomputed
+from tests.proof.simulate.world import AirflowRun, Step, World
+
+ROUNDS = 40
+"""After so many further runs all must be done."""
+AT_ONCE = {"max_records": 100, "slice_records": 100}
+"""A run that nothing disturbs takes all that is there, in one slice: the end of a schedule is not what is looked at."""
+NEIGHBOURS = ("aside", "zenith")
+"""Other lines in the same ledger; their names come before and after this line's."""
+COMMITS, GROUPS, WAITS = "commits amid all that", "of several transactions at once", "commits that waited their turn"
+COUNTED = {End.KILLED: "killed", End.LOST: "connections cut", End.UNHEARD: "cut between a COMMIT and its answer"}
+
+
+class Theatre:
+    """What schedules one after another share: the database, the actors and the reader."""
+
+    def __init__(self, url: str, actors: int = 3):
+        self.url = url
+        self.database = Database(url)
+        self.troupe = Troupe(url, actors)
+        self.watch = Watch(url)
+        self.ledger = Ledger(url)
+        self.openings: dict[int, tuple[Saved, World]] = {}
+        """What there is after so many runs that nothing disturbed."""
+        self.counted: Counter[str] = Counter()
+        """What all schedules together had."""
+        self.neighbours = self._neighbours()
+        """What the ledger says of other lines, and has to say whatever this one does."""
+
+    def _neighbours(self) -> dict[str, list[str]]:
+        Schedule(self, lambda said: None).come_halfway()
+        for name in NEIGHBOURS:
+            self.database.add_neighbour(name, is_halted=name == NEIGHBOURS[0])
+        self.counted.clear()
+        return self.database.neighbours()
+
+
+class Schedule:
+    """One schedule, from an empty ledger to the end; `tell` is given its story, a line a happening."""
+
+    def __init__(self, theatre: Theatre, tell: Callable[[str], None]):
+        self._theatre, self._troupe, self._tell = theatre, theatre.troupe, tell
+        self.abandon()
+        theatre.database.reset()
+        theatre.watch.forget()
+        self.world = World(theatre.url)
+        self._steps: dict[Actor, Step] = {}
+        self._count("schedules")
+
+    def open(self, runs: int) -> None:
+        """Let so many runs be over, which nothing has disturbed: they are run once, and then brought back."""
+        theatre = self._theatre
+        if runs in theatre.openings:
+            saved, world = theatre.openings[runs]
+            self._tell(f"{runs} whole runs are over")
+            theatre.database.restore(saved)
+            self.world = deepcopy(world)
+            self._look()
+            return
+        for _ in range(runs):
+            self.world.stable[0] += 2
+            self.run_alone()
+        theatre.openings[runs] = theatre.database.save(f"after_{runs}"), deepcopy(self.world)
+
+    def come_halfway(self) -> None:
+        """Two whole runs, and one of which a slice has voted and another has not."""
+        world = self.world
+        for _ in range(2):
+            world.stable[1] += 4
+            self.run_alone()
+        world.stable[1] += 6
+        of = self._begin_alone()
+        self._alone(world.process(of, of.slices[0]))
+
+    def come_abreast(self, runs: int) -> None:
+        """So many runs begin, for each of which records come; all but the first have voted, the second waits for it."""
+        for number in range(runs):
+            self.world.stable[0] += 3
+            of = self._begin_alone()
+            for part in of.slices if number else ():
+                self._alone(self.world.process(of, part))
+                of.done.add(part)
+            if number == 1:
+                _, of.outcome = self._alone(self.world.commit(of))
+
+    def _begin_alone(self) -> AirflowRun:
+        world = self.world
+        of = world.new_run()
+        self._tell(f"{of.run}: has begun")
+        of.begun = begin(self._theatre.ledger, world.spec, of.run, world.offsets, world.is_active)
+        self._look()
+        return of
+
+    @property
+    def idle(self) -> list[Actor]:
+        return self._troupe.idle()
+
+    @property
+    def standing(self) -> list[Actor]:
+        return self._troupe.standing()
+
+    def start(self, actor: Actor, step: Step, steps: int) -> None:
+        """Give an actor something to do, and let it go on until its statement number `steps`."""
+        self._steps[actor] = step
+        self._count("steps of tasks, of maintenance and of people")
+        self._tell(f"{actor.name}: {step.doing}")
+        actor.start(step.doing, step.job, steps)
+        self._settle()
+
+    def go(self, actor: Actor, steps: int) -> None:
+        """Let an actor pass so many statements."""
+        self._tell(f"{actor.name}: {actor.doing}: goes on with: {_short(actor.at)}")
+        actor.go(steps)
+        self._settle()
+
+    def cut(self, actor: Actor, end: End) -> None:
+        """End what an actor does, at the statement before which it stands."""
+        self._count(COUNTED[end])
+        self._tell(f"{actor.name}: {actor.doing}: {end} at: {_short(actor.at)}")
+        actor.go(0 if end is End.KILLED else FOREVER, end)
+        self._settle()
+
+    def come_late(self, step: Step) -> None:
+        """A step whose claim is not the current one, alone and whole: it changes nothing (I6)."""
+        self._count("late steps")
+        self._tell(f"late: {step.doing}")
+        before = self._theatre.database.dump()
+        self._alone(step)
+        after = self._theatre.database.dump()
+        changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+        assert not changed, f"{step.doing} came late, and has changed {', '.join(sorted(changed))}"
+
+    def happens(self, what: str, do: Callable[[], None]) -> None:
+        """Something outside changes."""
+        self._count("changes of the world")
+        self._tell(what)
+        do()
+
+    def pass_time(self, seconds: int) -> None:
+        self._theatre.database.pass_time(seconds)
+
+    def abandon(self) -> None:
+        """Let all actors die: the schedule has failed."""
+        self._troupe.settle()
+        while self.standing:
+            self.standing[0].go(0, End.KILLED)
+            self._troupe.settle()
+        self._troupe.release()
+
+    def finish(self) -> None:
+        """Faults are over: all that still goes on ends, and runs that are triggered finish the rest (I10)."""
+        self._tell("the faults are over")
+        while self.standing:
+            self.standing[0].go(FOREVER)
+            self._settle()
+        for run in self.world.runs:
+            run.is_active = False
+        self.pass_time(LEASE_SECONDS + 1)
+        self.world.version = "two"
+        for _ in range(ROUNDS):
+            wanted = wants_another_run(self._theatre.ledger, self.world.spec, self.world.offsets, self.world.is_active)
+            assert bool(wanted) == self._is_work_left(), f"another run is wanted: {wanted}"
+            if self.is_all_over():
+                break
+            self.run_alone()
+        else:
+            raise AssertionError(f"after {ROUNDS} more runs there is still work: {self._theatre.watch.look()}")
+        self._nothing_is_left()
+        self._count("finished")
+        self._count("transactions", self._theatre.watch.last.last_txid)
+        self._count("revisions", len(self._theatre.watch.last.transactions) - self._theatre.watch.last.last_txid)
+
+    def _count(self, what: str, number: int = 1) -> None:
+        self._theatre.counted[what] += number
+
+    def _settle(self) -> None:
+        """Wait until all stand still, look after every COMMIT, and hear who has ended."""
+        self._troupe.settle(self._look)
+        self._count("moments at which somebody waited for a lock", bool(self._troupe.waiting))
+        for actor in self._troupe.idle():
+            step = self._steps.pop(actor, None)
+            if step is not None:
+                self._hear(actor, step)
+
+    def _look(self) -> None:
+        self._count("snapshots")
+        self._theatre.watch.look()
+
+    def _hear(self, actor: Actor, step: Step) -> None:
+        said = actor.said
+        if isinstance(said, Killed):
+            return
+        self._tell(f"{actor.name}: {step.doing}: said: {_line(said)}")
+        if isinstance(said, LedgerUnreachable):
+            # I12: what may have taken effect is told from what has not.
+            assert isinstance(said, OutcomeUnknown) == (actor.lost_at == COMMIT), (
+                f"lost at {actor.lost_at}, said {said}"
+            )
+        if isinstance(said, RatchetError):
+            is_known = isinstance(said, LedgerUnreachable) or any(re.search(known, str(said)) for known in TOLD)
+            assert is_known, f"{step.doing} was told what nobody should be: {_line(said)}"
+            untrue = step.untrue(said, self._theatre.watch.last)
+            assert untrue is None, f"{step.doing} was told {_line(said)}, but {untrue}"
+            step.failed(said)
+            return
+        if isinstance(said, Exception):
+            raise AssertionError(f"{step.doing} ended with an error that tells a user nothing: {said!r}") from said
+        # I12: what is told is so.
+        unkept = step.unkept(said, self._theatre.watch.last)
+        assert unkept is None, f"{step.doing} said {_line(said)}, but {unkept}"
+        self._count_commit(said)
+        step.then(said)
+
+    def _count_commit(self, said: Any) -> None:
+        """What a schedule is for: commits that took effect, of one or several transactions, or waited for another."""
+        match said:
+            case (Claim(), Committed(txids=txids)) if txids:
+                self._count(COMMITS)
+                self._count(GROUPS, len(txids) > 1)
+            case (Claim(), Waits()):
+                self._count(WAITS)
+
+    def run_alone(self) -> None:
+        """A whole run, which nothing disturbs."""
+        ledger, world = self._theatre.ledger, self.world
+        spec = world.spec.model_copy(update=AT_ONCE)
+        of = world.new_run()
+        self._tell(f"{of.run}: a whole run ({world.version})")
+        try:
+            of.begun = begin(ledger, spec, of.run, world.offsets, world.is_active)
+        except Halted as error:
+            of.is_active = False
+            self._tell(f"{of.run}: {_line(error)}")
+            void(ledger, spec, self._theatre.watch.look().halted(), "a person said so", "a person")
+            return
+        for number in of.slices:
+            self._alone(world.process(of, number))
+            of.done.add(number)
+        if of.slices:
+            self._alone(world.commit(of))
+            self._alone(world.settle(of, succeeded=True))
+        of.is_active = False
+        self._theatre.watch.look()
+
+    def _alone(self, step: Step) -> Any:
+        try:
+            return step.job(self._theatre.ledger)
+        except RatchetError as error:
+            self._tell(f"{step.doing}: said: {_line(error)}")
+            return None
+
+    def is_all_over(self) -> bool:
+        """Whether all that is in the log is committed or voided, and no revision is half done."""
+        return self.is_all_taken() and all(map(_is_over, self._theatre.watch.last.newest().values()))
+
+    def _is_work_left(self) -> bool:
+        """Whether a run would find something to do, where nobody does it: what waits behind a halt is left."""
+        seen = self._theatre.watch.look()
+        halted = seen.halted()
+        unfinished = [row for row in seen.newest().values() if not _is_over(row)]
+        if halted is None:
+            return bool(unfinished) or (seen.is_begun and not self.is_all_taken())
+        return any(row.revision or row.txid < halted for row in unfinished)
+
+    def is_all_taken(self) -> bool:
+        """Whether a transaction has taken all that is in the log."""
+        taken = self._theatre.watch.last.ranges.values()
+        reached = {p: max([u for of in taken for q, _, u in of if q == p], default=0) for p in (0, 1)}
+        return reached == self.world.stable
+
+    def _nothing_is_left(self) -> None:
+        """Of the work that is done there is nothing but its result, and the ledger says the same of that."""
+        ledger = self._theatre.ledger
+        self.pass_time(int(KEEP_DELTAS.total_seconds()) + 1)
+        list(upkeep(ledger, self.world.spec, self.world.is_active))
+        seen = self._theatre.watch.look()
+        assert self.is_all_over() and seen.head == seen.last_txid
+        assert self._theatre.database.left() == []
+        assert self._theatre.database.ended() <= self.world.settled, "a run has ended that nobody has settled"
+        assert self._theatre.database.unmerged() == []
+        assert self._theatre.database.neighbours() == self._theatre.neighbours, "another line is not what it was"
+        spec, make, done = self.world.spec, make_of(self.world.version), set()
+
+        def run(work: SliceWork) -> dict[str, tuple[int, int]]:
+            assert work.token not in done, f"{work.token} is recomputed twice"
+            done.add(work.token)
+            return recomputed(spec, work, make)
+
+        again = recompute(ledger, spec, run)
+        assert [fault for check in [*verify(ledger, spec), again] for fault in check.faults] == []
+
+
+def _is_over(row: Any) -> bool:
+    """Committed, voided, or a revision that was given up."""
+    return row.state in (State.COMMITTED, State.VOIDED) or (row.revision > 0 and row.halted_at is not None)
+
+
+def _short(statement: str) -> str:
+    return statement if len(statement) <= 90 else f"{statement[:87]}..."
+
+
+def _line(said: Any) -> str:
+    if isinstance(said, tuple):
+        return _line(said[-1])
+    if isinstance(said, Exception):
+        return f"{type(said).__name__}: {said}"
+    return getattr(said, "message", str(said))

@@ -1,0 +1,253 @@
+"""The reference model: what every reader must see at every moment, and which histories are possible."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import namedtuple_row
+
+from ratchet.ledger.states import State
+from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.proof.reference import Fold
+from tests.proof.simulate.code import NAME, SPECS, VERSION_OF, VERSIONS, make_of
+
+MOVES = {
+    State.OPEN: {State.PREPARED, State.ABORTED, State.VOIDED},
+    State.PREPARED: {State.COMMITTED, State.ABORTED, State.VOIDED},
+    State.ABORTED: {State.OPEN, State.VOIDED},
+    State.VOIDED: {State.COMMITTED},
+    State.COMMITTED: set(),
+}
+"""Written down here once more, so that a change of the product's table is noticed."""
+HARMLESS = (
+    "the code is",
+    "gate ",
+    "a person said so",
+    "was not prepared by its deadline",
+    "superseded by",
+    "the transform refuses",
+    "is older than the spec's keep_deltas",
+    "is applied already",
+)
+"""Why a transaction may be aborted here; every other reason is a fault of the protocol."""
+_WHAT = r"^line: (revision \d+ of )?transaction \d+"
+_TRY = rf"{_WHAT}, slice \d+, try \d+"
+TOLD = (
+    rf"{_WHAT} was adopted by run r\d+(#\d+)? meanwhile$",
+    rf"{_WHAT}: this run's claim has ended; clear the run$",
+    rf"{_WHAT}, slice \d+: this run's claim has ended; clear the run$",
+    rf"{_WHAT}, slice \d+: run r\d+ holds the transaction now$",
+    rf"{_TRY}: try \d+ has the slice now$",
+    rf"{_TRY} of epoch \d+: the transaction is \w+ in epoch \d+$",
+    rf"{_TRY}: (the transaction is \w+|epoch \d+ has begun, this is epoch \d+); nothing was staged$",
+    rf"{_TRY}: (try \d+ has the slice|the slice has voted in try \d+); nothing was staged$",
+    rf"{_TRY}: the stage is gone, so its epoch is over; nothing was staged$",
+    rf"{_WHAT}, slice \d+: aborted, the code is \w+, the epoch began with \w+; the next run begins a new epoch",
+    r"^(revision \d+ of )?transaction \d+, slice \d+: voted no: the transform refuses$",
+    r"^line: claim \d+ of (revision \d+ of )?transaction \d+ is not held any more$",
+    rf"{_WHAT}: run r\d+ (has it now, in epoch \d+, which no gate has seen|works on it now, in epoch \d+)$",
+    rf"{_WHAT} is OPEN: a slice has not voted; clear the whole run$",
+    rf"{_WHAT} is aborted: .+; (the next run tries it again in a new epoch|the old result stays)$",
+    rf"{_WHAT} is aborted: (gate .+; the limit is 0.9|epoch \d+ was not prepared by its deadline, .+)$",
+    rf"{_WHAT} is \w+, which is final; there is nothing to try again or to abort$",
+    rf"{_WHAT} is \w+, and run r\d+ works on it$",
+    rf"{_WHAT} is \w+; it cannot become \w+$",
+    r"^line is halted at transaction \d+ since .+, after \d+ failures: ",
+    rf"{_WHAT}: only some tasks of a committed run were cleared; clear the whole run to revise it; ",
+    rf"{_WHAT} is older than the spec's keep_deltas: ",
+    rf"{_WHAT}: revision \d+ is applied already; the newer result stays$",
+)
+"""What a step may be told instead of being done; whoever is told anything else has come upon a fault."""
+SPEC = SPECS[VERSIONS[0]]
+_OF_LEDGER = {
+    "line": "select head, last_txid from ratchet.pipelines where pipeline = {}",
+    "transactions": "select * from ratchet.transactions where pipeline = {}",
+    "ranges": "select txid, partition, from_offset, until_offset from ratchet.ranges where txid > 0 and pipeline = {}",
+    "slices": "select txid, epoch, ranges, try_number, sinks from ratchet.slices where pipeline = {} "
+    "order by txid, epoch, slice",
+}
+_DEAD_LETTERS = 'select partition, "offset", txid, error from ratchet.dead_letters where pipeline = {}'
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one snapshot shows."""
+
+    is_begun: bool
+    """Whether a run has registered the line: the first one is a person's to start."""
+    head: int
+    last_txid: int
+    transactions: dict[tuple[int, int], tuple]
+    """{(txid, revision): its row}."""
+    ranges: dict[int, list[tuple[int, int, int]]]
+    """{txid: [(partition, from_offset, until_offset)]}."""
+    votes: dict[tuple[int, int, int], tuple]
+    """{(txid, epoch, slice): (try, what it voted)}."""
+    tries: dict[tuple[int, int, int], int]
+    """{(txid, epoch, slice): its latest try}."""
+    cuts: dict[tuple[int, int], list]
+    """{(txid, epoch): the ranges of each slice}."""
+    contents: dict[str, list[tuple]]
+    """{sink: rows}, sorted."""
+
+    def newest(self) -> dict[int, tuple]:
+        """{txid: the row of its newest revision}."""
+        return {txid: row for (txid, _), row in sorted(self.transactions.items())}
+
+    def halted(self) -> int | None:
+        """The txid at which the line is halted; None if it is not."""
+        at = (txid for (txid, revision), row in self.transactions.items() if not revision and row.halted_at is not None)
+        return min(at, default=None)
+
+
+class Watch:
+    """A reader who looks again and again, in one snapshot each time, and remembers what was before."""
+
+    def __init__(self, url: str):
+        self._conn = psycopg.connect(url, row_factory=namedtuple_row)
+        self._conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        self._conn.read_only = True
+        queries = {**_OF_LEDGER, DEAD_LETTERS: _DEAD_LETTERS}
+        self._queries = {name: sql.SQL(query).format(NAME) for name, query in queries.items()}
+        self._queries |= {sink.name: _select(sink.name) for sink in SPEC.sinks}
+        self.last = NOTHING
+
+    def forget(self) -> None:
+        """A new schedule begins."""
+        self.last = NOTHING
+
+    def look(self) -> Seen:
+        """Take a snapshot; AssertionError when it cannot be, or cannot follow what was seen before."""
+        seen = self._snapshot()
+        self._is_prefix(seen)
+        self._is_counted(seen)
+        self._is_fold(seen)
+        self._follows(seen)
+        self.last = seen
+        return seen
+
+    def _snapshot(self) -> Seen:
+        with self._conn.transaction(), self._conn.pipeline():
+            asked = {name: self._conn.execute(query) for name, query in self._queries.items()}
+            line, transactions, ranges, slices = (asked.pop(name).fetchall() for name in _OF_LEDGER)
+            contents = {name: sorted(map(tuple, cursor), key=repr) for name, cursor in asked.items()}
+        cuts: dict[tuple[int, int], list] = defaultdict(list)
+        votes, tries = {}, {}
+        for row in slices:
+            of_slice = row.txid, row.epoch, len(cuts[row.txid, row.epoch])
+            tries[of_slice] = row.try_number
+            if row.sinks is not None:
+                votes[of_slice] = (row.try_number, row.sinks)
+            cuts[row.txid, row.epoch].append(row.ranges)
+        head, last_txid = line[0] if line else (0, 0)
+        of: dict[int, list] = defaultdict(list)
+        for row in ranges:
+            of[row.txid].append((row.partition, row.from_offset, row.until_offset))
+        return Seen(
+            bool(line),
+            head,
+            last_txid,
+            {(row.txid, row.revision): row for row in transactions},
+            dict(of),
+            votes,
+            tries,
+            dict(cuts),
+            contents,
+        )
+
+    def _is_prefix(self, seen: Seen) -> None:
+        """I4: what is committed is a prefix of the line, and each member has passed the gate in its epoch."""
+        for (txid, revision), row in seen.transactions.items():
+            if revision == 0:
+                is_final = row.state in (State.COMMITTED, State.VOIDED)
+                assert is_final or txid > seen.head, f"the head is {seen.head}, and {txid} is {row.state}"
+                assert row.state != State.COMMITTED or txid <= seen.head, (
+                    f"{txid} is committed, the head is {seen.head}"
+                )
+            else:
+                assert txid <= seen.head, f"a revision of {txid} is begun, the head is {seen.head}"
+            if row.applied is not None:
+                assert row.state == State.COMMITTED, f"{txid} is applied and {row.state}"
+                assert row.verdict is not None, f"{txid} was committed without its gates"
+            # A revision that is given up has the reason of its last failure.
+            if row.state == State.ABORTED and not (revision and row.halted_at):
+                assert any(said in row.reason for said in HARMLESS), f"{txid} was aborted: {row.reason}"
+        assert {t for t, r in seen.transactions if r == 0} == set(range(1, seen.last_txid + 1))
+
+    def _is_counted(self, seen: Seen) -> None:
+        """The last vote of an epoch prepares its transaction; a cut is made once, and tiles the plan."""
+        for row in seen.transactions.values():
+            cut = seen.cuts[row.txid, row.epoch]
+            voted = [number for number in range(len(cut)) if (row.txid, row.epoch, number) in seen.votes]
+            assert row.state != State.OPEN or len(voted) < len(cut), f"{row.txid} is OPEN, and every slice has voted"
+            is_prepared = row.state in (State.PREPARED, State.COMMITTED) and row.prepared_at is not None
+            assert not is_prepared or len(voted) == len(cut), f"{row.txid} is {row.state} by the votes {voted} of {cut}"
+        first: dict[int, list] = {}
+        for (txid, epoch), cut in sorted(seen.cuts.items()):
+            assert cut == first.setdefault(txid, cut), f"{txid} was cut anew in epoch {epoch}: {cut}"
+        for txid, cut in first.items():
+            planned = [(p, o) for p, start, until in seen.ranges[txid] for o in range(start, until)]
+            taken = [(p, o) for part in cut for p, start, until in part for o in range(start, until)]
+            assert sorted(planned) == sorted(taken), f"the plan of {txid} is {seen.ranges[txid]}, its cut is {cut}"
+
+    def _is_fold(self, seen: Seen) -> None:
+        """I1, I3, I5: every sink is the fold of what is committed, of its newest revision, and of nothing else."""
+        newest = {}
+        for (txid, _), row in sorted(seen.transactions.items()):
+            if row.applied is not None:
+                newest[txid] = row.code_hash
+        fold = Fold()
+        for txid, code in newest.items():
+            at = [(p, o) for p, start, until in seen.ranges[txid] for o in range(start, until)]
+            fold.put(txid, at, make_of(VERSION_OF[code]))
+        wanted = fold.contents(SPEC)
+        for name, rows in seen.contents.items():
+            assert rows == wanted[name], f"{name} holds {rows}, of what is committed comes {wanted[name]}"
+
+    def _follows(self, seen: Seen) -> None:
+        """Nothing goes back: states move as they may, epochs, claims and the head grow, plans and votes stay."""
+        before = self.last
+        assert seen.head >= before.head and seen.last_txid >= before.last_txid
+        for txid, plan in before.ranges.items():
+            assert seen.ranges.get(txid) == plan, f"the plan of {txid} was {plan}, is {seen.ranges.get(txid)}"
+        for of, vote in before.votes.items():
+            assert seen.votes.get(of) == vote, (
+                f"the vote of (txid, epoch, slice) {of} was {vote}, is {seen.votes.get(of)}"
+            )
+        for txid, epoch, number in seen.votes.keys() - before.votes.keys():
+            epochs = {row.epoch for at in (before, seen) for (t, _), row in at.transactions.items() if t == txid}
+            assert epoch in epochs, f"slice {number} of {txid} has voted in epoch {epoch}, which is over"
+        open_ = {(txid, row.epoch) for (txid, _), row in seen.transactions.items() if row.state == State.OPEN}
+        for (txid, epoch, number), tried in seen.tries.items():
+            old = before.tries.get((txid, epoch, number), 0)
+            is_possible = (txid, epoch) in open_ or (txid, epoch, number) in seen.votes
+            assert tried == old or (tried > old and is_possible), (
+                f"slice {number} of {txid}, epoch {epoch}, was at try {old} and is at {tried}"
+            )
+        for of, old in before.transactions.items():
+            new = seen.transactions[of]
+            assert (new.epoch, new.claim) >= (old.epoch, old.claim), f"{of} went back to epoch {new.epoch}"
+            is_way = old.state == new.state or State(new.state) in _reachable(State(old.state))
+            assert is_way, f"{of} went from {old.state} to {new.state}"
+            if old.applied is not None:
+                assert new.applied == old.applied, f"{of} was applied twice"
+
+
+NOTHING = Seen(False, 0, 0, {}, {}, {}, {}, {}, {})
+
+
+def _reachable(state: State) -> set[State]:
+    found: set[State] = set()
+    left = [state]
+    while left:
+        for to in MOVES[left.pop()] - found:
+            found.add(to)
+            left.append(to)
+    return found
+
+
+def _select(sink: str) -> sql.Composed:
+    return sql.SQL("select * from {}").format(sql.Identifier(sink))

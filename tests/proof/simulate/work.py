@@ -1,0 +1,115 @@
+"""The work of a slice's job, as Spark's tasks and the driver do it, by arithmetic; and what is said of its failures."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy.exc import ProgrammingError
+
+from ratchet.errors import Fenced, OutcomeUnknown
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.schema import events, slices
+from ratchet.ledger.work import SinkVote, SliceToken, Tag, Vote
+from ratchet.protocol.votes import SliceWork, cast_vote
+from ratchet.sinks import stage
+from ratchet.sinks.checksum import MODULUS, row_hash
+from ratchet.sinks.staged import staged_columns
+from ratchet.spark.stager import Copying, Stage
+from ratchet.spec.columns import Column
+from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
+from tests.proof.reference import Make, staged_rows
+from tests.proof.simulate.code import NAME
+
+
+def failure(epoch: int, slice_number: int, try_number: int) -> str:
+    """What a try says that comes to nothing; no other try of the transaction says the same."""
+    return f"try {try_number} of slice {slice_number} in epoch {epoch} has failed"
+
+
+def latest_event(conn: Connection, token: SliceToken) -> tuple[str, str | None]:
+    """What happened last to a transaction: (move, why)."""
+    of = (events.c.pipeline == NAME, events.c.txid == token.txid, events.c.revision == token.revision)
+    last = conn.execute(select(events).where(*of).order_by(events.c.seq.desc()).limit(1)).one()
+    return last.move, last.detail.get("why")
+
+
+def failing(conn: Connection, row: Row) -> set[str]:
+    """What the present tries of a transaction's epoch would say if they came to nothing."""
+    epoch = (slices.c.pipeline == NAME, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
+    trying = select(slices.c.epoch, slices.c.slice, slices.c.try_number).where(*epoch, slices.c.voted_at.is_(None))
+    return {failure(*part) for part in conn.execute(trying)}
+
+
+def process(ledger: Ledger, spec: Pipeline, work: SliceWork, make: Make, attempts: int) -> None:
+    """Stage what the slice's records give and vote, each so many times.
+
+    A vote whose outcome is unknown is cast once more: what was done is found.
+    """
+    vote = vote_on(ledger, spec, work, make, attempts)
+    for _ in range(attempts):
+        _cast(ledger, spec, work.token, vote)
+
+
+def _cast(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> None:
+    try:
+        cast_vote(ledger, spec, token, vote)
+    except OutcomeUnknown:
+        with ledger.begin() as conn:
+            of = [column == getattr(token, column.name) for column in (*slices.primary_key, slices.c.try_number)]
+            is_cast = conn.execute(select(slices.c.voted_at).where(*of)).scalar() is not None
+        try:
+            cast_vote(ledger, spec, token, vote)
+        except Fenced as error:
+            assert not is_cast, f"{token} has voted, and was told {error}"
+            raise
+
+
+def vote_on(ledger: Ledger, spec: Pipeline, work: SliceWork, make: Make, attempts: int) -> Vote:
+    """Stage what the slice's records give, as Spark's tasks would, and say what is staged."""
+    staged = _results(spec, work, make)
+    sinks = {name: _stage(ledger, spec, work, name, rows, attempts) for name, rows in staged.items()}
+    return Vote(
+        records=sum(map(len, work.ranges)),
+        sinks=sinks,
+        dead_letters=sinks[DEAD_LETTERS].rows,
+        reached={r.partition: r.until_offset for r in work.ranges},
+        code_hash=spec.code_hash,
+        application_id="simulated",
+        seconds={},
+    )
+
+
+def recomputed(spec: Pipeline, work: SliceWork, make: Make) -> dict[str, tuple[int, int]]:
+    """What a slice gives, once more: {sink: (rows, checksum)}."""
+    return {name: (len(rows), _checksum(spec, name, rows)) for name, rows in _results(spec, work, make).items()}
+
+
+def _results(spec: Pipeline, work: SliceWork, make: Make) -> dict[str, list[dict]]:
+    positions = [(r.partition, offset) for r in work.ranges for offset in range(r.from_offset, r.until_offset)]
+    return staged_rows(spec, positions, make)
+
+
+def _checksum(spec: Pipeline, name: str, rows: list[dict]) -> int:
+    columns: tuple[Column, ...] = staged_columns(None if name == DEAD_LETTERS else spec.sink(name))
+    return sum(row_hash(columns, [row.get(c.name) for c in columns]) for row in rows) % MODULUS
+
+
+def _stage(ledger: Ledger, spec: Pipeline, work: SliceWork, name: str, rows: list[dict], attempts: int) -> SinkVote:
+    """One Spark task, run so many times; the last is the one that Spark accepts."""
+    if not rows:
+        return SinkVote((), 0, 0)
+    sink = None if name == DEAD_LETTERS else spec.sink(name)
+    token = work.token
+    into = Copying(Stage(name, work.stages[name], ledger.url), token)
+    for attempt in range(attempts):
+        tag = {"_slice": token.slice, "_try": token.try_number, "_task_partition": 0, "_task_attempt": attempt}
+        with ledger.begin() as conn:
+            connection = conn.connection.dbapi_connection
+            with into._refusals_told(connection):
+                try:
+                    conn.execute(insert(stage.table(work.stages[name], sink)), [{**tag, **row} for row in rows])
+                except ProgrammingError as error:
+                    # Of its own connection the stager hears it as PostgreSQL says it.
+                    raise error.orig from error
+            # The stager's own last statements, which keep late tries out.
+            into._check_try(connection)
+    return SinkVote((Tag(0, attempts - 1),), len(rows), _checksum(spec, name, rows))

@@ -1,0 +1,266 @@
+"""A slice from real Kafka through real Spark into a real stage: what is staged is what was planned, and nothing else.
+
+Rows are compared as multisets of (partition, offset) with their content, never by their number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import date
+
+import psycopg
+import pytest
+from kafka import TopicPartition
+from psycopg import sql
+
+from ratchet import Accumulate, Append, Upsert
+from ratchet.errors import Fenced, RecordsLost, TopicChanged
+from ratchet.ledger.work import OffsetRange
+from ratchet.operate import verify
+from ratchet.protocol.commit import commit
+from ratchet.sinks.checksum import MODULUS
+from ratchet.spark.engine import process_slice
+from ratchet.spark.slice import recompute
+from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.kafka.test_kafka import Transaction, wait_until_stable
+from tests.unit.test_checksum import COLUMNS, ROWS, VECTORS
+from tests.until import until
+
+from .rig import SINK, address, content, every, numbered, spec_of
+
+# What is read
+
+
+def test_exactly_the_plan_is_read_though_kafka_has_more(rig):
+    topic = rig.topic(2)
+    rig.send(topic, *numbered(range(30)))
+    rig.send(topic, *numbered(range(100, 120)), partition=1)
+    spec = spec_of(topic, max_records=40, slice_records=15)
+    works = rig.begin(spec)
+    rig.send(topic, *numbered(range(30, 60)))
+    planned = [(r.partition, o) for w in works for r in w.ranges for o in range(r.from_offset, r.until_offset)]
+    assert len(works) > 1
+    for work in works:
+        vote = rig.run(spec, work)
+        mine = [(r.partition, o) for r in work.ranges for o in range(r.from_offset, r.until_offset)]
+        assert vote.records == len(mine)
+        assert vote.reached == {r.partition: r.until_offset for r in work.ranges}
+        rig.check(spec, work, vote)
+    assert content(rig.staged(works[0], SINK)) == Counter((p, o, o + 100 * p) for p, o in planned)
+
+
+def test_aborted_records_and_markers_are_no_records(rig):
+    topic = rig.topic()
+    for values, commits in ((range(5), True), (range(5, 10), False), (range(10, 13), True)):
+        Transaction(rig.kafka, topic, numbered(values)).end(commits)
+    # 0-4, marker 5, aborted 6-10, marker 11, 12-14, marker 15
+    wait_until_stable(rig.client, topic, 16)
+    spec = spec_of(topic, max_records=16, slice_records=9)
+    works = rig.begin(spec)
+    assert len(works) == 2
+    records = []
+    for work in works:
+        vote = rig.run(spec, work)
+        assert vote.reached == {0: work.ranges[0].until_offset}
+        rig.check(spec, work, vote)
+        records.append(vote.records)
+    expected = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 12: 10, 13: 11, 14: 12}
+    assert content(rig.staged(works[0], SINK)) == Counter((0, o, a) for o, a in expected.items())
+    assert sum(records) == len(expected)
+
+
+def test_a_range_with_nothing_but_aborted_records(rig):
+    topic = rig.topic()
+    Transaction(rig.kafka, topic, numbered(range(5))).end(False)
+    wait_until_stable(rig.client, topic, 6)
+    spec = spec_of(topic)
+    (work,) = rig.begin(spec)
+    vote = rig.run(spec, work)
+    assert (vote.records, vote.reached, vote.sinks[SINK].rows) == (0, {0: 6}, 0)
+    rig.check(spec, work, vote)
+
+
+def test_of_attempts_that_have_staged_the_same_rows_only_those_that_spark_accepted_are_named(rig):
+    topic = rig.topic(2)
+    rig.send(topic, *numbered(range(20)))
+    rig.send(topic, *numbered(range(5)), partition=1)
+    spec = spec_of(topic)
+    (work,) = rig.begin(spec)
+    unheard = rig.run(spec, work).sinks[SINK]
+    vote = rig.run(spec, work)
+    named = vote.sinks[SINK]
+    assert named.rows == unheard.rows == 25 and len(rig.staged(work, SINK)) == 50
+    assert len(named.tags) == len(unheard.tags) and not set(named.tags) & set(unheard.tags)
+    rig.check(spec, work, vote)
+    commit(rig.ledger, spec, rig.claim)
+    with psycopg.connect(rig.ledger.url) as conn:
+        found = conn.execute(sql.SQL("select _partition, _offset from {}").format(sql.Identifier(SINK))).fetchall()
+    assert Counter(found) == Counter({(0, n): 1 for n in range(20)} | {(1, n): 1 for n in range(5)})
+
+
+@pytest.mark.parametrize("left", [[], [(3, 3)]], ids=["no range, as after a loss", "a range without offsets"])
+def test_an_empty_slice_votes_for_nothing_in_every_sink(rig, left):
+    topic = rig.topic()
+    rig.send(topic, *numbered(range(3)))
+    spec = spec_of(topic, thrice, sinks=THRICE)
+    (work,) = rig.begin(spec)
+    vote = rig.run(spec, replace(work, ranges=tuple(OffsetRange(topic, 0, *offsets) for offsets in left)))
+    assert (vote.records, vote.dead_letters) == (0, 0)
+    assert set(vote.sinks) == {*(sink.name for sink in THRICE), DEAD_LETTERS}
+    for sink in THRICE:
+        assert not rig.staged(work, sink.name)
+
+
+def test_a_topic_made_again_is_another_topic(rig):
+    topic = rig.topic()
+    rig.send(topic, *numbered(range(3)))
+    spec = spec_of(topic)
+    (work,) = rig.begin(spec)
+    with pytest.raises(TopicChanged, match=topic):
+        rig.run(spec, replace(work, topic_id="another"))
+
+
+def test_records_that_kafka_has_deleted_are_named(rig):
+    topic = rig.topic()
+    rig.send(topic, *numbered(range(10)))
+    spec = spec_of(topic)
+    (work,) = rig.begin(spec)
+    rig.client.admin.delete_records({TopicPartition(topic, 0): 4})
+    with pytest.raises(RecordsLost, match=r"\[0,4\)"):
+        rig.run(spec, work)
+    assert not rig.staged(work, SINK)
+
+
+# What happens to the topic meanwhile
+
+MEANWHILE = []
+"""What the next transform does to the topic, after it was found in order and before Spark reads it."""
+
+
+def meanwhile(df):
+    MEANWHILE.pop()()
+    return {SINK: df}
+
+
+def test_records_that_go_while_spark_reads_are_named_with_their_offsets(rig):
+    topic = rig.topic()
+    rig.send(topic, *numbered(range(10)))
+    spec = spec_of(topic, meanwhile)
+    (work,) = rig.begin(spec)
+    MEANWHILE.append(lambda: rig.client.admin.delete_records({TopicPartition(topic, 0): 4}))
+    with pytest.raises(RecordsLost, match=rf"{topic}-0\[0,4\)"):
+        rig.run(spec, work)
+    assert not rig.staged(work, SINK)
+
+
+def test_a_topic_made_again_while_spark_reads_is_another_topic(rig):
+    def make_again():
+        rig.client.admin.delete_topics([topic])
+        until("the topic is gone", lambda: topic not in rig.client.admin.list_topics())
+        rig.client.admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
+        # A topic that ends too early is waited for, two minutes long; one that begins too late is a loss at once.
+        rig.send(topic, *numbered(range(12)))
+        rig.client.admin.delete_records({TopicPartition(topic, 0): 11})
+
+    topic = rig.topic()
+    rig.send(topic, *numbered(range(10)))
+    spec = spec_of(topic, meanwhile)
+    (work,) = rig.begin(spec)
+    MEANWHILE.append(make_again)
+    with pytest.raises(TopicChanged, match=topic):
+        rig.run(spec, work)
+    assert not rig.staged(work, SINK)
+
+
+# Who may stage
+
+
+def test_a_try_that_is_no_longer_current_stages_nothing(rig):
+    topic = rig.topic()
+    rig.send(topic, *numbered(range(5)))
+    spec = spec_of(topic)
+    (old,) = rig.begin(spec)
+    new = rig.retry(spec)
+    with pytest.raises(Fenced, match="slice 0, try 1: try 2 has the slice"):
+        rig.run(spec, old)
+    assert not rig.staged(old, SINK)
+    rig.check(spec, new, rig.run(spec, new))
+    with pytest.raises(Fenced, match="the transaction is PREPARED"):
+        rig.run(spec, new)
+    assert content(rig.staged(new, SINK)) == Counter((0, o, o) for o in range(5))
+
+
+def test_a_fenced_task_says_what_fenced_it(rig):
+    topic = rig.topic(2)
+    for partition in (0, 1):
+        rig.send(topic, *numbered(range(5)), partition=partition)
+    spec = spec_of(topic, max_records=10, slice_records=5)
+    voted, other = rig.begin(spec)
+    rig.check(spec, voted, rig.run(spec, voted))
+    with pytest.raises(Fenced, match="slice 0, try 1: the slice has voted in try 1"):
+        rig.run(spec, voted)
+    with psycopg.connect(rig.ledger.url) as conn:
+        conn.execute(sql.SQL("drop table {}").format(sql.Identifier("ratchet_stage", other.stages[SINK])))
+    with pytest.raises(Fenced, match="slice 1, try 1: the stage is gone, so its epoch is over"):
+        rig.run(spec, other)
+
+
+def test_the_job_function_votes(rig):
+    topic = rig.topic()
+    rig.send(topic, *numbered(range(5)))
+    spec = spec_of(topic)
+    (work,) = rig.begin(spec)
+    said = process_slice(rig.spark, rig.ledger, spec, work, rig.kafka)
+    assert "every slice has voted" in said
+
+
+# The checksum
+
+
+@pytest.mark.parametrize("row", range(len(ROWS)))
+def test_spark_confirms_the_vectors(session, row):
+    from ratchet.sinks.checksum import spark_hash
+
+    frame = session.createDataFrame([ROWS[row]], ", ".join(f"{c.name} {c.type}" for c in COLUMNS))
+    assert frame.select(spark_hash(COLUMNS)).collect()[0][0] % MODULUS == VECTORS[row]
+    assert date(1, 1, 1) in ROWS[3]
+
+
+def thrice(df):
+    """The same records into a sink of each kind."""
+    return {SINK: df, "sums": df, "lasts": df}
+
+
+THRICE = [
+    Append(SINK, columns="a int, b string"),
+    Accumulate("sums", key="b string", sum="a int", max="a int", count="n"),
+    Upsert("lasts", key="b string", columns="a int", order="a"),
+]
+
+
+def test_what_is_recomputed_is_what_was_voted_for_and_another_result_is_named(rig):
+    topic = rig.topic(2)
+    for partition in (0, 1):
+        values = [b'{"a": %d, "b": "%d"}' % (n, n % 3) for n in range(20)]
+        rig.send(topic, *values, b"no json", partition=partition)
+    spec = spec_of(topic, thrice, sinks=THRICE, slice_records=25, max_records=1_000)
+    for work in rig.begin(spec):
+        rig.check(spec, work, rig.run(spec, work))
+    assert commit(rig.ledger, spec, rig.claim).txids == (1,)
+
+    def again(work):
+        return recompute(rig.spark, spec, work, rig.kafka)
+
+    found = verify.recompute(rig.ledger, spec, again)
+    assert (found.checked, found.faults) == (2, ())
+    assert [fault for check in verify.verify(rig.ledger, spec) for fault in check.faults] == []
+    with rig.ledger.begin() as conn:
+        changed = "update ratchet.slices set sinks = jsonb_set(sinks, '{lasts,checksum}', '\"5\"') where slice = 1"
+        conn.exec_driver_sql(changed)
+    (fault,) = verify.recompute(rig.ledger, spec, again).faults
+    assert "transaction 1, slice 1: lasts has" in fault and "with checksum 5, recomputed" in fault
+    said: list[str] = []
+    other = spec.model_copy(update={"transform": address(every)})
+    assert verify.recompute(rig.ledger, other, again, say=said.append).checked == 0
+    assert "transaction 1 was committed with code" in said[0]

@@ -1,0 +1,114 @@
+"""A driver as spark-submit starts it, with a classic session of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+
+import psycopg
+import pytest
+from kafka import KafkaProducer
+from kafka.errors import TopicAlreadyExistsError
+from psycopg import sql
+from pyspark.sql import functions as F
+
+from ratchet.dev.stack import CHECKOUT, prerequisites
+from ratchet.dev.stack.connect import spark_home
+from ratchet.dev.stack.ports import HOST
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.transactions import read_transaction
+from ratchet.ledger.work import Run
+from ratchet.operate.migrate import migrate
+from ratchet.protocol.begin import Begun, begin
+from ratchet.protocol.failures import met_outages_alone
+from ratchet.protocol.votes import SliceWork, take_try
+from ratchet.source.kafka import Kafka
+from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.spark.pipelines import dropping, peeking
+
+
+def nothing(df):
+    return {"dropping": df.where(F.lit(False))}
+
+
+def peek(df):
+    df.limit(1).collect()
+    return {"peeking": df}
+
+
+@pytest.fixture(params=[dropping.PIPELINE])
+def work(request, ledger_url, kafka_properties):
+    """The only slice of a transaction over ten records, one of which is no record of the topic's form."""
+    spec = request.param
+    with Kafka(kafka_properties) as client, Ledger(ledger_url) as ledger:
+        with suppress(TopicAlreadyExistsError):
+            client.admin.create_topics({"dropping": {"num_partitions": 1, "replication_factor": 1}})
+        producer = KafkaProducer(bootstrap_servers=kafka_properties["bootstrap.servers"], acks="all")
+        for value in [*(b'{"a": %d}' % a for a in range(9)), b"bad"]:
+            producer.send("dropping", value, partition=0)
+        producer.close()
+        migrate(ledger_url, [spec])
+        begun = begin(ledger, spec, Run("dag", "run"), lambda _: client.offsets("dropping"), lambda *_: True)
+        assert isinstance(begun, Begun), begun
+        work = take_try(ledger, spec, begun.claim, 0)
+        assert isinstance(work, SliceWork), work
+        yield work
+
+
+def submit(
+    work: SliceWork, ledger_url: str, kafka: dict[str, str], master: str = "local[1]"
+) -> subprocess.CompletedProcess:
+    token = work.token
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", master, "--driver-memory", "768m"]
+    command += ["--conf", "spark.ui.enabled=false"]
+    command += ["--jars", ",".join(map(str, prerequisites.jars(CHECKOUT, "spark")))]
+    command += [str(CHECKOUT / "jobs" / "process_slice.py"), token.pipeline]
+    command += map(str, (token.txid, token.revision, token.epoch, token.slice, token.try_number))
+    env = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("SPARK_")},
+        "JAVA_HOME": str(prerequisites.java().parent.parent),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(CHECKOUT),
+        "RATCHET_PIPELINES": "tests.spark.pipelines",
+        "RATCHET_LEDGER_URL": ledger_url,
+        "RATCHET_KAFKA": json.dumps(kafka),
+    }
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
+
+
+@pytest.mark.all
+def test_a_submitted_driver_whose_transform_drops_everything_votes_for_all_it_read(work, ledger_url, kafka_properties):
+    done = submit(work, ledger_url, kafka_properties)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    with psycopg.connect(ledger_url) as conn:
+        found = conn.execute("select records, reached, sinks, dead_letters from ratchet.slices").fetchall()
+        stage = sql.Identifier("ratchet_stage", work.stages[DEAD_LETTERS])
+        dead = conn.execute(sql.SQL("select _partition, _offset, value from {}").format(stage)).fetchall()
+    ((records, reached, sinks, dead_letters),) = found
+    assert (records, reached, dead_letters) == (10, {"0": 10}, 1)
+    assert sinks["dropping"]["rows"] == 0
+    assert dead == [(0, 9, b"bad")]
+
+
+@pytest.mark.parametrize("work", [peeking.PIPELINE], indirect=True)
+def test_a_submitted_driver_whose_transform_looks_at_a_record_first_votes_for_all_it_read(
+    work, ledger_url, kafka_properties
+):
+    done = submit(work, ledger_url, kafka_properties)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    with psycopg.connect(ledger_url) as conn:
+        ((records, sinks, dead),) = conn.execute("select records, sinks, dead_letters from ratchet.slices").fetchall()
+    assert (sinks["peeking"]["rows"], dead) == (records - dead, records // 10)
+
+
+@pytest.mark.all
+def test_a_submitted_driver_whose_master_does_not_answer_says_so_in_the_history(work, ledger_url, kafka_properties):
+    done = submit(work, ledger_url, kafka_properties, master=f"spark://{HOST}:1")
+    assert done.returncode == 1, done.stdout + done.stderr[-3000:]
+    said = "EngineUnreachable: dropping 1.0.1.0.1: no session of Spark: "
+    assert [line for line in done.stdout.splitlines() if line.startswith(said)], done.stdout
+    with Ledger(ledger_url) as ledger, ledger.begin() as conn:
+        assert met_outages_alone(conn, read_transaction(conn, "dropping", 1))
