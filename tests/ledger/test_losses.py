@@ -7,12 +7,12 @@ from sqlalchemy import select
 
 from ratchet.errors import Fenced, IllegalMove, RecordsLost, TopicChanged
 from ratchet.ledger.schema import losses, slices
-from ratchet.ledger.work import Run
+from ratchet.ledger.work import Run, SliceWork
 from ratchet.operate.actions import abort, accept_loss
 from ratchet.protocol.begin import Skipped, begin
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
-from ratchet.protocol.votes import SliceWork, cast_vote, take_try
+from ratchet.protocol.votes import cast_vote, take_try
 
 from .staging import SPEC, always_active, appended, do_slice, fail, planned, prepare, rows_of, start, vote_of, write_all
 

@@ -14,13 +14,13 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import stages
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
-from ratchet.ledger.work import Run
+from ratchet.ledger.work import Run, SliceWork
 from ratchet.operate.actions import abort, retry, void
 from ratchet.protocol.begin import begin, wants_another_run
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, Waits, commit
 from ratchet.protocol.failures import errors_recorded, last_error
-from ratchet.protocol.votes import SliceWork, take_try, vote_no
+from ratchet.protocol.votes import take_try, vote_no
 
 from .staging import SPEC, Log, always_active, appended, expire, fail, head, planned, prepare, start, state
 

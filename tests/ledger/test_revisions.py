@@ -12,7 +12,6 @@ from functools import partial
 import pytest
 from sqlalchemy import func, select, text
 
-from ratchet import Append
 from ratchet.errors import Fenced, NotRevisable, Refused
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
@@ -29,8 +28,7 @@ from ratchet.protocol.commit import Committed, commit, discard_finished
 from ratchet.protocol.compact import compact
 from ratchet.protocol.revise import revise
 from ratchet.protocol.votes import cast_vote, take_try
-from ratchet.sinks import refold
-from ratchet.sinks.tables import delta
+from ratchet.sinks.lookup import sinks_of
 from tests.proof.reference import RICH, Fold, transform
 
 from .staging import (
@@ -90,7 +88,7 @@ def test_whatever_is_revised_in_whatever_order_the_sinks_are_the_fold_of_the_new
         assert contents(rich, RICH) == fold.contents(RICH), f"after step {step}"
     with rich.begin() as conn:
         assert history.verify(conn, RICH.name) == []
-        assert [refold.unlike(conn, sink) for sink in RICH.sinks[1:]] == [0, 0, 0]
+        assert [sink.unlike(conn) for sink in sinks_of(RICH)[1:-1]] == [0, 0, 0]
         assert conn.execute(select(stages)).all() == []
 
 
@@ -251,7 +249,7 @@ def test_compaction_goes_by_steps_and_what_one_had_no_time_for_is_left_to_the_ne
 def deltas_of(ledger: Ledger) -> int:
     """How many rows the tables of deltas have."""
     with ledger.begin() as conn:
-        keyed = [delta(sink) for sink in SPEC.sinks if not isinstance(sink, Append)]
+        keyed = [sink.tables[1] for sink in sinks_of(SPEC) if sink.is_compacted]
         return sum(conn.execute(select(func.count()).select_from(table)).scalar_one() for table in keyed)
 
 

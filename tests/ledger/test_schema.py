@@ -8,6 +8,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import delete, select, text, update
 from sqlalchemy.exc import IntegrityError
 
+from ratchet import Append, Pipeline
 from ratchet.errors import LedgerUnreachable, NotMigrated
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
@@ -18,8 +19,7 @@ from ratchet.operate.migrate import migrate
 from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import claim_of
 from ratchet.protocol.commit import commit
-from ratchet.sinks.tables import delta, target
-from ratchet.spec.pipeline import Append, Pipeline
+from ratchet.sinks.lookup import sinks_of
 
 from .staging import SPEC, always_active, prepare, start
 
@@ -97,7 +97,7 @@ def test_a_table_is_one_pipelines_for_ever_since_the_txids_of_another_mean_other
     assert begin(ledger, apart, Run("other", "a"), log.offsets, always_active).claim.txid == 1
 
 
-HELD = {table.name: table for table in (*map(target, SPEC.sinks), *map(delta, SPEC.sinks[1:]))}
+HELD = {table.name: table for sink in sinks_of(SPEC) for table in sink.tables}
 
 
 @pytest.mark.parametrize("kept", HELD)

@@ -17,13 +17,13 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import events, runs, slices, stages
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
-from ratchet.ledger.work import Run
+from ratchet.ledger.work import Run, SliceWork
 from ratchet.operate.actions import void
 from ratchet.operate.verify import verify
 from ratchet.protocol.begin import Begun, begin
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit, discard_finished
-from ratchet.protocol.votes import SliceWork, cast_vote, take_try
+from ratchet.protocol.votes import cast_vote, take_try
 from tests.until import until
 
 from .proxy import Loss, Proxy, is_commit

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from ratchet import Topic
 from ratchet.spec.columns import Column
-from ratchet.spec.pipeline import Topic
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _BITS = {"smallint": 16, "int": 32, "bigint": 64}

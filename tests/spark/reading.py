@@ -17,8 +17,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from ratchet import Topic
 from ratchet.spec.columns import Column
-from ratchet.spec.pipeline import Topic
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _BITS = {"smallint": 16, "int": 32, "bigint": 64}

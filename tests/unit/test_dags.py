@@ -22,6 +22,7 @@ from airflow.sdk.exceptions import (
 )
 from airflow.serialization.serialized_objects import DagSerialization
 
+from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
 from ratchet.airflow import attend, connections
 from ratchet.airflow.another import run_id_for
 from ratchet.airflow.connect import ConnectJob
@@ -32,7 +33,6 @@ from ratchet.airflow.submit import check, secrets_file
 from ratchet.airflow.trigger import TurnTrigger
 from ratchet.errors import Fenced, LedgerUnreachable, SettingsError
 from ratchet.ledger.work import Claim, Run
-from ratchet.spec.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,9 +15,10 @@ from ratchet.errors import SpecError
 from ratchet.ledger.schema import metadata
 from ratchet.ledger.states import LEGAL_MOVES, State
 from ratchet.protocol import commit as commit_module
-from ratchet.sinks.checksum import row_hash
+from ratchet.sinks.checksum import batch_checksum, row_hash
 from ratchet.spec.columns import parse_columns
 from ratchet.spec.pipeline import Pipeline
+from tests.unit.test_checksum import batch_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -154,6 +155,7 @@ def test_the_test_vectors_of_the_row_checksum():
             for c, value in zip(columns, json.loads(said), strict=True)
         ]
         assert f"{row_hash(columns, values):016x}" == expected, (ddl, said)
+        assert f"{batch_checksum(columns, batch_of(columns, [values])):016x}" == expected, (ddl, said)
 
 
 def test_every_invariant_is_named_with_what_holds_it():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ratchet.spec.pipeline import Json, Topic
+from ratchet import Json, Topic
 from tests.spark.reading import NoRow, read
 
 TOPIC = Topic("t", value=Json("s string, y binary"))

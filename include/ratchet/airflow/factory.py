@@ -11,7 +11,8 @@ from ratchet.airflow.begin import BeginOperator
 from ratchet.airflow.commit import CommitOperator
 from ratchet.airflow.process import SLICE_NAME, ProcessOperator
 from ratchet.airflow.settle import SettleOperator
-from ratchet.spec.pipeline import Accumulate, Append, Pipeline, Upsert
+from ratchet.sinks.lookup import sinks_of
+from ratchet.spec.pipeline import Pipeline
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 """Fixed, as Airflow asks for a date; with catchup off it means nothing."""
@@ -98,8 +99,7 @@ def describe(spec: Pipeline) -> str:
         + f". {tombstones[spec.source.tombstones]}",
         "",
         "### Writes",
-        *(f"- `{sink.name}`: {_sink(sink)}" for sink in spec.sinks),
-        "- `ratchet.dead_letters`: records that cannot be read or that the transform gives up, with the reason",
+        *(f"- `{sink.shown}`: {sink.described}" for sink in sinks_of(spec)),
         "",
         f"The transform is `{spec.transform}`.",
         "",
@@ -111,7 +111,7 @@ def describe(spec: Pipeline) -> str:
             if spec.timeout_seconds
             else []
         ),
-        *(f"- gate: {gate.name}" for gate in spec.gates),
+        *(f"- gate: {gate.title}" for gate in spec.gates),
         f"- connections: `{spec.kafka}` (Kafka), `{spec.spark}` (Spark), `{spec.ledger}` (ledger and tables)",
         "",
         "### When something failed",
@@ -129,14 +129,3 @@ def describe(spec: Pipeline) -> str:
 
 def _days(kept: timedelta) -> str:
     return f"{kept.days} days" if kept >= timedelta(days=2) else str(kept)
-
-
-def _sink(sink: Append | Accumulate | Upsert) -> str:
-    match sink:
-        case Append():
-            return f"every row, once: `{sink.columns}`"
-        case Accumulate():
-            return f"per `{sink.key}`: {', '.join(f'`{name}`' for name in sink.measures)}"
-        case Upsert():
-            order = f"the greatest `{sink.order}`" if sink.order else "the latest record"
-            return f"the last row of each `{sink.key}` ({order}): `{sink.columns}`"

@@ -26,12 +26,17 @@ def next_txid(conn: Connection, line: Row) -> int:
     ).scalar_one()
 
 
-def read_transaction(conn: Connection, pipeline: str, txid: int, revision: int = 0, *, lock: bool = False) -> Row:
-    """The row of a transaction's revision, 0 being the original; locked against every other move when `lock`."""
+def read_transaction(
+    conn: Connection, pipeline: str, txid: int, revision: int = 0, *, lock: bool = False, share: bool = False
+) -> Row:
+    """The row of a transaction's revision, 0 being the original; Fenced where there is none.
+
+    Locked against every other move when `lock`, and against moves but not against others that share it when `share`.
+    """
     query = select(transactions).where(
         transactions.c.pipeline == pipeline, transactions.c.txid == txid, transactions.c.revision == revision
     )
-    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
+    row = conn.execute(query.with_for_update(read=share) if lock or share else query).one_or_none()
     if row is None:
         raise Fenced(f"{pipeline}: there is no {name_of(txid, revision)}")
     return row

@@ -21,8 +21,10 @@ from ratchet.protocol.begin import waits_for
 from ratchet.protocol.claims import why_stopped
 from ratchet.protocol.gates import is_passed, judge
 from ratchet.protocol.votes import read_votes
-from ratchet.sinks import fold, stage
-from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.sinks import stage
+from ratchet.sinks.lookup import sinks_of
+from ratchet.sinks.port import Applied, Delta
+from ratchet.spec.pipeline import Pipeline
 
 _PROGRAM_LIMIT = "54"
 """The class of SQLSTATEs for a key too long for its index and the like, which psycopg counts among what passes."""
@@ -243,8 +245,9 @@ def _apply(conn: Connection, spec: Pipeline, topic_id: str, row: Row, why: str) 
     started = time.monotonic()
     votes = read_votes(conn, spec.name, row.txid, row.epoch)
     relations = stage.relations(conn, spec.name, row.txid, row.epoch)
-    names = {DEAD_LETTERS, *(sink.name for sink in spec.sinks)}
-    if any(set(sinks) != names for _, _, sinks in votes):
+    sinks = sinks_of(spec)
+    names = {sink.name for sink in sinks}
+    if any(set(voted) != names for _, _, voted in votes):
         raise _Failed from StageMismatch(
             f"{spec.name}: transaction {row.txid} was prepared for other sinks than today's"
         )
@@ -252,13 +255,13 @@ def _apply(conn: Connection, spec: Pipeline, topic_id: str, row: Row, why: str) 
         raise _Failed from StageMismatch(
             f"{spec.name}: transaction {row.txid}, epoch {row.epoch}: what was staged for {', '.join(gone)} is gone"
         )
-    of = fold.Delta(spec.name, spec.source.name, topic_id, row.txid, replaces=row.revision > 0)
-    applied: dict[str, dict] = {}
+    of = Delta(spec.name, spec.source.name, topic_id, row.txid, replaces=row.revision > 0)
+    applied: dict[str, Applied] = {}
     try:
-        for sink in [*spec.sinks, None]:
-            name = sink.name if sink else DEAD_LETTERS
-            of_sink = [(number, attempt, sinks[name]) for number, attempt, sinks in votes]
-            applied[name] = fold.apply(conn, of, sink, relations[name], of_sink)
+        for sink in sinks:
+            name = sink.name
+            of_sink = [(number, attempt, voted[name]) for number, attempt, voted in votes]
+            applied[name] = sink.fold(conn, of, relations[name], of_sink)
     except (Refused, StageMismatch) as error:
         raise _Failed from error
     except DBAPIError as error:

@@ -10,11 +10,11 @@ from sqlalchemy import Connection, Row, func, select
 from ratchet.errors import OUTAGES, Fenced, RatchetError, Refused
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.fence import check_try, read_slice
 from ratchet.ledger.schema import events
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import SliceToken
-from ratchet.protocol.votes import check_try, read_slice
 
 DEADLINE = "deadline"
 """Who aborts an epoch that was not prepared in time, as the history has it."""

@@ -3,73 +3,122 @@
 A row's hash is a chain of XXH64 over its staged columns in order, each hash the seed of the next, from 42: first
 the int32 1 if the column is null, else 0; then, if it is not null, its bytes. Numbers are little-endian: smallint,
 int, boolean and date (days) in 4 bytes, bigint, timestamp (microseconds) and decimals of up to 18 digits (unscaled)
-in 8, float and double as their IEEE bits; longer decimals are their unscaled value in the fewest bytes, two's
-complement, big-endian; strings are UTF-8, binary is itself. This is how Spark's xxhash64 reads its arguments.
+in 8, float and double as their IEEE bits, with one zero and one NaN; longer decimals are their unscaled value in the
+fewest bytes, two's complement, big-endian; strings are UTF-8, binary is itself.
 """
 
 from __future__ import annotations
 
+import math
+import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import xxhash
 
+from ratchet.sinks import buffers
 from ratchet.spec.columns import Column
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
+    import pyarrow as pa
 
 MODULUS = 2**64
 _SEED = 42
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def spark_hash(columns: Sequence[Column]) -> SparkColumn:
-    """The hash of a row as a Spark column of type bigint."""
-    from pyspark.sql import functions as F
-
-    parts = []
-    for column in columns:
-        parts += [F.col(column.name).isNull().cast("int"), F.col(column.name)]
-    return F.xxhash64(*parts)
-
-
 def row_hash(columns: Sequence[Column], row: Sequence[object]) -> int:
-    """The same hash in Python, 0 to 2**64 - 1, of values as PostgreSQL's driver gives them."""
+    """The hash of a row, 0 to 2**64 - 1, of values as PostgreSQL's driver gives them."""
     value = _SEED
     for column, cell in zip(columns, row, strict=True):
         value = xxhash.xxh64_intdigest(struct.pack("<i", cell is None), seed=value)
         if cell is not None:
-            value = xxhash.xxh64_intdigest(_bytes(column, cell), seed=value)
+            value = xxhash.xxh64_intdigest(_layout(column.type).pack(cell), seed=value)
     return value
 
 
-def _bytes(column: Column, cell: object) -> bytes:
-    match column.type:
-        case "string":
-            return str(cell).encode()
-        case "binary":
-            return bytes(cell)
-        case "boolean" | "smallint" | "int":
-            return struct.pack("<i", cell)
-        case "bigint":
-            return struct.pack("<q", cell)
-        case "float":
-            return struct.pack("<f", cell + 0.0)
-        case "double":
-            return struct.pack("<d", cell + 0.0)
-        case "date":
-            return struct.pack("<i", cell.toordinal() - date(1970, 1, 1).toordinal())
-        case "timestamp":
-            since = cell - _EPOCH
-            return struct.pack("<q", (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
-    precision, scale = map(int, column.type.removeprefix("decimal(").removesuffix(")").split(","))
-    # The default context would round to 28 digits.
-    unscaled = int(Decimal(cell).scaleb(scale, Context(prec=80)))
+def batch_checksum(columns: Sequence[Column], batch: pa.RecordBatch) -> int:
+    """The sum modulo 2**64 of the hashes of all rows; columns are found by name, others are left out.
+
+    Raises KeyError for a column that the batch does not have, TypeError for one of another Arrow type than declared,
+    OverflowError for a decimal of up to 18 declared digits that does not fit in 64 bits.
+    """
+    if not batch.num_rows:
+        return 0
+    from ratchet.sinks import xxh64  # which compiles, or loads what it compiled before
+
+    hashes = np.full(batch.num_rows, _SEED, np.uint64)
+    for column in columns:
+        array: pa.Array[Any] = batch.column(column.name)  # pyright: ignore[reportUnknownVariableType]
+        layout = _layout(column.type)
+        if not re.fullmatch(layout.arrow, str(array.type)):
+            raise TypeError(f"column {column} is {array.type} in Arrow, which its checksum is not defined for")
+        xxh64.link(hashes, *buffers.validity(array), layout.read(array))
+    return int(hashes.sum())
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The bytes of a type: `pack` of one value, `read` of an Arrow array whose type's name matches `arrow`."""
+
+    pack: Callable[[Any], bytes]
+    arrow: str
+    read: buffers.Reader
+
+
+def _pack(form: str) -> Callable[[Any], bytes]:
+    return struct.Struct(form).pack
+
+
+def _float(form: str) -> Callable[[float], bytes]:
+    return lambda cell: struct.pack(form, math.nan if math.isnan(cell) else cell + 0.0)
+
+
+def _days(cell: date) -> bytes:
+    return struct.pack("<i", cell.toordinal() - _EPOCH.toordinal())
+
+
+def _microseconds(cell: datetime) -> bytes:
+    since = cell - _EPOCH
+    return struct.pack("<q", (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
+
+
+_LAYOUTS = {
+    "string": Layout(lambda cell: str(cell).encode(), "(large_)?string", buffers.variable),
+    "binary": Layout(bytes, "(large_)?binary", buffers.variable),
+    "boolean": Layout(_pack("<i"), "bool", buffers.booleans),
+    "smallint": Layout(_pack("<i"), "int16", buffers.int16s),
+    "int": Layout(_pack("<i"), "int32", buffers.int32s),
+    "bigint": Layout(_pack("<q"), "int64", buffers.int64s),
+    "float": Layout(_float("<f"), "float", buffers.floats),
+    "double": Layout(_float("<d"), "double", buffers.doubles),
+    "date": Layout(_days, r"date32\[day\]", buffers.int32s),
+    "timestamp": Layout(_microseconds, r"timestamp\[us(, tz=.+)?\]", buffers.int64s),
+}
+
+
+@lru_cache
+def _layout(kind: str) -> Layout:
+    if kind in _LAYOUTS:
+        return _LAYOUTS[kind]
+    precision, scale = map(int, kind.removeprefix("decimal(").removesuffix(")").split(","))
+    arrow = rf"decimal128\(\d+, {scale}\)"
+
+    def unscaled(cell: Decimal) -> int:
+        # The default context would round to 28 digits.
+        return int(Decimal(cell).scaleb(scale, Context(prec=80)))
+
+    def fewest(cell: Decimal) -> bytes:
+        value = unscaled(cell)
+        bits = (value if value >= 0 else ~value).bit_length()
+        return value.to_bytes(bits // 8 + 1, "big", signed=True)
+
     if precision <= 18:
-        return struct.pack("<q", unscaled)
-    bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()
-    return unscaled.to_bytes(bits // 8 + 1, "big", signed=True)
+        return Layout(lambda cell: unscaled(cell).to_bytes(8, "little", signed=True), arrow, buffers.short_decimals)
+    return Layout(fewest, arrow, buffers.long_decimals)

@@ -22,12 +22,12 @@ from .written import group_points, group_writes, unseen
 pytestmark = pytest.mark.timeout(900)
 
 PREPARED = "process: ledger.move > ledger.notify: NOTIFY"
-VOTED = "process: spark.engine.process_slice > votes.cast_vote: COMMIT"
+VOTED = "process: protocol.process.process_slice > protocol.votes.cast_vote: COMMIT"
 COMMITTED = "commit: airflow.commit.CommitOperator._commit > protocol.commit.commit: COMMIT #2"
 BEGUN = "begin: airflow.begin.BeginOperator.execute > protocol.begin.begin: COMMIT #3"
 SETTLED = "settle: airflow.settle.SettleOperator.execute > protocol.claims.settle: COMMIT"
-COPIED = "spark worker: spark.stager.Copying.__call__: COPY a block #2"
-STAGED = "spark worker: spark.stager.Copying.__call__: COMMIT"
+COPIED = "spark worker: sinks.writer.Writer._flush > sinks.writer.Writer._copy: COPY a block #2"
+STAGED = "spark worker: spark.staging.Staging.__call__ > sinks.writer.Writer.finish: COMMIT"
 DISCARDED = "commit: protocol.commit.discard_finished > sinks.stage.drop: DROP ratchet_stage.*_1"
 WAITING = "trigger: airflow.trigger.TurnTrigger.run > airflow.trigger.TurnTrigger._wait: UPDATE ratchet.transactions"
 
