@@ -15,7 +15,8 @@ from ratchet import Append, Json, Pipeline, Topic
 from ratchet.dev.stack import Stack
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import OffsetRange
-from ratchet.source.kafka import Kafka, client_settings
+from ratchet.source.kafka import Kafka
+from ratchet.source.properties import client_settings
 from ratchet.spark.engine import connect_session
 from tests.spark.rig import SINK, Rig, address, positions
 from tests.until import until

@@ -11,7 +11,8 @@ from kafka import KafkaProducer
 
 from ratchet.dev.demo.content import Content
 from ratchet.errors import StackError, UnknownTopic
-from ratchet.source.kafka import Kafka, client_settings
+from ratchet.source.kafka import Kafka
+from ratchet.source.properties import client_settings
 
 BATCH = 1000
 """Records that are acknowledged before the next are sent."""

@@ -15,7 +15,7 @@ from kafka.errors import KafkaError
 from ratchet.dev.stack.ports import HOST
 from ratchet.dev.stack.server import Server
 from ratchet.errors import StackError
-from ratchet.source.kafka import client_settings
+from ratchet.source.properties import client_settings
 
 
 @dataclass(frozen=True)
