@@ -59,6 +59,7 @@ def test_of_two_tries_that_both_finish_the_newer_counts_whichever_is_first(ledge
     is_whole(ledger, begun)
 
 
+@pytest.mark.invariant("I6")
 @pytest.mark.parametrize("order", ["the new one first", "the old one first"])
 def test_what_a_try_had_staged_before_it_was_overtaken_is_not_part_of_the_delta(ledger, log, stages, order):
     begun = start(ledger, SPEC, log, "a")
@@ -84,6 +85,7 @@ def _nothing() -> dict[str, SinkVote]:
     return {sink.name: SinkVote((), 0, 0) for sink in SPEC.sinks}
 
 
+@pytest.mark.invariant("I9")
 def test_a_voted_slice_takes_no_new_try(ledger, log, stages):
     begun = start(ledger, SPEC, log, "a")
     voted_by_another(ledger, log, begun, stages)
@@ -217,6 +219,7 @@ def test_a_try_that_has_staged_all_votes_too_late(ledger, log, stages, end):
     is_whole(ledger, *there)
 
 
+@pytest.mark.invariant("I6", "I7")
 def test_after_a_late_vote_of_an_old_epoch_the_new_one_commits_the_same_slices(ledger, log, stages):
     begun = start(ledger, SPEC, log, "a")
     late = a_try(ledger, begun)

@@ -24,12 +24,14 @@ from ratchet.sinks.lookup import sinks_of
 from .staging import SPEC, always_active, prepare, start
 
 
+@pytest.mark.invariant("I8")
 def test_the_database_allows_exactly_the_moves_that_the_code_allows(ledger):
     with ledger.begin() as conn:
         held = {(row.from_state, row.to_state) for row in conn.execute(select(legal_moves))}
     assert held == {("" if a is None else str(a), str(b)) for a, b in LEGAL_MOVES}
 
 
+@pytest.mark.invariant("I8")
 @pytest.mark.parametrize("to", [State.COMMITTED, State.VOIDED])
 def test_the_database_refuses_a_move_that_is_not_legal(ledger, log, to):
     begun = start(ledger, SPEC, log, "a")
@@ -127,6 +129,7 @@ def test_a_ledger_that_was_not_migrated_says_so(ledger_url, log):
             claim_of(bare, Run("dag", "a"))
 
 
+@pytest.mark.invariant("I12")
 def test_an_unreachable_ledger_says_what_to_check():
     with (
         Ledger("postgresql://nobody@127.0.0.1:1/none") as gone,
@@ -136,6 +139,7 @@ def test_an_unreachable_ledger_says_what_to_check():
         pass
 
 
+@pytest.mark.invariant("I2")
 @pytest.mark.parametrize(("start_at", "until"), [(5, 30), (25, 30), (0, 20)])
 def test_the_database_refuses_a_gap_an_overlap_and_a_fork(ledger, log, start_at, until):
     log.beginning, log.stable = {0: 0}, {0: 20}
@@ -145,6 +149,7 @@ def test_the_database_refuses_a_gap_an_overlap_and_a_fork(ledger, log, start_at,
         conn.execute(ranges.insert().values(**row, from_offset=start_at, until_offset=until))
 
 
+@pytest.mark.invariant("I8")
 def test_a_changed_history_is_found(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     prepare(ledger, SPEC, begun)

@@ -244,6 +244,7 @@ def says_what_to_do(error: LedgerUnreachable, in_commit: bool) -> None:
         assert "this step has changed nothing" in str(error) and "check that PostgreSQL runs" in str(error)
 
 
+@pytest.mark.invariant("I12")
 @pytest.mark.parametrize(
     "operation",
     [
@@ -295,6 +296,7 @@ LOSSES = [
 """How a COMMIT is lost, and how much of its answer arrives: 12 bytes that it is done, 6 that the server is ready."""
 
 
+@pytest.mark.invariant("I12")
 @each_operation
 def test_whatever_is_lost_of_a_commit_its_outcome_is_unknown_and_the_same_call_resolves_it(line, operation):
     call, done = operation(line)

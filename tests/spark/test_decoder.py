@@ -82,6 +82,7 @@ VALUES = {
 }
 
 
+@pytest.mark.invariant("I1")
 def test_what_would_be_guessed_rounded_or_hung_on_is_an_error(session):
     rows = [(0, i, None, value, None) for i, value in enumerate(CASES)]
     decoded = explain(decode(session.createDataFrame(rows, reader.SCHEMA), TOPIC), TOPIC)

@@ -30,6 +30,7 @@ from .rig import SINK, address, content, every, numbered, spec_of
 # What is read
 
 
+@pytest.mark.invariant("I1")
 def test_exactly_the_plan_is_read_though_kafka_has_more(rig):
     topic = rig.topic(2)
     rig.send(topic, *numbered(range(30)))
@@ -48,6 +49,7 @@ def test_exactly_the_plan_is_read_though_kafka_has_more(rig):
     assert content(rig.staged(works[0], SINK)) == Counter((p, o, o + 100 * p) for p, o in planned)
 
 
+@pytest.mark.invariant("I1")
 def test_aborted_records_and_markers_are_no_records(rig):
     topic = rig.topic()
     for values, commits in ((range(5), True), (range(5, 10), False), (range(10, 13), True)):
@@ -110,6 +112,7 @@ def test_an_empty_slice_votes_for_nothing_in_every_sink(rig, left):
         assert not rig.staged(work, sink.name)
 
 
+@pytest.mark.invariant("I2")
 def test_a_topic_made_again_is_another_topic(rig):
     topic = rig.topic()
     rig.send(topic, *numbered(range(3)))
@@ -119,6 +122,7 @@ def test_a_topic_made_again_is_another_topic(rig):
         rig.run(spec, replace(work, topic_id="another"))
 
 
+@pytest.mark.invariant("I1")
 def test_records_that_kafka_has_deleted_are_named(rig):
     topic = rig.topic()
     rig.send(topic, *numbered(range(10)))
@@ -174,6 +178,7 @@ def test_a_topic_made_again_while_spark_reads_is_another_topic(rig):
 # Who may stage
 
 
+@pytest.mark.invariant("I6")
 def test_a_try_that_is_no_longer_current_stages_nothing(rig):
     topic = rig.topic()
     rig.send(topic, *numbered(range(5)))
@@ -229,6 +234,7 @@ THRICE = [
 ]
 
 
+@pytest.mark.invariant("I1")
 def test_what_is_recomputed_is_what_was_voted_for_and_another_result_is_named(rig):
     topic = rig.topic(2)
     for partition in (0, 1):

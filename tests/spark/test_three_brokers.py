@@ -80,6 +80,7 @@ def came_back(cluster: Stack, said: list[str], broker: int, before: int) -> bool
     return now != before and f"{name} was started again (process {now})" in said
 
 
+@pytest.mark.invariant("I1")
 def test_a_slice_is_exact_though_the_leader_is_killed_while_it_is_read(rig, cluster, said):
     topic = make_topic(rig.client)
     producer = KafkaProducer(**client_settings(cluster.kafka), acks="all", linger_ms=20, batch_size=2**18)

@@ -49,6 +49,7 @@ def three_views(df):
     }
 
 
+@pytest.mark.invariant("I1")
 def test_sums_and_last_rows_are_exact(rig):
     topic = rig.topic(2)
     sent = {}
@@ -127,6 +128,7 @@ def aggregated_away(df):
     return {SINK: df.join(df.select(F.col("a").alias("x")).where("false"), F.col("a") == F.col("x"))}
 
 
+@pytest.mark.invariant("I1")
 @pytest.mark.parametrize("transform", [nothing, aggregated_away])
 def test_what_is_dropped_is_read_all_the_same(rig, transform):
     topic = rig.topic()
@@ -143,6 +145,7 @@ def limited(df):
     return {SINK: df.limit(3)}
 
 
+@pytest.mark.invariant("I1")
 def test_a_limit_does_not_pass_for_a_read(rig):
     """Spark stops reading where a limit is reached: either that is refused, or all records were read anyway."""
     topic = rig.topic()

@@ -160,6 +160,7 @@ def test_the_dag_serializes_without_the_spec(dag):
     assert '"pipeline": "orders"' in written and "password" not in written
 
 
+@pytest.mark.invariant("I9")
 def test_a_triggered_run_has_an_id_that_a_repeat_gives_again_and_a_clear_does_not():
     run = Run("orders", "scheduled__2025-01-01", 0)
     assert run_id_for("next", 12, run) == run_id_for("next", 12, run)

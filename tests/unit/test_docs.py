@@ -52,14 +52,25 @@ def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def defined_tests() -> set[str]:
-    """The name of every test function there is."""
-    return {
-        node.name
+def every_test() -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every test function there is."""
+    return [
+        node
         for path in (ROOT / "tests").rglob("test_*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
-    }
+    ]
+
+
+def defined_tests() -> set[str]:
+    """The name of every test function there is."""
+    return {test.name for test in every_test()}
+
+
+def invariants_of(test: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """What a test's `@pytest.mark.invariant("I3", "I5")` names."""
+    marks = [mark for mark in test.decorator_list if ast.unparse(mark).startswith("pytest.mark.invariant(")]
+    return {ast.literal_eval(name) for mark in marks if isinstance(mark, ast.Call) for name in mark.args}
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
@@ -165,3 +176,12 @@ def test_every_invariant_is_named_with_what_holds_it():
     held = set(re.findall(r"^(I\d+), ", text, re.MULTILINE))
     open_ = set(re.findall(r"^- (I\d+): ", text, re.MULTILINE))
     assert held | open_ == set(listed), "each has its tests, or is said to have none"
+
+
+def test_the_tests_listed_for_each_invariant_are_those_that_carry_its_marker():
+    text = section(PROTOCOL, "### The tests that hold them")
+    paragraphs = re.findall(r"^(I\d+), .*:\n((?:- `test_\w+`\n)+)", text, re.MULTILINE)
+    listed = {(name, test) for name, tests in paragraphs for test in re.findall(r"`(test_\w+)`", tests)}
+    marked = {(name, test.name) for test in every_test() for name in invariants_of(test)}
+    assert sorted(listed - marked) == [], "listed in docs/protocol.md, and without the marker"
+    assert sorted(marked - listed) == [], "marked, and not listed in docs/protocol.md"

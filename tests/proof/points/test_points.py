@@ -53,6 +53,7 @@ def outcomes(grounds: Field) -> list[Outcome]:
     return [outcome for found in side_by_side(Trial.run, trials) for outcome in found]
 
 
+@pytest.mark.invariant("I9")
 def test_whoever_is_killed_every_record_is_there_once_and_the_line_finishes_by_itself(outcomes: list[Outcome]):
     assert [f"{o.line}, {o.point}: {o.state}" for o in outcomes if o.state != "whole"] == []
     assert len({o.kill.pid for o in outcomes}) == sum(map(len, TELLING.values()))
