@@ -21,7 +21,7 @@ from ratchet.spec.pipeline import Pipeline
 from tests.unit.test_checksum import batch_of
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 PROTOCOL = ROOT / "docs" / "protocol.md"
 FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -89,6 +89,13 @@ def test_every_link_leads_somewhere(path):
         assert found.exists(), f"{path.name}: {target}"
         headings = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE) if found.suffix == ".md" else []
         assert not anchor or anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}, target
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
+def test_every_folder_that_a_table_names_exists(path):
+    cells = {cells[0] for cells in rows(path.read_text())}
+    named = {folder for cell in cells for folder in re.findall(r"`([\w/]+/[\w/]*)`", cell)}
+    assert [folder for folder in sorted(named) if not (ROOT / folder).is_dir()] == []
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
