@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param, chain
 
 from ratchet.airflow.another import AnotherRunOperator
 from ratchet.airflow.begin import BeginOperator
@@ -28,7 +28,7 @@ def make_dag(spec: Pipeline) -> DAG:
         catchup=False,
         # Order and admission are the ledger's; two more, so that a run which skips never blocks one that works.
         max_active_runs=spec.max_in_flight + 2,
-        params=_params(spec),
+        params=_params(spec),  # pyright: ignore[reportArgumentType]: an attrs converter makes it ParamsDict
         tags=["ratchet", *spec.tags],
         doc_md=describe(spec),
         default_args={
@@ -47,15 +47,15 @@ def make_dag(spec: Pipeline) -> DAG:
         more = AnotherRunOperator(task_id="more", pipeline=spec.name)
         next_ = AnotherRunOperator(task_id="next", pipeline=spec.name)
         settle = SettleOperator(task_id="settle", pipeline=spec.name)
-        begin >> process >> commit >> more
-        begin >> next_
-        [more, next_] >> settle.as_teardown(setups=begin, on_failure_fail_dagrun=True)
+        chain(begin, process, commit, more)
+        chain(begin, next_)
+        chain([more, next_], settle.as_teardown(setups=begin, on_failure_fail_dagrun=True))
     return dag
 
 
 def _schedule(spec: Pipeline) -> str | CronDataIntervalTimetable | None:
     """By interval only a timetable with intervals will do; the default one's have no length."""
-    if spec.plan == "interval":
+    if spec.plan == "interval" and spec.schedule is not None:
         return CronDataIntervalTimetable(spec.schedule, timezone="UTC")
     return spec.schedule
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, select
 
 from ratchet.errors import Fenced
-from ratchet.ledger.schema import slices
+from ratchet.ledger.schema import LedgerRow, slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import SliceToken
@@ -22,7 +22,7 @@ def hold_try(conn: Connection, token: SliceToken) -> None:
     check_try(row, current, token)
 
 
-def check_try(row: Row, current: Row, token: SliceToken) -> None:
+def check_try(row: LedgerRow, current: LedgerRow, token: SliceToken) -> None:
     """Fenced, with what has the slice now, where the token is not the current one of a slice that has yet to vote."""
     where = f"{token.pipeline}: {token}, try {token.try_number}"
     if row.epoch != token.epoch or row.state != State.OPEN:
@@ -33,7 +33,9 @@ def check_try(row: Row, current: Row, token: SliceToken) -> None:
         raise Fenced(f"{where}: try {current.try_number} has the slice now")
 
 
-def read_slice(conn: Connection, pipeline: str, txid: int, epoch: int, number: int, *, share: bool = False) -> Row:
+def read_slice(
+    conn: Connection, pipeline: str, txid: int, epoch: int, number: int, *, share: bool = False
+) -> LedgerRow:
     """The row of a slice, kept from being changed when `share`; Fenced where there is none."""
     query = select(slices).where(
         slices.c.pipeline == pipeline,

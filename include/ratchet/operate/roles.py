@@ -152,4 +152,7 @@ def _name(table) -> tuple[str, str]:
 def _execute(conn: Connection, statement: str, *names: str | sql.Identifier) -> None:
     """A statement about these names, on the driver itself, since SQLAlchemy has no form for a grant."""
     quoted = [name if isinstance(name, sql.Identifier) else sql.Identifier(name) for name in names]
-    conn.connection.driver_connection.execute(sql.SQL(statement).format(*quoted))
+    driver = conn.connection.driver_connection
+    assert driver is not None, "the connection is open"
+    # What varies in a statement beside the names is the rights, which are constants.
+    driver.execute(sql.SQL(statement).format(*quoted))  # pyright: ignore[reportArgumentType]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, select
 
 from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import pipelines, ranges, transactions
+from ratchet.ledger.schema import LedgerRow, pipelines, ranges, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.work import SliceWork
 from ratchet.protocol.votes import read_votes, voted_work
@@ -90,7 +90,7 @@ def recompute(
     return Check("recomputed transactions", checked, tuple(faults))
 
 
-def _contents(conn: Connection, spec: Pipeline, row: Row, compacted: int) -> dict[str, tuple[int, int]]:
+def _contents(conn: Connection, spec: Pipeline, row: LedgerRow, compacted: int) -> dict[str, tuple[int, int]]:
     """{sink: (rows, checksum)} of a transaction's deltas, where single ones are still there."""
     return {
         sink.name: sink.contents(conn, _voted(conn, spec.name, sink.name, row))
@@ -99,7 +99,7 @@ def _contents(conn: Connection, spec: Pipeline, row: Row, compacted: int) -> dic
     }
 
 
-def _applied(conn: Connection, pipeline: str) -> dict[int, Row]:
+def _applied(conn: Connection, pipeline: str) -> dict[int, LedgerRow]:
     """{txid: the row of the revision whose deltas the sinks hold}."""
     c = transactions.c
     rows = conn.execute(
@@ -110,7 +110,7 @@ def _applied(conn: Connection, pipeline: str) -> dict[int, Row]:
     return {row.txid: row for row in rows}
 
 
-def _tiling(conn: Connection, line: Row) -> Check:
+def _tiling(conn: Connection, line: LedgerRow) -> Check:
     faults: list[str] = []
     reached: dict[tuple[str, int], int] = {}
     planned: set[int] = set()
@@ -128,7 +128,7 @@ def _tiling(conn: Connection, line: Row) -> Check:
     return Check("ranges", len(rows), tuple(faults))
 
 
-def _txids(conn: Connection, spec: Pipeline, sink: Sink, applied: dict[int, Row]) -> Check:
+def _txids(conn: Connection, spec: Pipeline, sink: Sink, applied: dict[int, LedgerRow]) -> Check:
     """Every txid that rows carry is committed."""
     found = sink.txids(conn, spec.name)
     faults = [
@@ -137,7 +137,7 @@ def _txids(conn: Connection, spec: Pipeline, sink: Sink, applied: dict[int, Row]
     return Check(f"{sink.name}: txids", len(found), tuple(faults))
 
 
-def _voted(conn: Connection, pipeline: str, sink: str, row: Row) -> Voted:
+def _voted(conn: Connection, pipeline: str, sink: str, row: LedgerRow) -> Voted:
     """What was committed of one transaction for one sink."""
     votes = [sinks[sink] for _, _, sinks in read_votes(conn, pipeline, row.txid, row.epoch) if sink in sinks]
     rows, checksum = sum(v.rows for v in votes), sum(v.checksum for v in votes) % MODULUS

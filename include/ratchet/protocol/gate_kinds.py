@@ -6,10 +6,10 @@ import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal, cast
 
 from pydantic import Field
-from sqlalchemy import Connection, literal_column, select
+from sqlalchemy import CTE, Boolean, Connection, literal_column, select
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ratchet.ledger.schema import transactions
@@ -50,8 +50,7 @@ class MaxDeadLetters(Gate):
     """A gate: at most this ratio of the records read may be dead letters, 0 to 1."""
 
     kind: Literal["max_dead_letters"] = "max_dead_letters"
-    positional: ClassVar = ("ratio",)
-    ratio: Annotated[float, Field(ge=0, le=1)]
+    ratio: float = Field(kw_only=False, ge=0, le=1)
 
     @property
     def title(self) -> str:
@@ -71,9 +70,8 @@ class MaxChange(Gate):
     """
 
     kind: Literal["max_change"] = "max_change"
-    positional: ClassVar = ("sink", "factor")
-    sink: str
-    factor: Annotated[float, Field(gt=1, allow_inf_nan=False)]
+    sink: str = Field(kw_only=False)
+    factor: float = Field(kw_only=False, gt=1, allow_inf_nan=False)
     over: Annotated[int, Field(ge=1, le=1000)] = 10
 
     @property
@@ -120,9 +118,8 @@ class Condition(Gate):
     """
 
     kind: Literal["condition"] = "condition"
-    positional: ClassVar = ("name", "sql")
-    name: Annotated[str, Field(min_length=1, max_length=100)]
-    sql: Annotated[str, Field(min_length=1)]
+    name: str = Field(kw_only=False, min_length=1, max_length=100)
+    sql: str = Field(kw_only=False, min_length=1)
 
     @property
     def title(self) -> str:
@@ -130,15 +127,20 @@ class Condition(Gate):
 
     def ask(self, conn: Connection, of: Prepared) -> Answer:
         tags = {tag.name for tag in stage.TAGS}
-        tables = []
+        tables: list[CTE] = []
         for name, (sink, relation, votes) in of.staged.items():
-            staged = stage.table(relation, sink)
+            staged = stage.table(relation, sink)  # pyright: ignore[reportArgumentType]: a frozen model is hashable
             shown = [c for c in staged.columns if c.name not in tags]
-            tables.append(stage.voted(staged, votes, *shown).cte(name.replace(".", "_")))
+            # What sinks give is not fully typed yet.
+            cte = stage.voted(staged, votes, *shown).cte(  # pyright: ignore[reportUnknownMemberType]
+                name.replace(".", "_")
+            )
+            tables.append(cte)
         try:
             # The expression is the spec's, which is code.
             with conn.begin_nested():
-                answer = conn.execute(select(literal_column(f"({self.sql})")).add_cte(*tables)).scalar_one()
+                asked = select(literal_column(f"({self.sql})", Boolean)).add_cte(*tables)
+                answer = cast("bool | None", conn.execute(asked).scalar_one())
         except OperationalError:
             raise
         except DBAPIError as error:

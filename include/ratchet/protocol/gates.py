@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import cast
 
-from sqlalchemy import Connection, Row, update
+from sqlalchemy import Connection, update
 
 from ratchet.errors import Refused
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import transactions
+from ratchet.ledger.schema import LedgerRow, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_row, move, notify, read_transaction
 from ratchet.ledger.work import name_of
@@ -20,7 +20,7 @@ from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
 
 
-def judge(ledger: Ledger, spec: Pipeline, row: Row) -> None:
+def judge(ledger: Ledger, spec: Pipeline, row: LedgerRow) -> None:
     """Ask every gate about a PREPARED epoch and store what they said; a no aborts the transaction.
 
     An epoch that has its verdict is not asked again. Raises Refused with the numbers of the gate that said no.
@@ -48,17 +48,17 @@ def judge(ledger: Ledger, spec: Pipeline, row: Row) -> None:
         raise Refused(f"{row.pipeline}: {name_of(row.txid, row.revision)} is aborted: {'; '.join(noes)}")
 
 
-def _is_over(now: Row, row: Row) -> bool:
+def _is_over(now: LedgerRow, row: LedgerRow) -> bool:
     """Whether somebody was quicker, and perhaps the stages are gone; whoever goes on looks at the state again."""
     return now.state != State.PREPARED or now.epoch != row.epoch
 
 
-def is_passed(spec: Pipeline, row: Row) -> bool:
+def is_passed(spec: Pipeline, row: LedgerRow) -> bool:
     """Whether nothing is left to ask about the row's epoch: it has its verdict, or the spec has no gates."""
     return not spec.gates or row.verdict is not None
 
 
-def _prepared(conn: Connection, spec: Pipeline, row: Row) -> Prepared:
+def _prepared(conn: Connection, spec: Pipeline, row: LedgerRow) -> Prepared:
     votes = read_votes(conn, spec.name, row.txid, row.epoch)
     relations = stage.relations(conn, spec.name, row.txid, row.epoch)
     staged = {

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from psycopg.errors import UndefinedTable
-from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy import Connection, func, select, update
 from sqlalchemy.exc import ProgrammingError
 
 from ratchet.errors import Fenced, Refused
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import check_try, read_slice
-from ratchet.ledger.schema import pipelines, slices
+from ratchet.ledger.schema import LedgerRow, pipelines, slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, read_transaction
 from ratchet.ledger.work import Claim, SinkVote, SliceToken, SliceWork, Vote, name_of
@@ -57,7 +59,7 @@ def load_work(ledger: Ledger, spec: Pipeline, token: SliceToken) -> SliceWork:
         return _work(conn, spec, row, current)
 
 
-def voted_work(conn: Connection, spec: Pipeline, row: Row) -> list[SliceWork]:
+def voted_work(conn: Connection, spec: Pipeline, row: LedgerRow) -> list[SliceWork]:
     """Each slice of the row's epoch as its job had it; its stages may be gone."""
     found = conn.execute(
         select(slices)
@@ -116,7 +118,7 @@ def vote_no(ledger: Ledger, token: SliceToken, reason: str) -> str:
     return f"{token}: voted no: {reason}"
 
 
-def promote_if_complete(conn: Connection, row: Row) -> str | None:
+def promote_if_complete(conn: Connection, row: LedgerRow) -> str | None:
     """OPEN → PREPARED if every slice of the epoch has voted; the line that says so, or None.
 
     The caller holds the transaction's lock.
@@ -152,13 +154,18 @@ def read_votes(conn: Connection, pipeline: str, txid: int, epoch: int) -> list[V
         .where(slices.c.voted_at.is_not(None))
         .order_by(slices.c.slice)
     )
-    return [
-        (row.slice, row.try_number, {name: stage.vote_from_json(said) for name, said in row.sinks.items()})
-        for row in rows
-    ]
+    return [(row.slice, row.try_number, _sinks(row.sinks)) for row in rows]
 
 
-def _next_try(conn: Connection, spec: Pipeline, row: Row, current: Row) -> SliceWork:
+def _sinks(stored: dict[str, dict[str, Any]]) -> dict[str, SinkVote]:
+    """{sink: what a slice voted for it}, from the stored form."""
+    return {
+        name: stage.vote_from_json(said)  # pyright: ignore[reportUnknownMemberType]: sinks are not strict yet
+        for name, said in stored.items()
+    }
+
+
+def _next_try(conn: Connection, spec: Pipeline, row: LedgerRow, current: LedgerRow) -> SliceWork:
     """Fence the tries before, and make the epoch's stages, once; the caller holds the transaction's lock."""
     taken = conn.execute(
         update(slices)
@@ -178,7 +185,7 @@ def _next_try(conn: Connection, spec: Pipeline, row: Row, current: Row) -> Slice
     return _work(conn, spec, row, taken)
 
 
-def _work(conn: Connection, spec: Pipeline, row: Row, current: Row) -> SliceWork:
+def _work(conn: Connection, spec: Pipeline, row: LedgerRow, current: LedgerRow) -> SliceWork:
     topic, topic_id = conn.execute(
         select(pipelines.c.topic, pipelines.c.topic_id).where(pipelines.c.pipeline == row.pipeline)
     ).one()
@@ -217,14 +224,16 @@ def _overlap(
     for sink in others:
         if sink.has_positions:
             mine = [(token.slice, token.try_number, vote.sinks[sink.name])]
-            staged, given_up = stage.table(relations[sink.name], sink), stage.table(relations[DEAD_LETTERS], dead)
+            # A frozen model is hashable, which pyright does not see.
+            staged = stage.table(relations[sink.name], sink)  # pyright: ignore[reportArgumentType]
+            given_up = stage.table(relations[DEAD_LETTERS], dead)  # pyright: ignore[reportArgumentType]
             fault = stage.overlap(conn, staged, mine, given_up, letters)
             if fault:
                 return f"{sink.name}: {fault}"
     return None
 
 
-def _write_vote(conn: Connection, row: Row, token: SliceToken, vote: Vote) -> None:
+def _write_vote(conn: Connection, row: LedgerRow, token: SliceToken, vote: Vote) -> None:
     written = conn.execute(
         update(slices)
         .where(
@@ -239,22 +248,25 @@ def _write_vote(conn: Connection, row: Row, token: SliceToken, vote: Vote) -> No
     )
     if written.rowcount != 1:
         raise Fenced(f"{token.pipeline}: {token}: a newer try has the slice")
-    said = {"slice": token.slice, "try": token.try_number, "records": vote.records}
-    said["sinks"] = {name: {"rows": s.rows, "checksum": str(s.checksum)} for name, s in vote.sinks.items()}
+    sinks = {name: {"rows": s.rows, "checksum": str(s.checksum)} for name, s in vote.sinks.items()}
+    said = {"slice": token.slice, "try": token.try_number, "records": vote.records, "sinks": sinks}
     history.record(conn, row, who=vote.application_id, move="vote", detail=said)
 
 
-def _vote_columns(vote: Vote) -> dict:
+def _vote_columns(vote: Vote) -> dict[str, Any]:
     return {
         "records": vote.records,
         "dead_letters": vote.dead_letters,
-        "sinks": {name: stage.vote_to_json(said) for name, said in vote.sinks.items()},
+        "sinks": {
+            name: stage.vote_to_json(said)  # pyright: ignore[reportUnknownMemberType]: sinks are not strict yet
+            for name, said in vote.sinks.items()
+        },
         "reached": {str(partition): position for partition, position in vote.reached.items()},
         "seconds": vote.seconds,
         "application_id": vote.application_id,
     }
 
 
-def _is_same(current: Row, token: SliceToken, vote: Vote) -> bool:
+def _is_same(current: LedgerRow, token: SliceToken, vote: Vote) -> bool:
     said = _vote_columns(vote)
     return current.try_number == token.try_number and current.sinks == said["sinks"]

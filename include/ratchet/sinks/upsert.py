@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import sqlalchemy as sa
 from pydantic import field_validator, model_validator
@@ -35,7 +35,6 @@ class Upsert(Keyed):
     then, and only then, a tombstone deletes the row.
     """
 
-    positional: ClassVar = ("name",)
     kind: Literal["upsert"] = "upsert"
     key: str
     columns: str

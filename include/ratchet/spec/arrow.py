@@ -1,5 +1,8 @@
 """Arrow's type of a declared column."""
 
+# pyarrow has no types, of which strict would complain in each line.
+# pyright: standard
+
 from __future__ import annotations
 
 import pyarrow as pa

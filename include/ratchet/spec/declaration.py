@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -16,16 +16,16 @@ LONGEST_ENDING = 5
 
 
 class Declaration(BaseModel):
-    """A frozen part of a spec that may be given its first fields by position."""
+    """A frozen part of a spec; its fields with `kw_only=False` may be given by position."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    positional: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, *args: Any, **data: Any) -> None:
         kind = type(self).__name__
-        if len(args) > len(self.positional):
-            raise SpecError(f"{kind} takes {len(self.positional)} positional arguments, not {len(args)}")
-        for name, value in zip(self.positional, args, strict=False):
+        positional = self.positional()
+        if len(args) > len(positional):
+            raise SpecError(f"{kind} takes {len(positional)} positional arguments, not {len(args)}")
+        for name, value in zip(positional, args, strict=False):
             if name in data:
                 raise SpecError(f"{kind}.{name}: it is given twice, by its place and by its name")
             data[name] = value
@@ -37,6 +37,11 @@ class Declaration(BaseModel):
                 for e in error.errors()
             )
             raise SpecError(problems) from None
+
+    @classmethod
+    def positional(cls) -> list[str]:
+        """The fields that may be given by position, in order."""
+        return [name for name, field in cls.model_fields.items() if field.kw_only is False]
 
 
 def column_list(ddl: str) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from ratchet.spec.declaration import Declaration, table_name
 from ratchet.spec.source import Topic
@@ -15,8 +14,7 @@ from ratchet.spec.source import Topic
 class DeclaredSink(Declaration, ABC):
     """A table that a pipeline writes; `name` is `table` (in public) or `schema.table`."""
 
-    positional: ClassVar = ("name",)
-    name: str
+    name: str = Field(kw_only=False)
     _check_name = field_validator("name")(table_name)
 
     @property

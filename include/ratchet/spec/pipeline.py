@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field, InstanceOf, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
@@ -58,10 +59,11 @@ class Pipeline(Declaration):
     def _are_objects(cls, given: object, info: ValidationInfo) -> object:
         """pydantic would say the name of a class that no user knows."""
         kind, example = {"sinks": (DeclaredSink, "Append(…)")}.get(str(info.field_name), (DeclaredGate, "Condition(…)"))
-        for place, part in enumerate(given if isinstance(given, list | tuple) else ()):
+        parts = cast("Sequence[object]", given) if isinstance(given, list | tuple) else ()
+        for place, part in enumerate(parts):
             if not isinstance(part, kind):
                 raise ValueError(f"number {place + 1} is a {type(part).__name__}; give an object such as {example}")
-        return given
+        return given  # pyright: ignore[reportUnknownVariableType]: narrowed to a list of anything
 
     @model_validator(mode="after")
     def _sinks_fit(self) -> Pipeline:
@@ -98,7 +100,7 @@ class Pipeline(Declaration):
         said = self.model_dump_json(include={"name", "source", "transform", "sinks"})
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 
-    def load_transform(self):
+    def load_transform(self) -> Callable[..., Any]:
         """The transform function; SpecError if it cannot be imported."""
         module, _, function = self.transform.partition(":")
         try:

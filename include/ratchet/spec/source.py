@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,8 +13,7 @@ from ratchet.spec.declaration import Declaration, column_list
 class Json(Declaration):
     """Values are UTF-8 JSON objects with these columns; other fields are ignored."""
 
-    positional: ClassVar = ("columns",)
-    columns: str
+    columns: str = Field(kw_only=False)
     _check = field_validator("columns")(column_list)
 
     @property
@@ -29,8 +28,7 @@ class Topic(Declaration):
     `tombstones` says what a record without a value is: a dead letter, or a deletion of its key.
     """
 
-    positional: ClassVar = ("name",)
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+    name: str = Field(kw_only=False, pattern=r"^[a-zA-Z0-9._-]{1,249}$")
     value: Json
     key: str | None = None
     tombstones: Literal["dead_letter", "delete"] = "dead_letter"
@@ -46,8 +44,9 @@ class Topic(Declaration):
     def _deletions_need_a_key(self) -> Topic:
         if self.tombstones == "delete" and self.key is None:
             raise ValueError('tombstones="delete" needs key: a deletion names its row by the Kafka key')
-        if self.key and self.key_column.name in {c.name for c in self.value.fields}:
-            raise ValueError(f"key: column {self.key_column.name!r} is declared in value too")
+        key = self.key_column
+        if key is not None and key.name in {c.name for c in self.value.fields}:
+            raise ValueError(f"key: column {key.name!r} is declared in value too")
         return self
 
     @property

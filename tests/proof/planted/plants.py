@@ -149,10 +149,10 @@ PLANTS = [
     plant(
         "dead letters become visible before the rest",
         "protocol/commit.py",
-        "        for sink in sinks:\n            name = sink.name\n            of_sink",
-        "        for sink in [sinks[-1], *sinks[:-1]]:\n            name = sink.name\n"
-        f"            if sink is sinks[0]:\n                {IN_BETWEEN}\n                {AGAIN}\n"
-        "            of_sink",
+        "    for sink in sinks:\n        name = sink.name\n        of_sink",
+        "    for sink in [sinks[-1], *sinks[:-1]]:\n        name = sink.name\n"
+        f"        if sink is sinks[0]:\n            {IN_BETWEEN}\n            {AGAIN}\n"
+        "        of_sink",
     ),
     plant(
         "a commit does without the lock on the pipeline",

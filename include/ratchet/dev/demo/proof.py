@@ -114,7 +114,8 @@ def _expected(frame: pd.DataFrame, *columns: str) -> Rows:
     for column in plain.columns.intersection(["scheduled"]):
         # The same instants as Python's own datetimes, which hash many times faster.
         plain[column] = pd.Series(pd.DatetimeIndex(frame[column]).to_pydatetime(), plain.index, dtype=object)
-    return plain.where(plain.notna(), None).itertuples(index=False, name=None)
+    plain = plain.where(plain.notna(), None)  # pyright: ignore[reportArgumentType]: stubs lack None
+    return plain.itertuples(index=False, name=None)
 
 
 def _read(conn: Connection, spec: Pipeline, sink: str, *columns: str) -> Rows:

@@ -158,7 +158,8 @@ class KafkaBroker:
         own = f"{HOST}:{self.ports[self.number - 1][0]}"
         settings = client_settings({**self.properties, "bootstrap.servers": own})
         try:
-            admin = KafkaAdminClient(**settings, bootstrap_timeout_ms=1000)
+            # Pyright's stubs are of an older kafka-python.
+            admin = KafkaAdminClient(**settings, bootstrap_timeout_ms=1000)  # pyright: ignore[reportCallIssue]
         except (KafkaError, OSError, ValueError):
             return False
         try:
