@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PARTS = ("sum", "min", "max")
 
 
-class Accumulate(Keyed):
+class Accumulate(Keyed, frozen=True):
     """Per key: exact sums, least and greatest values, and the number of rows.
 
     Column `x` gives `x_sum`, `x_min`, `x_max`; `count` names the column with the number of rows.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Append(Sink):
+class Append(Sink, frozen=True):
     """Every row that the transform returns, once."""
 
     kind: Literal["append"] = "append"

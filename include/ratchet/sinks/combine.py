@@ -3,6 +3,9 @@
 A key may come out of several tasks, and several times out of one: the fold groups what is staged once more.
 """
 
+# pyarrow makes its functions when it is imported.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence

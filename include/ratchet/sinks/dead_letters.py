@@ -26,7 +26,7 @@ PLACE = POSITION[:2]
 """A record is one dead letter at most."""
 
 
-class DeadLetters(Sink):
+class DeadLetters(Sink, frozen=True):
     """Records that give no row, with their bytes and the reason, in the ledger."""
 
     name: str = DEAD_LETTERS

@@ -21,7 +21,7 @@ from ratchet.sinks.types import TXID, sql_column
 from ratchet.spec.columns import Column
 
 
-class Keyed(Sink):
+class Keyed(Sink, frozen=True):
     """A sink whose state has one row for each key, folded from what each transaction contributed to it."""
 
     @property

@@ -53,7 +53,7 @@ class Check:
     faults: tuple[str, ...]
 
 
-class Sink(DeclaredSink, ABC):
+class Sink(DeclaredSink, ABC, frozen=True):
     """A sink of a pipeline; the dead letters are one.
 
     All methods that take a connection work in the caller's database transaction and never end it. Their errors are

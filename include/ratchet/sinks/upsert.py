@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Upsert(Keyed):
+class Upsert(Keyed, frozen=True):
     """The last row of each key: the greatest `order` column, then the later record.
 
     Without `order` the key must be the Kafka key, whose records Kafka keeps in order in one partition;
@@ -137,7 +137,7 @@ class Upsert(Keyed):
             last.insert(0, staged.c[self.order].desc().nulls_last())
         key_columns = [staged.c[k] for k in self.key_names]
         given = {"_txid": literal(txid, sa.BigInteger).label("_txid")}
-        chosen = [given.get(n, staged.c.get(n)) for n in names]
+        chosen = [given[n] if n in given else staged.c[n] for n in names]
         rows = stage.voted(staged, votes, *chosen).ext(distinct_on(*key_columns)).order_by(*key_columns, *last)
         conn.execute(insert(deltas).from_select(names, rows))
 
@@ -203,7 +203,7 @@ class Upsert(Keyed):
         for pair in pairs:
             clash = conn.execute(pair.limit(1)).one_or_none()
             if clash:
-                *key, p, o, p2, o2 = clash
+                *key, p, o, p2, o2 = tuple(clash)
                 raise Refused(
                     f"{self.name}: key {', '.join(map(str, key))} is in partition {p} at offset {o} and in partition "
                     f"{p2} at offset {o2}, so no order says which is the last; give the sink an order column, or "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 
 import numpy as np
 import psycopg
@@ -73,10 +74,12 @@ class Writer:
     def __enter__(self) -> Writer:
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
         # What the connection has lost meanwhile is noticed here.
         with self._told():
-            self._open.__exit__(*raised)
+            self._open.__exit__(kind, raised, trace)
 
     def write(self, sink: Sink, rows: pa.Table) -> None:
         """Take rows with the columns that the sink needs and their positions, which must be of the slice."""

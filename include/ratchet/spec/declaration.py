@@ -15,7 +15,7 @@ LONGEST_ENDING = 5
 """The longest ending that ratchet adds to a table's name (`_once`, `_txid`), or to a column's (`_sum`)."""
 
 
-class Declaration(BaseModel):
+class Declaration(BaseModel, frozen=True):
     """A frozen part of a spec; its fields with `kw_only=False` may be given by position."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

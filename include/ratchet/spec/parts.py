@@ -11,7 +11,7 @@ from ratchet.spec.declaration import Declaration, table_name
 from ratchet.spec.source import Topic
 
 
-class DeclaredSink(Declaration, ABC):
+class DeclaredSink(Declaration, ABC, frozen=True):
     """A table that a pipeline writes; `name` is `table` (in public) or `schema.table`."""
 
     name: str = Field(kw_only=False)
@@ -33,7 +33,7 @@ class DeclaredSink(Declaration, ABC):
         return None
 
 
-class DeclaredGate(Declaration, ABC):
+class DeclaredGate(Declaration, ABC, frozen=True):
     """A check on the staged rows before they are committed."""
 
     @property

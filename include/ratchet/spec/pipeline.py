@@ -20,7 +20,7 @@ DEAD_LETTERS = "dead_letters"
 """The name under which a transform returns records that it gives up."""
 
 
-class Pipeline(Declaration):
+class Pipeline(Declaration, frozen=True):
     """One topic → one transform → its sinks, in one ordered line of transactions.
 
     `transform` is `module:function`. `max_records` caps a transaction, `slice_records` a slice, both in

@@ -10,7 +10,7 @@ from ratchet.spec.columns import Column, parse_columns
 from ratchet.spec.declaration import Declaration, column_list
 
 
-class Json(Declaration):
+class Json(Declaration, frozen=True):
     """Values are UTF-8 JSON objects with these columns; other fields are ignored."""
 
     columns: str = Field(kw_only=False)
@@ -21,7 +21,7 @@ class Json(Declaration):
         return parse_columns(self.columns)
 
 
-class Topic(Declaration):
+class Topic(Declaration, frozen=True):
     """The Kafka topic that a pipeline reads.
 
     `key` declares the Kafka key as one column (UTF-8 text of its type).
