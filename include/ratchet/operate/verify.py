@@ -19,6 +19,7 @@ from ratchet.sinks.staged import staged_columns
 from ratchet.sinks.tables import delta, target
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import DEAD_LETTERS, Append, Pipeline
+from ratchet.spec.types import is_document
 
 NOTHING = (0, 0)
 """Rows and checksum of a sink to which a slice gives nothing."""
@@ -172,7 +173,8 @@ def _hashes(conn: Connection, spec: Pipeline, sink: Append | None) -> Iterator[t
         query = select(c.txid, *(given.get(k.name, c.get(k.name)) for k in columns)).where(c.pipeline == spec.name)
     else:
         into = target(sink)
-        query = select(into.c._txid, *(into.c[k.name] for k in columns))
+        held = (cast(into.c[k.name], Text) if is_document(k.type) else into.c[k.name] for k in columns)
+        query = select(into.c._txid, *held)
     for txid, *cells in conn.execution_options(yield_per=5_000).execute(query):
         yield txid, row_hash(columns, cells)
 

@@ -16,12 +16,13 @@ from ratchet.sinks.staged import staged_columns
 from ratchet.sinks.tables import AnySink, sql_column
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import DEAD_LETTERS, Accumulate, Pipeline
+from ratchet.spec.types import BIGINT, INT
 
 TAGS = (
-    Column("_slice", "int", False),
-    Column("_try", "int", False),
-    Column("_task_partition", "int", False),
-    Column("_task_attempt", "bigint", False),
+    Column("_slice", INT, False),
+    Column("_try", INT, False),
+    Column("_task_partition", INT, False),
+    Column("_task_attempt", BIGINT, False),
 )
 
 Tagged = list[tuple[int, int, SinkVote]]

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import Accumulate, Append, Upsert
+from ratchet.spec.types import BIGINT, BINARY, BOOLEAN, INT, STRING, Decimal, Type
 
-POSITION = (Column("_partition", "int", False), Column("_offset", "bigint", False), Column("_n", "int", False))
+POSITION = (Column("_partition", INT, False), Column("_offset", BIGINT, False), Column("_n", INT, False))
 """Where a row comes from: its record, and its number among the rows of that record."""
 
 
@@ -17,10 +18,10 @@ def staged_columns(sink: Append | Accumulate | Upsert | None) -> tuple[Column, .
         case None:
             return (
                 *POSITION[:2],
-                Column("key", "binary"),
-                Column("value", "binary"),
-                Column("headers", "string"),
-                Column("error", "string", False),
+                Column("key", BINARY),
+                Column("value", BINARY),
+                Column("headers", STRING),
+                Column("error", STRING, False),
             )
         case Append():
             return (*sink.fields, *POSITION)
@@ -29,18 +30,16 @@ def staged_columns(sink: Append | Accumulate | Upsert | None) -> tuple[Column, .
         case Upsert():
             # A deletion has a key and no values, whatever the values' declaration says.
             values = (replace(c, nullable=True) for c in sink.fields)
-            return (*sink.keys, *values, Column("_deleted", "boolean", False), *POSITION)
+            return (*sink.keys, *values, Column("_deleted", BOOLEAN, False), *POSITION)
 
 
 def _measures(sink: Accumulate) -> list[Column]:
     sums = [Column(f"{c.name}_sum", _sum_type(c)) for c in sink.columns_of("sum")]
     least = [Column(f"{c.name}_min", c.type) for c in sink.columns_of("min")]
     greatest = [Column(f"{c.name}_max", c.type) for c in sink.columns_of("max")]
-    return sums + least + greatest + ([Column(sink.count, "bigint", False)] if sink.count else [])
+    return sums + least + greatest + ([Column(sink.count, BIGINT, False)] if sink.count else [])
 
 
-def _sum_type(column: Column) -> str:
+def _sum_type(column: Column) -> Type:
     """A sum needs room: bigint for integers, 38 digits for decimals; what does not fit raises, never wraps."""
-    if not column.type.startswith("decimal"):
-        return "bigint"
-    return f"decimal(38,{column.type.rstrip(')').partition(',')[2]})"
+    return Decimal(38, column.type.scale) if isinstance(column.type, Decimal) else BIGINT

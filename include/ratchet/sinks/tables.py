@@ -6,7 +6,7 @@ from functools import cache
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, MetaData, Table
-from sqlalchemy.dialects.postgresql import DOUBLE_PRECISION, REAL
+from sqlalchemy.dialects.postgresql import ARRAY, DOUBLE_PRECISION, JSONB, REAL
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.schema import CreateSchema
@@ -16,34 +16,67 @@ from ratchet.ledger.schema import DELTA_SCHEMA, pipelines, targets
 from ratchet.sinks.staged import POSITION, staged_columns
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import Accumulate, Append, Pipeline, Upsert
+from ratchet.spec.types import (
+    BIGINT,
+    STRING,
+    Array,
+    Binary,
+    Boolean,
+    Date,
+    Decimal,
+    Floating,
+    Integer,
+    Json,
+    Map,
+    String,
+    Struct,
+    Time,
+    Timestamp,
+    Type,
+    Uuid,
+    is_document,
+)
 
 AnySink = Append | Accumulate | Upsert
 
-_TYPES: dict[str, sa.types.TypeEngine] = {
-    # Compared by bytes, as Spark does: else a last row or a greatest text depends on how a topic was sliced.
-    "string": sa.Text(collation="C"),
-    "boolean": sa.Boolean(),
-    "smallint": sa.SmallInteger(),
-    "int": sa.Integer(),
-    "bigint": sa.BigInteger(),
-    "float": REAL(),
-    "double": DOUBLE_PRECISION(),
-    "date": sa.Date(),
-    "timestamp": sa.DateTime(timezone=True),
-    "binary": sa.LargeBinary(),
-}
+_TXID = Column("_txid", BIGINT, False)
 
-_TXID = Column("_txid", "bigint", False)
+
+def sql_type(kind: Type) -> sa.types.TypeEngine:
+    """The PostgreSQL type of a declared one: documents are jsonb, arrays of scalars arrays."""
+    match kind:
+        case String():
+            # Compared by bytes, as Spark does: else a last row or a greatest text depends on how a topic was sliced.
+            return sa.Text(collation="C")
+        case Array(String()):
+            return ARRAY(sa.Text())
+        case Array(element) if not is_document(kind):
+            return ARRAY(sql_type(element))
+        case Json() | Array() | Map() | Struct():
+            return JSONB()
+        case Boolean():
+            return sa.Boolean()
+        case Integer(bits):
+            return {16: sa.SmallInteger(), 32: sa.Integer(), 64: sa.BigInteger()}[bits]
+        case Floating(bits):
+            return REAL() if bits == 32 else DOUBLE_PRECISION()
+        case Decimal(precision, scale):
+            return sa.Numeric(precision, scale)
+        case Date():
+            return sa.Date()
+        case Time():
+            return sa.Time()
+        case Timestamp():
+            return sa.DateTime(timezone=True)
+        case Binary():
+            return sa.LargeBinary()
+        case Uuid():
+            return sa.Uuid(as_uuid=False)
 
 
 def sql_column(column: Column) -> sa.Column:
     """The SQLAlchemy column of a declared one."""
-    if column.type in _TYPES:
-        kind = _TYPES[column.type]
-    else:
-        precision, scale = column.type.removeprefix("decimal(").removesuffix(")").split(",")
-        kind = sa.Numeric(int(precision), int(scale))
-    return sa.Column(column.name, kind, nullable=column.nullable)
+    return sa.Column(column.name, sql_type(column.type), nullable=column.nullable)
 
 
 def key_names(sink: AnySink) -> list[str]:
@@ -62,7 +95,7 @@ def target(sink: AnySink) -> Table:
     """
     schema, name = sink.table
     if isinstance(sink, Append):
-        columns = (*sink.fields, Column("_topic", "string", False), *POSITION, _TXID)
+        columns = (*sink.fields, Column("_topic", STRING, False), *POSITION, _TXID)
         # Block ranges suffice: rows of one transaction lie together. They make a revision's delete quick.
         extra = [sa.Index(f"{name}_txid", "_txid", postgresql_using="brin")]
     else:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from ratchet.errors import EngineUnreachable, Refused
 from ratchet.ledger.connection import Ledger
+from ratchet.logs import get_logger
 from ratchet.protocol.votes import SliceWork, cast_vote, vote_no
 from ratchet.spark import failure
 from ratchet.spark.sessions import Kept
@@ -24,8 +25,6 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # Sums that overflow and casts that fail must raise, never wrap or become null.
     "spark.sql.ansi.enabled": "true",
-    # Else a pass that needs fewer columns would parse fewer, and call a record good that another pass calls bad.
-    "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
 }
 
@@ -150,6 +149,10 @@ def process_slice(spark: SparkSession, ledger: Ledger, spec: Pipeline, work: Sli
     except Refused as refused:
         vote_no(ledger, work.token, str(refused))
         raise
+    for absent in vote.absent or ():
+        get_logger().warning(f"{work.token}: {absent}")
+    if vote.cut:
+        get_logger().info(f"{work.token}: {vote.cut:,} moments had digits beyond microseconds, which were cut off")
     said = cast_vote(ledger, spec, work.token, vote)
     counts = ", ".join(f"{name} {sink.rows:,}" for name, sink in vote.sinks.items())
     return f"{said}; {vote.records:,} records read in {sum(vote.seconds.values()):.2f} s; rows: {counts}"

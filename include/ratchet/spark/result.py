@@ -10,8 +10,11 @@ from pyspark.sql import functions as F
 from ratchet.errors import TransformError
 from ratchet.ledger.work import OffsetRange
 from ratchet.sinks.staged import staged_columns
+from ratchet.spark.canonical import canonical, has_other_forms
+from ratchet.spark.types import data_type
 from ratchet.spec.columns import Column as Declared
 from ratchet.spec.pipeline import DEAD_LETTERS, Accumulate, Append, Pipeline, Upsert
+from ratchet.spec.types import STRING
 
 _WIDER = {
     "smallint": {"int", "bigint"},
@@ -69,17 +72,23 @@ def to_stage(
             record = [F.col("_record").getField(part).alias(part) for part in ("key", "value", "headers")]
             if "_record" not in found:
                 raise TransformError(f"{spec.name}: {DEAD_LETTERS}: the frame has lost the hidden column _record")
-            error = F.coalesce(pick(Declared("error", "string")), F.lit("given up by the transform"))
+            error = F.coalesce(pick(Declared("error", STRING)), F.lit("given up by the transform"))
             return frame.select(*place[:2], *record, error.alias("error"))
         case Append():
-            return frame.select(*map(pick, sink.fields), *place)
+            return canonical(name, frame.select(*map(pick, sink.fields), *place), staged_columns(sink))
         case Accumulate():
-            return _accumulate(sink, _own(sink, frame, ranges), pick)
+            used = [c for part in ("key", "sum", "min", "max") for c in sink.columns_of(part)]
+            for column in used:
+                pick(column)
+            own = _own(sink, frame, ranges)
+            rows = own.select(*dict.fromkeys(c.name for c in used)) if has_other_forms(used) else own
+            return _accumulate(sink, canonical(name, rows, used), pick)
         case Upsert():
             deleted = _default(found, "_deleted", "boolean", F.lit(False))
             values = [pick(c) if c.nullable else _unless_deleted(sink, c, pick(c), deleted) for c in sink.fields]
             own = _own(sink, frame, ranges)
-            return _last(sink, own.select(*map(pick, sink.keys), *values, deleted, *place))
+            rows = own.select(*map(pick, sink.keys), *values, deleted, *place)
+            return _last(sink, canonical(name, rows, staged_columns(sink)))
 
 
 def _own(sink: Accumulate | Upsert, frame: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
@@ -100,7 +109,7 @@ def _own(sink: Accumulate | Upsert, frame: DataFrame, ranges: Sequence[OffsetRan
 def _unless_deleted(sink: Upsert, column: Declared, value: Column, deleted: Column) -> Column:
     """The value of a not-null column; the stage lets it be null for the sake of deletions, so it is checked here."""
     wrong = F.raise_error(F.lit(f"{sink.name}: column {column.name} is declared not null and is null"))
-    return F.when(value.isNotNull() | deleted, value).otherwise(wrong.cast(column.type)).alias(column.name)
+    return F.when(value.isNotNull() | deleted, value).otherwise(wrong.cast(data_type(column.type))).alias(column.name)
 
 
 class _Picker:
@@ -117,12 +126,15 @@ class _Picker:
                 f"{self._where}: column {column.name!r} is declared, and {self._transform} did not return it; it "
                 f"returned {', '.join(c for c in self._found if not c.startswith('_'))}"
             )
-        if actual != column.type and column.type not in _WIDER.get(actual, ()):
+        kind = data_type(column.type)
+        wanted = kind.simpleString()
+        if actual != wanted and wanted not in _WIDER.get(actual, ()):
+            as_spark = "" if wanted == str(column.type) else f" (a {wanted} in Spark)"
             raise TransformError(
-                f"{self._where}: column {column.name!r} is declared {column.type}, and {self._transform} returned "
-                f"{actual}; cast it in the transform, or declare it {actual}"
+                f"{self._where}: column {column.name!r} is declared {column.type}{as_spark}, and {self._transform} "
+                f"returned {actual}; cast it in the transform, or declare it {actual}"
             )
-        return F.col(column.name).cast(column.type).alias(column.name)
+        return F.col(column.name).cast(kind).alias(column.name)
 
 
 def _default(found: dict[str, str], name: str, kind: str, otherwise: Column) -> Column:
@@ -136,7 +148,7 @@ def _accumulate(sink: Accumulate, frame: DataFrame, pick: _Picker) -> DataFrame:
     for part, whole in (("sum", F.sum), ("min", F.min), ("max", F.max)):
         for column in sink.columns_of(part):
             out = f"{column.name}_{part}"
-            measures.append(whole(pick(column)).cast(types[out]).alias(out))
+            measures.append(whole(pick(column)).cast(data_type(types[out])).alias(out))
     if sink.count:
         measures.append(F.count(F.lit(1)).alias(sink.count))
     return frame.groupBy(*map(pick, sink.columns_of("key"))).agg(*measures)

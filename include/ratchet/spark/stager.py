@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import psycopg
 import pyarrow as pa
-from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import sql
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
@@ -19,6 +18,7 @@ from ratchet.errors import Fenced, LedgerUnreachable, StagingFailed, TransformEr
 from ratchet.ledger.connection import PATIENCE, bound
 from ratchet.ledger.schema import STAGE_SCHEMA
 from ratchet.ledger.work import SinkVote, SliceToken, Tag
+from ratchet.sinks.binary import encoder_of, wire_batch
 from ratchet.sinks.checksum import MODULUS, spark_hash
 from ratchet.spec.columns import Column
 
@@ -43,7 +43,7 @@ def stage(frame: DataFrame, into: Stage, columns: Sequence[Column], token: Slice
 
     A task that Spark runs twice stages its rows twice, under two attempts; the driver hears of one.
     """
-    copying = Copying(into, token)
+    copying = Copying(into, token, tuple(columns))
     reports = frame.withColumn("_hash", spark_hash(columns)).mapInArrow(copying, _REPORT).collect()
     counted = [r for r in reports if r.rows]
     return SinkVote(
@@ -74,6 +74,7 @@ class Copying:
 
     into: Stage
     token: SliceToken
+    columns: tuple[Column, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Copy the batches in one database transaction, and report one row; no rows, no transaction.
@@ -91,9 +92,9 @@ class Copying:
                 encoder = None
                 for batch in _chain(first, batches):
                     checksum += int(batch.column("_hash").to_numpy().view(np.uint64).sum())
-                    tagged = self._tag(batch, partition, attempt)
+                    tagged = wire_batch(self._tag(batch, partition, attempt), self.columns)
                     if encoder is None:
-                        encoder = ArrowToPostgresBinaryEncoder(tagged.schema)
+                        encoder = encoder_of(tagged.schema, self.columns)
                         copy.write(encoder.write_header())
                     copy.write(encoder.write_batch(tagged))
                     rows += batch.num_rows

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from ratchet.errors import SpecError
 from ratchet.spec import code
-from ratchet.spec.columns import IDENTIFIER, TABLE, Column, parse_columns
+from ratchet.spec.columns import IDENTIFIER, TABLE, Column, FieldPath, parse_columns
+from ratchet.spec.types import Boolean, Uuid, is_scalar
 
 DEAD_LETTERS = "dead_letters"
 """The name under which a transform returns records that it gives up."""
@@ -46,7 +47,18 @@ def _columns(ddl: str) -> str:
     try:
         parse_columns(ddl)
     except SpecError as error:
-        raise ValueError(str(error)) from None
+        # pydantic takes no message with half of a surrogate pair.
+        raise ValueError(str(error).encode(errors="backslashreplace").decode()) from None
+    return ddl
+
+
+def _made(ddl: str) -> str:
+    """Check the columns of a sink, which the transform makes under these names."""
+    for column in parse_columns(_columns(ddl)):
+        if column.origin is not None:
+            raise ValueError(
+                f"column {column.name!r}: from belongs to the columns of a message; a sink's come from the transform"
+            )
     return ddl
 
 
@@ -71,10 +83,15 @@ def _table(name: str) -> str:
 
 
 class Json(_Spec):
-    """Values are UTF-8 JSON objects with these columns; other fields are ignored."""
+    """Values are JSON in UTF-8 with these columns; other fields are ignored.
+
+    With `rows="object"` a value is one object and gives one row; with `rows="array"` it is one array of objects, and
+    each of them gives a row, numbered in `_n`.
+    """
 
     positional: ClassVar = ("columns",)
     columns: str
+    rows: Literal["object", "array"] = "object"
     _check = field_validator("columns")(_columns)
 
     @property
@@ -85,34 +102,54 @@ class Json(_Spec):
 class Topic(_Spec):
     """The Kafka topic that a pipeline reads.
 
-    `key` declares the Kafka key as one column (UTF-8 text of its type).
+    `key` declares the Kafka key: as one column (UTF-8 text of its type), or as Json with columns of its own.
     `tombstones` says what a record without a value is: a dead letter, or a deletion of its key.
     """
 
     positional: ClassVar = ("name",)
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
     value: Json
-    key: str | None = None
+    key: Json | str | None = None
     tombstones: Literal["dead_letter", "delete"] = "dead_letter"
 
     @field_validator("key")
     @classmethod
-    def _one_key_column(cls, ddl: str | None) -> str | None:
-        if ddl is not None and len(parse_columns(_columns(ddl))) != 1:
-            raise ValueError('declare one column, for example key="customer_id bigint"')
-        return ddl
+    def _is_a_key(cls, key: Json | str | None) -> Json | str | None:
+        if isinstance(key, str):
+            columns = parse_columns(_columns(key))
+            if len(columns) != 1:
+                raise ValueError('declare one column, for example key="customer_id bigint"; a key of JSON is a Json(…)')
+            if columns[0].origin is not None:
+                raise ValueError(f"column {columns[0].name!r} is the whole key, and comes from nothing else")
+        if isinstance(key, Json):
+            if key.rows != "object":
+                raise ValueError("a key is one object, and gives no rows of its own")
+            for column in key.fields:
+                if not isinstance(column.source, FieldPath):
+                    raise ValueError(f"column {column.name!r} comes from the key, and not {column.origin}")
+        return key
 
     @model_validator(mode="after")
     def _deletions_need_a_key(self) -> Topic:
         if self.tombstones == "delete" and self.key is None:
             raise ValueError('tombstones="delete" needs key: a deletion names its row by the Kafka key')
-        if self.key and self.key_column.name in {c.name for c in self.value.fields}:
-            raise ValueError(f"key: column {self.key_column.name!r} is declared in value too")
+        declared = {c.name.lower() for c in self.value.fields}
+        for column in self.key_columns:
+            if column.name.lower() in declared:
+                raise ValueError(f"key: column {column.name!r} is declared in value too")
         return self
 
     @property
-    def key_column(self) -> Column | None:
-        return parse_columns(self.key)[0] if self.key else None
+    def key_columns(self) -> tuple[Column, ...]:
+        """The columns that come from the key; none if it is not declared."""
+        if self.key is None:
+            return ()
+        return self.key.fields if isinstance(self.key, Json) else parse_columns(self.key)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All declared columns, in the order in which a transform sees them."""
+        return (*self.value.fields, *self.key_columns)
 
 
 class _Sink(_Spec):
@@ -134,7 +171,7 @@ class Append(_Sink):
 
     kind: Literal["append"] = "append"
     columns: str
-    _check = field_validator("columns")(_columns)
+    _check = field_validator("columns")(_made)
 
     @property
     def fields(self) -> tuple[Column, ...]:
@@ -153,21 +190,24 @@ class Accumulate(_Sink):
     min: str | None = None
     max: str | None = None
     count: str | None = None
-    _check = field_validator("key", "sum", "min", "max")(lambda ddl: ddl if ddl is None else _columns(ddl))
+    _check = field_validator("key", "sum", "min", "max")(lambda ddl: ddl if ddl is None else _made(ddl))
 
     @model_validator(mode="after")
     def _is_exact(self) -> Accumulate:
         for name in ("key", "sum", "min", "max"):
             for column in self.columns_of(name):
-                if column.type in ("float", "double"):
+                if column.floating:
                     raise ValueError(
                         f"{name}: {column.name!r} is a {column.type}, whose sums and keys are not exact; "
                         f"cast it in the transform and declare {column.name} decimal(18,6)"
                     )
-                if name in ("min", "max") and column.type == "boolean":
+                if not is_scalar(column.type):
+                    raise ValueError(f"{name}: {column.name!r} is a {column.type}, whose values have no order")
+                if name in ("min", "max") and isinstance(column.type, Boolean | Uuid):
+                    other = "int" if isinstance(column.type, Boolean) else "string"
                     raise ValueError(
-                        f"{name}: {column.name!r} is a boolean, of which PostgreSQL has no {name}; "
-                        f"cast it in the transform and declare {column.name} int"
+                        f"{name}: {column.name!r} is a {column.type}, of which PostgreSQL has no {name}; "
+                        f"cast it in the transform and declare {column.name} {other}"
                     )
                 if name == "sum" and not column.exact:
                     raise ValueError(f"sum: {column.name!r} is a {column.type}; sums need integers or decimals")
@@ -206,7 +246,7 @@ class Upsert(_Sink):
     key: str
     columns: str
     order: str | None = None
-    _check = field_validator("key", "columns")(_columns)
+    _check = field_validator("key", "columns")(_made)
 
     @model_validator(mode="after")
     def _names_fit(self) -> Upsert:
@@ -215,6 +255,10 @@ class Upsert(_Sink):
             raise ValueError(f"columns: {', '.join(sorted(keys & values))} is in key too")
         if self.order is not None and self.order not in values:
             raise ValueError(f"order: {self.order!r} is not one of columns")
+        for part, columns in (("key", self.keys), ("order", [c for c in self.fields if c.name == self.order])):
+            for column in columns:
+                if not is_scalar(column.type):
+                    raise ValueError(f"{part}: {column.name!r} is a {column.type}, whose values have no order")
         return self
 
     @property
@@ -324,8 +368,7 @@ class Pipeline(_Spec):
                     'leave order out, or let tombstones="dead_letter"'
                 )
             if isinstance(sink, Upsert) and sink.order is None:
-                key = self.source.key_column
-                if key is None or [c.name for c in sink.keys] != [key.name]:
+                if not sink.keys or {c.name for c in sink.keys} != {c.name for c in self.source.key_columns}:
                     raise ValueError(
                         f"sinks: Upsert {sink.name!r} has no order column, so its key must be the Kafka key: "
                         "declare key in Topic with the same name, or give order"
