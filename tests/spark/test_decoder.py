@@ -3,10 +3,10 @@
 from decimal import Decimal
 
 import pytest
+from ratchet.spark.decoder import decode, explain
 
 from ratchet import Json, Topic
 from ratchet.spark import reader
-from ratchet.spark.decoder import decode, explain
 from ratchet.spark.engine import SETTINGS
 
 TOPIC = Topic(

@@ -95,7 +95,7 @@ def describe(spec: Pipeline) -> str:
         "",
         "### Reads",
         f"Topic `{spec.source.name}` as JSON: `{spec.source.value.columns}`"
-        + (f", key `{spec.source.key}`" if spec.source.key else "")
+        + (f", key `{', '.join(map(str, spec.source.key_columns))}`" if spec.source.key else "")
         + f". {tombstones[spec.source.tombstones]}",
         "",
         "### Writes",

@@ -95,11 +95,26 @@ class SinkVote:
 
 
 @dataclass(frozen=True)
+class Absent:
+    """A declared field that no message had, the column that is null for it, and the names that are most like it."""
+
+    column: str
+    field: str
+    nearest: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        said = f"column {self.column} is null everywhere, as no message has a field {self.field}"
+        return f"{said}; there is {' and '.join(self.nearest)} (camelCase?)" if self.nearest else said
+
+
+@dataclass(frozen=True)
 class Vote:
     """A slice's durable word that its results are staged.
 
     `reached` maps a partition to the position reached (the offset after the last one covered);
-    `sinks` maps a sink's name to its part; `dead_letters` counts the rows staged for them.
+    `sinks` maps a sink's name to its part; `dead_letters` counts the rows staged for them. `absent` are the declared
+    fields that no good message of the slice had, None where it had no good message; `cut` counts the moments that lost
+    digits beyond microseconds.
     """
 
     records: int
@@ -109,6 +124,8 @@ class Vote:
     code_hash: str
     application_id: str
     seconds: dict[str, float]
+    absent: tuple[Absent, ...] | None = None
+    cut: int = 0
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,6 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # Sums that overflow and casts that fail must raise, never wrap or become null.
     "spark.sql.ansi.enabled": "true",
-    # Else a pass that needs fewer columns would parse fewer, and call a record good that another pass calls bad.
-    "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
 }
 

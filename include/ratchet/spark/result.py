@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from ratchet.errors import TransformError
 from ratchet.sinks.port import Sink
 from ratchet.sinks.types import DELETED
+from ratchet.spark.types import data_type
 from ratchet.spec.columns import Column as Declared
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 
@@ -81,12 +82,15 @@ def _pick(spec: Pipeline, sink: Sink, found: dict[str, str], column: Declared) -
             f"{where}: column {column.name!r} is declared, and {spec.transform} did not return it; it "
             f"returned {', '.join(c for c in found if not c.startswith('_'))}"
         )
-    if actual != column.type and column.type not in _WIDER.get(actual, ()):
+    kind = data_type(column.type)
+    wanted = kind.simpleString()
+    if actual != wanted and wanted not in _WIDER.get(actual, ()):
+        as_spark = "" if wanted == str(column.type) else f" (a {wanted} in Spark)"
         raise TransformError(
-            f"{where}: column {column.name!r} is declared {column.type}, and {spec.transform} returned "
+            f"{where}: column {column.name!r} is declared {column.type}{as_spark}, and {spec.transform} returned "
             f"{actual}; cast it in the transform, or declare it {actual}"
         )
-    return F.col(column.name).cast(column.type).alias(column.name)
+    return F.col(column.name).cast(kind).alias(column.name)
 
 
 def _default(found: dict[str, str], name: str, kind: str, otherwise: Column) -> Column:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,15 +14,17 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from ratchet.errors import IncompleteRead, RecordsLost, TopicChanged
-from ratchet.ledger.work import OffsetRange, SinkVote, SliceWork, Vote
+from ratchet.formats.missing import nearest
+from ratchet.ledger.work import Absent, OffsetRange, SinkVote, SliceWork, Vote
 from ratchet.sinks.lookup import sink_of, sinks_of
 from ratchet.sinks.writer import Into
 from ratchet.source.kafka import Kafka
-from ratchet.spark.decoder import decode, explain
+from ratchet.spark.decode import NO_ROW, SEEN, decode
 from ratchet.spark.failure import explained
 from ratchet.spark.reader import read
 from ratchet.spark.result import check_names, letters_of, rows_of
 from ratchet.spark.staging import stage, summed
+from ratchet.spec.columns import FieldPath
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 
 NOTHING = SinkVote((), 0, 0)
@@ -55,7 +58,7 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
                 if len(spec.sinks) > 1 and sum(map(len, work.ranges)) >= KEEP_FROM:
                     decoded = kept.enter_context(_kept(decoded))
                 observation = Observation(f"read_{work.token.txid}_{work.token.slice}_{time.monotonic_ns()}")
-                observed = decoded.observe(observation, *_measures(work))
+                observed = decoded.observe(observation, *_measures(spec, work))
             # Step 3
             with clock.step("transform"):
                 result = _transformed(spec, work, observed)
@@ -68,7 +71,7 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
             for sink in declared if any(map(len, work.ranges)) else ():
                 with clock.step(f"stage {sink.name}"):
                     votes[sink.name] = stage(rows[sink.name], sink, into)
-            seen = _seen(observed, None if spent else observation, work)
+            seen = _seen(observed, None if spent else observation, spec, work)
             # Step 5
             dead = _dead_letters(spec, work, observed, result, errors=seen["errors"] or 0)
             if dead is not None and any(map(len, work.ranges)):
@@ -81,6 +84,8 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
             _check_topic(spec, work, client)
     return Vote(
         records=sum(seen[f"records_{p}"] or 0 for p in reached),
+        absent=_absent(spec, seen),
+        cut=seen["cut"] or 0,
         sinks=votes,
         dead_letters=votes[DEAD_LETTERS].rows,
         reached=reached,
@@ -132,7 +137,7 @@ def _decoded(spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[s
 
 def _transformed(spec: Pipeline, work: SliceWork, decoded: DataFrame) -> dict[str, DataFrame]:
     """What the transform makes of the good records, by sink."""
-    good = decoded.where(F.col("_error").isNull()).drop("_error")
+    good = decoded.where(F.col("_error").isNull() & (F.col("_n") != NO_ROW)).drop("_error", SEEN)
     return check_names(spec, spec.load_transform()(good.withColumn("_txn_time", F.lit(work.txn_time))))
 
 
@@ -189,12 +194,19 @@ def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
             )
 
 
-def _measures(work: SliceWork) -> list:
-    """What one pass over the decoded records tells: errors, and records and last offset of each partition."""
+def _measures(spec: Pipeline, work: SliceWork) -> list:
+    """What one pass over the decoded records tells: errors, records and last offset of each partition, and of the
+    fields which were found, names beside the others, and how many moments were cut.
+    """
     measures = [F.count(F.col("_error")).alias("errors")]
+    # The first row of a record stands for it.
+    first = F.col("_n") <= 0
     for partition in sorted({r.partition for r in work.ranges}):
-        offset = F.when(F.col("_partition") == partition, F.col("_offset"))
+        offset = F.when((F.col("_partition") == partition) & first, F.col("_offset"))
         measures += [F.count(offset).alias(f"records_{partition}"), F.max(offset).alias(f"last_{partition}")]
+    seen = F.col(SEEN)
+    measures += [F.bool_or(F.get(seen["found"], F.lit(i))).alias(f"found_{i}") for i in range(len(spec.source.columns))]
+    measures += [F.max(seen["beside"]).alias("beside"), F.sum(seen["cut"]).alias("cut")]
     return measures
 
 
@@ -204,10 +216,11 @@ def _is_spent(observation: Observation) -> bool:
     return java is not None and java.future().isCompleted()
 
 
-def _seen(observed: DataFrame, observation: Observation | None, work: SliceWork) -> dict[str, int]:
+def _seen(observed: DataFrame, observation: Observation | None, spec: Pipeline, work: SliceWork) -> dict:
     """What a pass over all records tells: the staging's own, or where that was not observed one more."""
     if not any(map(len, work.ranges)):
-        return {"errors": 0, **{f"{m}_{r.partition}": None for r in work.ranges for m in ("records", "last")}}
+        nothing = {"errors": 0, "cut": 0, "beside": None}
+        return {**nothing, **{f"{m}_{r.partition}": None for r in work.ranges for m in ("records", "last")}}
     try:
         seen = observation.get if observation is not None else {}
     except Py4JError:
@@ -215,7 +228,7 @@ def _seen(observed: DataFrame, observation: Observation | None, work: SliceWork)
         seen = {}
     if not seen:
         # A transform that drops everything may let Spark drop the read as well.
-        seen = observed.agg(*_measures(work)).collect()[0].asDict()
+        seen = observed.agg(*_measures(spec, work)).collect()[0].asDict()
     return seen
 
 
@@ -224,7 +237,7 @@ def _dead_letters(
 ) -> DataFrame | None:
     frames = []
     if errors:
-        bad = explain(observed.where(F.col("_error").isNotNull()), spec.source)
+        bad = observed.where(F.col("_error").isNotNull())
         told = bad.select("_partition", "_offset", "_record", F.col("_error").alias("error"))
         frames.append(told)
     if DEAD_LETTERS in result:
@@ -257,3 +270,16 @@ def _reached(spec: Pipeline, work: SliceWork, seen: dict[str, int], client: Kafk
 def _application_id(spark: SparkSession) -> str:
     session = getattr(spark, "session_id", None)
     return f"connect {session}" if session else spark.sparkContext.applicationId
+
+
+def _absent(spec: Pipeline, seen: dict) -> tuple[Absent, ...] | None:
+    """The declared fields that no good message has; None where there was no good message to look at."""
+    columns = spec.source.columns
+    if not any(seen.get(f"found_{i}") for i in range(len(columns))) and seen["beside"] is None:
+        return None
+    beside = json.loads(seen["beside"] or "{}")
+    return tuple(
+        Absent(column.name, str(column.source), nearest(column.source.names[-1], beside.get(column.name, ())))
+        for i, column in enumerate(columns)
+        if not seen.get(f"found_{i}") and isinstance(column.source, FieldPath)
+    )
