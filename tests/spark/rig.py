@@ -96,12 +96,14 @@ def address(transform: Callable) -> str:
     return f"{transform.__module__}:{transform.__name__}"
 
 
-def spec_of(topic: str, transform: Callable = every, value: str = "a int, b string", sinks=None, **given) -> Pipeline:
-    source = {k: given.pop(k) for k in ("key", "tombstones") if k in given}
+def spec_of(
+    topic: str, transform: Callable | None = every, value: str = "a int, b string", sinks=None, **given
+) -> Pipeline:
+    source = {k: given.pop(k) for k in ("key", "tombstones", "reader") if k in given}
     return Pipeline(
         name="p",
         source=Topic(topic, value=Json(value), **source),
-        transform=address(transform),
+        transform=address(transform) if transform else None,
         sinks=sinks or [Append(SINK, columns=value)],
         **{"max_records": 100_000, "slice_records": 100_000, **given},
     )

@@ -101,7 +101,7 @@ def describe(spec: Pipeline) -> str:
         "### Writes",
         *(f"- `{sink.shown}`: {sink.described}" for sink in sinks_of(spec)),
         "",
-        f"The transform is `{spec.transform}`.",
+        f"The transform is `{spec.transform}`." if spec.transform else "Each sink takes the columns of its own names.",
         "",
         "### Limits",
         f"- at most {spec.max_records:,} records a transaction, {spec.slice_records:,} a slice",

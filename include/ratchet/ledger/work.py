@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,6 +25,24 @@ class OffsetRange:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}[{self.from_offset},{self.until_offset})"
+
+
+def divided(ranges: Sequence[OffsetRange], size: int) -> list[tuple[OffsetRange, ...]]:
+    """The ranges in parts of `size` offsets each, but for the last."""
+    parts: list[tuple[OffsetRange, ...]] = []
+    current: list[OffsetRange] = []
+    room = size
+    for r in ranges:
+        start = r.from_offset
+        while start < r.until_offset:
+            until = min(r.until_offset, start + room)
+            current.append(OffsetRange(r.topic, r.partition, start, until))
+            room -= until - start
+            start = until
+            if room == 0:
+                parts.append(tuple(current))
+                current, room = [], size
+    return [*parts, tuple(current)] if current else parts
 
 
 def name_of(txid: int, revision: int = 0) -> str:

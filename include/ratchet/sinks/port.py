@@ -67,11 +67,6 @@ class Sink(DeclaredSink, ABC, frozen=True):
 
     @property
     @abstractmethod
-    def needed(self) -> tuple[Column, ...]:
-        """The columns that a transform returns for the sink, without hidden ones."""
-
-    @property
-    @abstractmethod
     def staged(self) -> tuple[Column, ...]:
         """The columns that a job stages, in order, without the tags in front."""
 

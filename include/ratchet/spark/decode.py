@@ -10,15 +10,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
-from ratchet.formats.envelope import Envelope, Opened, format_of
+from ratchet.formats.envelope import HIDDEN, Opened
+from ratchet.spark.intake import Intake
+from ratchet.spark.tally import NAMES_KEPT, Tally
 from ratchet.spark.types import data_type
 from ratchet.spec.source import Topic
+from ratchet.values.arrow import arrow_type
 
 NO_ROW = -1
 """The `_n` of a record that is good and gives no row."""
+END = -2
+"""The `_n` of a row that is no record: part 0 was read to its end; below it those of the next parts."""
 SEEN = "_seen"
 """What a batch tells of itself, in its first row: columns that were found, names beside the others, moments cut."""
-_NAMES_KEPT = 40
 
 _HIDDEN = [
     ("_partition", spark.IntegerType()),
@@ -55,34 +59,39 @@ _SEEN_TYPE = spark.StructType(
 _SEEN_ARROW = pa.struct([("found", pa.list_(pa.bool_())), ("beside", pa.string()), ("cut", pa.int64())])
 
 
-def decode(raw: DataFrame, topic: Topic, *, key_required: bool = False) -> DataFrame:
-    """Rows of the declared columns, value's then key's, and hidden ones, from records as the reader gives them.
+def decode(given: DataFrame, intake: Intake) -> DataFrame:
+    """Rows of the declared columns, value's then key's, and hidden ones, of what an intake reads of a frame.
 
     Hidden: `_partition`, `_offset`, `_n`, `_timestamp`, `_key`, `_headers`, `_record` struct(key binary, value binary,
     headers string), `_deleted` boolean where tombstones are deletions, `_error` string, null where the record is good,
-    and SEEN. Where there is an error the declared columns are null; so they are where `_n` is NO_ROW. With
-    `key_required` a record without a key is an error.
+    and SEEN. Where there is an error the declared columns are null; so they are where `_n` is NO_ROW, or END.
     """
+    topic = intake.topic
     fields = [spark.StructField(c.name, data_type(c.type)) for c in topic.columns]
     fields += [spark.StructField(name, kind) for name, kind in _HIDDEN]
     if topic.tombstones == "delete":
         fields.append(spark.StructField("_deleted", spark.BooleanType()))
     fields += [spark.StructField("_error", spark.StringType()), spark.StructField(SEEN, _SEEN_TYPE)]
-    return raw.mapInArrow(Decoding(topic, key_required), spark.StructType(fields))
+    return given.mapInArrow(Decoding(intake), spark.StructType(fields))
 
 
 @dataclass(frozen=True)
 class Decoding:
     """What each Spark task does with its batches of records; carried to the workers by value."""
 
-    topic: Topic
-    key_required: bool
+    intake: Intake
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        envelope = Envelope(self.topic, format_of(self.topic.value), key_required=self.key_required)
-        for batch in batches:
-            if batch.num_rows:
-                yield self._frame(envelope.open(batch))
+    def __call__(self, given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Every record once, and behind them a row for each part, which only a whole read comes to."""
+        tally = Tally()
+        for opened in self.intake.opened(given, tally):
+            yield self._frame(opened)
+        if tally.parts:
+            yield self._ends(sorted(tally.parts))
+
+    def _ends(self, parts: list[int]) -> pa.RecordBatch:
+        nothing = {name: pa.nulls(len(parts), kind) for name, kind in frame_schema(self.intake.topic).items()}
+        return pa.RecordBatch.from_pydict({**nothing, "_n": pa.array([END - part for part in parts], pa.int32())})
 
     def _frame(self, opened: Opened) -> pa.RecordBatch:
         """All records of a batch, rows first, then dead letters, then those that give no row."""
@@ -105,10 +114,17 @@ class Decoding:
         return pa.RecordBatch.from_pydict(arrays)
 
     def _seen(self, opened: Opened, count: int) -> pa.Array:
-        beside = {name: sorted(names)[:_NAMES_KEPT] for name, names in opened.beside.items()}
+        beside = {name: sorted(names)[:NAMES_KEPT] for name, names in opened.beside.items()}
         said = {
-            "found": [c.name in opened.found for c in self.topic.columns],
+            "found": [c.name in opened.found for c in self.intake.topic.columns],
             "beside": json.dumps(beside) if beside else None,
             "cut": opened.cut,
         }
         return pa.concat_arrays([pa.array([said], _SEEN_ARROW), pa.nulls(count - 1, _SEEN_ARROW)])
+
+
+def frame_schema(topic: Topic) -> dict[str, pa.DataType]:
+    """The columns of a frame of decoded records, as Arrow has them."""
+    declared = {c.name: arrow_type(c.type) for c in topic.columns}
+    deleted = {"_deleted": pa.bool_()} if topic.tombstones == "delete" else {}
+    return {**declared, **HIDDEN, **deleted, "_error": pa.string(), SEEN: _SEEN_ARROW}

@@ -30,13 +30,15 @@ class Topic(Declaration, frozen=True):
     """The Kafka topic that a pipeline reads.
 
     `key` declares the Kafka key: as one column (UTF-8 text of its type), or as Json with columns of its own.
-    `tombstones` says what a record without a value is: a dead letter, or a deletion of its key.
+    `tombstones` says what a record without a value is: a dead letter, or a deletion of its key. `reader` is the source
+    that reads it: "columnar", or "spark" for Spark's own Kafka source, which is slower.
     """
 
     name: str = Field(kw_only=False, pattern=r"^[a-zA-Z0-9._-]{1,249}$")
     value: Json
     key: Json | str | None = None
     tombstones: Literal["dead_letter", "delete"] = "dead_letter"
+    reader: Literal["columnar", "spark"] = "columnar"
 
     @field_validator("key")
     @classmethod

@@ -180,3 +180,7 @@ def is_document(kind: Type) -> bool:
         # The encoder of binary COPY has no arrays of UUIDs, and none of timestamps with a time zone.
         return isinstance(kind.element, Uuid | Timestamp) or not is_scalar(kind.element)
     return not is_scalar(kind)
+
+
+WIDER: dict[Type, tuple[Type, ...]] = {SMALLINT: (INT, BIGINT), INT: (BIGINT,), FLOAT: (DOUBLE,)}
+"""The types to which values may be widened, as nothing of them is lost."""
