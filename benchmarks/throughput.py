@@ -18,13 +18,12 @@ from rich.table import Table
 # A script's own directory comes first; the package is beside it.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from ratchet.spark.decoder import decode  # noqa: E402
-
 from benchmarks import backlog, streaming, table  # noqa: E402
 from benchmarks.drain import Drain  # noqa: E402
 from ratchet.dev.stack import CHECKOUT, Stack, prerequisites  # noqa: E402
 from ratchet.sinks.checksum import spark_hash  # noqa: E402
 from ratchet.sinks.staged import staged_columns  # noqa: E402
+from ratchet.spark.decode import decode  # noqa: E402
 from ratchet.spark.engine import connect_session  # noqa: E402
 from ratchet.spark.reader import read  # noqa: E402
 from ratchet.spark.result import to_stage  # noqa: E402
