@@ -9,7 +9,7 @@ unexport PYTHONPATH PYTHONHOME SPARK_HOME AIRFLOW_HOME
 # Long work is also followed through a pipe.
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help install demo down clean test test-all test-unit model simulate faults campaign soak planted mutants bench lint lock screenshot
+.PHONY: help install demo down clean test test-all test-unit model simulate faults campaign soak planted mutants bench lint types lock screenshot
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,24 +64,28 @@ mutants: install  ## random changes of the protocol's code, and whether tests no
 bench: install  ## records per second beside Structured Streaming and a bare count
 	@$(PY) benchmarks/throughput.py
 
-lint: install  ## style
+lint: install  ## style, by ruff
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
+
+types: install  ## types, by pyright
+	@.venv/bin/basedpyright
 
 screenshot: install  ## docs/grid.png, from a demo that runs (needs chromium)
 	@$(PY) docs/screenshot.py
 
 lock: .venv/.installed  ## make requirements.txt anew from pyproject.toml
 	@$(PY) -m venv .state/lock && .state/lock/bin/pip install -q uv==0.13.8
-	@.state/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
+	@.state/lock/bin/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-header \
 	  --quiet -o requirements.txt
 
 .venv/.installed: requirements.txt pyproject.toml
 	@p="$(PYTHON)"; if [ -z "$$p" ] || ! "$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'; then \
 	  echo "ratchet needs Python 3.11, 3.12 or 3.13, and finds $${p:-none}; install one, or: make PYTHON=/path/to/python3.11" >&2; exit 1; fi
-	@echo "installing Python packages into .venv (about 1.2 GB, a minute or two)"
+	@echo "installing Python packages into .venv (about 1.6 GB, a minute or two)"
 	@"$(PYTHON)" -m venv .venv || { echo "Python cannot make a virtual environment; Debian: apt-get install python3-venv" >&2; exit 1; }
 	@$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
 	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(PY) -m ratchet.source.compile
 	@touch $@
 
 # Ivy gets a cache of its own: two installations at once that share one break each other's downloads.

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from pyspark.sql import SparkSession
 from sqlalchemy import select
@@ -18,9 +19,11 @@ from ratchet.ledger.states import State
 from ratchet.ledger.work import Claim, Run
 from ratchet.protocol.begin import Begun, begin
 from ratchet.protocol.commit import Committed, commit
+from ratchet.protocol.process import process_slice
 from ratchet.protocol.votes import take_try
 from ratchet.source.kafka import Kafka, TopicOffsets
-from ratchet.spark.engine import connect_session, process_slice
+from ratchet.spark.engine import connect_session
+from ratchet.spark.slice import run_slice
 from ratchet.spec.pipeline import Pipeline
 
 SLOTS = 2
@@ -105,7 +108,8 @@ class Drain:
         if isinstance(work, str):
             raise RuntimeError(work)
         session = self._session()
-        self._timed("process", lambda: process_slice(session, self._ledger, self.spec, work, self.kafka))
+        run = partial(run_slice, session, self.spec, work, self._ledger.url, self.kafka)
+        self._timed("process", lambda: process_slice(self._ledger, self.spec, work, run))
 
     def _commit(self, claim: Claim) -> None:
         while True:

@@ -6,10 +6,10 @@ import psycopg
 from psycopg import sql
 
 from benchmarks.backlog import COLUMNS
+from ratchet import Append, Json, Pipeline, Topic
 from ratchet.errors import StageMismatch
 from ratchet.ledger.work import OffsetRange
 from ratchet.operate.migrate import migrate
-from ratchet.spec.pipeline import Append, Json, Pipeline, Topic
 
 TABLE = "bench_rows"
 CAP = 500_000

@@ -21,12 +21,11 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 from benchmarks import backlog, streaming, table  # noqa: E402
 from benchmarks.drain import Drain  # noqa: E402
 from ratchet.dev.stack import CHECKOUT, Stack, prerequisites  # noqa: E402
-from ratchet.sinks.checksum import spark_hash  # noqa: E402
-from ratchet.sinks.staged import staged_columns  # noqa: E402
+from ratchet.sinks.lookup import sinks_of  # noqa: E402
 from ratchet.spark.decode import decode  # noqa: E402
 from ratchet.spark.engine import connect_session  # noqa: E402
 from ratchet.spark.reader import read  # noqa: E402
-from ratchet.spark.result import to_stage  # noqa: E402
+from ratchet.spark.result import rows_of  # noqa: E402
 
 BATCH_SIZES = (1_000, 10_000, 50_000)
 CONTESTANTS = {"ratchet": "ratchet", "count": "Spark, count only", "streaming": "Structured Streaming"}
@@ -108,13 +107,12 @@ class Bench:
 
     def passes(self) -> dict[str, float]:
         """Seconds per transaction of Spark jobs that stop after reading, decoding, transforming."""
-        sink = self.spec.sinks[0]
+        sink = sinks_of(self.spec)[0]
 
         def whole(ranges):
             decoded = decode(read(self.session, ranges, self.kafka), self.spec.source)
             result = self.spec.load_transform()(decoded.where("_error is null").drop("_error"))
-            staged = to_stage(self.spec, sink, result[sink.name], ranges)
-            return staged.withColumn("_hash", spark_hash(staged_columns(sink)))
+            return rows_of(self.spec, sink, result[sink.name])
 
         def decoded(ranges):
             return decode(read(self.session, ranges, self.kafka), self.spec.source).drop("_record")

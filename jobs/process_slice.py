@@ -19,8 +19,10 @@ from ratchet.errors import FAILED_FOR_GOOD, WORTH_ANOTHER_TRY, RatchetError, Set
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import SliceToken
 from ratchet.protocol.failures import errors_recorded
+from ratchet.protocol.process import process_slice
 from ratchet.protocol.votes import load_work
-from ratchet.spark.engine import driver_session, process_slice
+from ratchet.spark.engine import driver_session
+from ratchet.spark.slice import run_slice
 from ratchet.spec.loading import load_pipeline
 
 
@@ -33,7 +35,7 @@ def main(arguments: list[str]) -> None:
         work = load_work(ledger, spec, token)
         spark = driver_session(" ".join((token.pipeline, ".".join(map(str, token.numbers)))))
         try:
-            print(process_slice(spark, ledger, spec, work, kafka))
+            print(process_slice(ledger, spec, work, lambda: run_slice(spark, spec, work, ledger_url, kafka)))
         finally:
             spark.stop()
 

@@ -1,6 +1,6 @@
 """Six transactions at once: how long the last waits for its turn."""
 
-from ratchet.spec.pipeline import Append, Json, Pipeline, Topic
+from ratchet import Append, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="burst",

@@ -1,6 +1,6 @@
 """Small transactions through Spark Connect: the time from trigger to committed."""
 
-from ratchet.spec.pipeline import Append, Json, Pipeline, Topic
+from ratchet import Append, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="latency",

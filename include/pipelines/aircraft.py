@@ -1,6 +1,6 @@
 """The register of aircraft: one row for each tail number, kept up to date by a keyed topic."""
 
-from ratchet.spec.pipeline import Json, Pipeline, Topic, Upsert
+from ratchet import Json, Pipeline, Topic, Upsert
 
 COLUMNS = "year int, type string, manufacturer string, model string, engines int, seats int, engine string"
 

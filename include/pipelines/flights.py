@@ -1,6 +1,6 @@
 """The flights out of New York: every flight, the delays per carrier and month, each aircraft's last flight."""
 
-from ratchet.spec.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
 
 PIPELINE = Pipeline(
     name="flights",

@@ -1,17 +1,12 @@
 """Exactly-once batch transactions over Kafka ranges, Spark jobs and PostgreSQL, run by Airflow."""
 
 from ratchet.errors import Refused
-from ratchet.spec.pipeline import (
-    Accumulate,
-    Append,
-    Condition,
-    Json,
-    MaxChange,
-    MaxDeadLetters,
-    Pipeline,
-    Topic,
-    Upsert,
-)
+from ratchet.protocol.gate_kinds import Condition, MaxChange, MaxDeadLetters
+from ratchet.sinks.accumulate import Accumulate
+from ratchet.sinks.append import Append
+from ratchet.sinks.upsert import Upsert
+from ratchet.spec.pipeline import Pipeline
+from ratchet.spec.source import Json, Topic
 
 __all__ = [
     "Accumulate",

@@ -248,7 +248,7 @@ def _recompute(ledger: Ledger, spec: Pipeline, since: int, say: Callable[[str], 
     if not url:
         raise SettingsError("no Spark is named; set RATCHET_SPARK=sc://HOST:15002")
     with connect_session(url, spec.name, spec.code_hash) as session:
-        return look(ledger, spec, lambda work: recompute(session, spec, work, kafka), since, say)
+        return look(ledger, spec, lambda works: recompute(session, spec, works, kafka), since, say)
 
 
 def _kafka_properties() -> dict[str, str]:

@@ -48,6 +48,10 @@ class RecordsLost(RatchetError):
     """Kafka no longer has records that the plan needs; a person must decide what they were worth."""
 
 
+class BrokenBatch(RatchetError):
+    """Kafka holds a record batch that cannot be read exactly; a person must restore it, or decide what it was worth."""
+
+
 class NotMigrated(RatchetError):
     """The ledger or a sink's table is missing or does not fit; run `ratchet migrate`."""
 

@@ -14,6 +14,7 @@ def times(records: list[Record], factor: int) -> list[Record]:
     return [record._replace(v=record.v * factor) for record in records]
 
 
+@pytest.mark.invariant("I7")
 def test_clearing_a_committed_run_puts_a_new_result_in_place_of_the_old_and_holds_nobody_up(warm: Line):
     warm.publish(20)
     run = warm.trigger()
@@ -45,6 +46,7 @@ def test_clearing_a_committed_run_puts_a_new_result_in_place_of_the_old_and_hold
     warm.is_whole()
 
 
+@pytest.mark.invariant("I7")
 @pytest.mark.parametrize(
     ("task", "downstream"),
     [

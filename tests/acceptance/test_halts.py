@@ -34,6 +34,7 @@ def halted(strict: Line) -> tuple[int, str]:
     return txid, behind
 
 
+@pytest.mark.invariant("I10")
 def test_every_later_run_of_a_halted_line_says_why_and_after_a_retry_it_goes_on_by_itself(
     strict: Line, halted: tuple[int, str]
 ):
@@ -89,6 +90,7 @@ def test_clearing_the_halted_run_goes_on(strict: Line, halted: tuple[int, str]):
     strict.is_whole()
 
 
+@pytest.mark.invariant("I10")
 def test_an_epoch_past_its_deadline_is_aborted_its_job_stopped_and_begun_anew(strict: Line):
     strict.publish(30)
     strict.hold()

@@ -11,6 +11,7 @@ from .line import Line
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.invariant("I10")
 def test_abandoned_work_is_finished_without_anybody_starting_a_run(warm: Line):
     warm.publish(100)
     txid = warm.begin_as("gone")
@@ -24,6 +25,7 @@ def test_abandoned_work_is_finished_without_anybody_starting_a_run(warm: Line):
     warm.is_whole()
 
 
+@pytest.mark.invariant("I11")
 def test_a_backlog_without_a_run_is_taken_and_the_mirrored_offsets_are_the_ledgers(warm: Line):
     warm.publish(10)
     assert warm.ended(warm.trigger()) == "success"
@@ -54,6 +56,7 @@ def test_a_backlog_without_a_run_is_taken_and_the_mirrored_offsets_are_the_ledge
     warm.is_whole()
 
 
+@pytest.mark.invariant("I10")
 def test_stages_of_an_aborted_epoch_are_discarded(strict: Line):
     strict.publish(50, bad=20)
     run = strict.trigger()

@@ -25,6 +25,7 @@ def test_a_run_marked_success_while_it_processes_is_red_and_finished_by_the_next
     warm.is_whole()
 
 
+@pytest.mark.invariant("I10")
 def test_a_run_marked_success_while_it_waits_is_red_and_committed_by_the_one_before_it(warm: Line):
     warm.publish(100)
     first = warm.trigger_held()
@@ -54,6 +55,7 @@ def test_marking_a_committed_run_changes_nothing_but_its_colour(warm: Line):
     warm.is_whole()
 
 
+@pytest.mark.invariant("I10")
 def test_a_run_that_is_deleted_is_finished_by_the_next(warm: Line):
     warm.publish(100)
     warm.hold()

@@ -48,6 +48,7 @@ def test_a_run_that_finds_nothing_skips_and_says_why(warm: Line):
     assert "no records wait" in warm.log(run, "begin") or "has nothing of this pipeline" in warm.log(run, "begin")
 
 
+@pytest.mark.invariant("I3")
 def test_a_backlog_drains_by_itself_several_at_once_in_order(warm: Line):
     before = warm.head()
     warm.publish(600)
@@ -56,6 +57,7 @@ def test_a_backlog_drains_by_itself_several_at_once_in_order(warm: Line):
     warm.is_whole()
 
 
+@pytest.mark.invariant("I3")
 def test_one_that_is_prepared_before_its_predecessor_waits_deferred(warm: Line):
     warm.publish(100)
     first = warm.trigger_held()
@@ -71,6 +73,7 @@ def test_one_that_is_prepared_before_its_predecessor_waits_deferred(warm: Line):
     warm.is_whole()
 
 
+@pytest.mark.invariant("I9")
 def test_a_killed_task_is_tried_again_by_its_own_run(warm: Line):
     warm.publish(40)
     warm.hold()
@@ -81,6 +84,7 @@ def test_a_killed_task_is_tried_again_by_its_own_run(warm: Line):
     warm.is_whole()
 
 
+@pytest.mark.invariant("I10")
 def test_a_run_that_is_failed_in_process_is_finished_by_the_next(warm: Line):
     warm.publish(100)
     warm.hold()
@@ -97,6 +101,7 @@ def test_a_run_that_is_failed_in_process_is_finished_by_the_next(warm: Line):
     warm.is_whole()
 
 
+@pytest.mark.invariant("I10")
 def test_the_work_of_a_run_that_airflow_does_not_have_is_adopted_when_its_lease_runs_out(warm: Line):
     warm.publish(100)
     txid = warm.begin_as("deleted")
@@ -125,6 +130,7 @@ def test_a_task_that_airflow_has_lost_in_its_queue_is_queued_again(whole, warm: 
     warm.is_whole()
 
 
+@pytest.mark.invariant("I10")
 def test_a_run_that_is_lost_while_it_waits_is_finished_by_the_next_in_order(warm: Line):
     warm.publish(100)
     first = warm.trigger_held()
@@ -168,6 +174,7 @@ def test_a_missing_connection_fails_before_anything_starts(lost: Line):
     assert lost.transaction(run) is None and lost.head() == 0
 
 
+@pytest.mark.invariant("I10")
 def test_a_submitted_driver_ends_with_its_run_the_next_one_finishes_and_shows_no_secret(cold: Line, whole):
     cold.publish(100)
     cold.hold()

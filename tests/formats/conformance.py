@@ -12,7 +12,9 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from ratchet.formats.port import EXCERPT, Decoded, Format, schema
+from ratchet.formats.port import Decoded, Format
+from ratchet.values.arrow import arrow_schema
+from ratchet.values.unfit import EXCERPT
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Conformance:
 
     def test_the_columns_are_as_declared(self):
         for values in ([], list(self.case.values)):
-            assert self.decode(values).columns.schema == schema(self.case.format.columns)
+            assert self.decode(values).columns.schema == arrow_schema(self.case.format.columns)
 
     def test_what_is_beside_a_value_means_nothing_to_it(self):
         rng = random.Random(5)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ratchet.formats.port import Decoded, schema
+from ratchet.formats.port import Decoded
 from ratchet.spec.columns import Column
 from ratchet.spec.types import STRING
+from ratchet.values.arrow import arrow_schema
 
 
 class LinesFormat:
@@ -27,7 +28,7 @@ class LinesFormat:
             errors.append(None)
             lines += found
             parents += [number] * len(found)
-        rows = pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], schema=schema(self.columns))
+        rows = pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], schema=arrow_schema(self.columns))
         found_at_all = frozenset(["line"]) if lines else frozenset[str]()
         beside = {} if lines or None not in errors else {"line": frozenset[str]()}
         return Decoded(rows, pa.array(parents, pa.int32()), pa.array(errors, pa.string()), found_at_all, beside)

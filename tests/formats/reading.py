@@ -24,7 +24,7 @@ import numpy as np
 
 from ratchet.spec import types as t
 from ratchet.spec.columns import Column, RecordPart
-from ratchet.spec.pipeline import Json, Topic
+from ratchet.spec.source import Json, Topic
 
 _MOMENT = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?"

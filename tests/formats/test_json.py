@@ -12,8 +12,9 @@ import pytest
 
 from ratchet.formats.json import JsonFormat
 from ratchet.formats.missing import nearest
-from ratchet.formats.port import EXCERPT, NoRow
+from ratchet.formats.port import NoRow
 from ratchet.spec.columns import parse_columns
+from ratchet.values.unfit import EXCERPT
 
 
 def rows(columns: str, value: bytes, form: str = "object") -> list[tuple]:
@@ -188,8 +189,9 @@ COLUMNS = (
 )
 
 
+@pytest.mark.invariant("I1")
 @pytest.mark.parametrize(("value", "said"), WRONG.items(), ids=lambda v: repr(v)[:40])
-def test_what_would_be_guessed_rounded_or_hung_on_is_an_error_that_says_what_was_found(value, said):
+def test_what_would_be_guessed_rounded_or_hung_on_is_an_error(value, said):
     assert error(COLUMNS, value).startswith(said)
 
 
@@ -271,3 +273,14 @@ def test_cut_digits_are_counted():
     decoded = form.decode(pa.array(values, pa.binary()))
     assert decoded.cut == 5 and decoded.errors.null_count == 5
     assert decoded.columns.column("t").to_pylist()[0] == datetime(2024, 5, 1, 10, 0, 0, 123456, tzinfo=UTC)
+
+
+def test_brackets_within_each_other_have_a_limit_that_does_not_move():
+    for inside, outside in ((b"[", b"]"), (b'{"x":', b"}")):
+        for name in (b"j", b"other"):
+            value = b'{"%s": %s0%s}' % (name, inside * 499, outside * 499)
+            assert len(rows("j json", value)) == 1
+            deeper = b'{"%s": %s0%s}' % (name, inside * 500, outside * 500)
+            assert error("j json", deeper).startswith("the value: found more than 500 brackets within each other")
+    # Brackets in a text are none.
+    assert rows("s string", b'{"s": "%s"}' % (b"[" * 2_000)) == [("[" * 2_000,)]

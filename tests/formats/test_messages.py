@@ -12,9 +12,9 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from ratchet.formats.documents import staged
 from ratchet.formats.envelope import HEADERS, Envelope, format_of
-from ratchet.spec.pipeline import Topic
+from ratchet.spec.source import Topic
+from ratchet.values.documents import staged
 
 from .messages import Message, messages
 from .reading import Arrived, NoRow, agrees, read

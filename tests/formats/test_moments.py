@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratchet.formats.json import JsonFormat
-from ratchet.formats.moments import moment
 from ratchet.spec.columns import parse_columns
+from ratchet.values.moments import moment
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 AT = datetime(2024, 5, 1, 8, 0, tzinfo=UTC)

@@ -82,6 +82,7 @@ def test_offsets_of_every_partition(kafka_properties, client, make_topic):
     assert found.stable == {0: 0, 1: 2, 2: 0}
 
 
+@pytest.mark.invariant("I2")
 def test_stable_offsets_stop_before_an_undecided_transaction(kafka_properties, client, make_topic):
     topic = make_topic()
     send(kafka_properties, topic, [b"plain"])
@@ -92,6 +93,7 @@ def test_stable_offsets_stop_before_an_undecided_transaction(kafka_properties, c
     wait_until_stable(client, topic, 5)
 
 
+@pytest.mark.invariant("I1")
 def test_a_range_that_ends_in_markers_and_aborted_records_is_counted(kafka_properties, client, make_topic):
     topic = make_topic()
     send(kafka_properties, topic, [b"1", b"2"])  # 0, 1
@@ -221,6 +223,7 @@ def described(properties: dict[str, str], group: str) -> dict[tuple[str, int], t
     return {(row[1], int(row[2])): (int(row[3]), int(row[5])) for row in rows if row[3] != "-"}
 
 
+@pytest.mark.invariant("I11")
 def test_a_group_shows_exactly_the_offsets_that_are_mirrored(kafka_properties, client, make_topic):
     topic, other, group = make_topic(3), make_topic(), f"ratchet-{uuid4().hex}"
     send(kafka_properties, topic, [b"a"] * 5)

@@ -13,16 +13,15 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import dead_letters, events, pipelines, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
-from ratchet.ledger.work import OffsetRange, Run, SinkVote, SliceToken, Tag, Vote
+from ratchet.ledger.work import OffsetRange, Run, SinkVote, SliceToken, SliceWork, Tag, Vote
 from ratchet.operate.verify import verify
 from ratchet.protocol.begin import Begun, begin
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
-from ratchet.protocol.votes import SliceWork, cast_vote, take_try
+from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.sinks import stage
 from ratchet.sinks.checksum import MODULUS, row_hash
-from ratchet.sinks.staged import staged_columns
-from ratchet.sinks.tables import target
+from ratchet.sinks.lookup import sink_of, sinks_of
 from ratchet.source.kafka import TopicOffsets
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.proof.reference import Make, staged_rows
@@ -91,8 +90,8 @@ def _positions(ranges: Iterable[OffsetRange]) -> list[tuple[int, int]]:
 
 def write(ledger: Ledger, spec: Pipeline, work: SliceWork, sink: str, rows: list[dict], attempt: int = 0) -> SinkVote:
     """Stage rows under one attempt's tag; what a vote says of them."""
-    kind = None if sink == DEAD_LETTERS else spec.sink(sink)
-    columns = staged_columns(kind)
+    kind = sink_of(spec, sink)
+    columns = kind.staged
     tag = {"_slice": work.token.slice, "_try": work.token.try_number, "_task_partition": 0, "_task_attempt": attempt}
     if not rows:
         return SinkVote((), 0, 0)
@@ -167,7 +166,7 @@ def head(ledger: Ledger) -> int:
 
 def appended(ledger: Ledger) -> list[tuple[int, int, int, int]]:
     """(partition, offset, n, txid) of every visible row, sorted: a multiset, never a count."""
-    rows = target(SPEC.sinks[0]).c
+    rows = sink_of(SPEC, "rows").tables[0].c
     with ledger.begin() as conn:
         found = conn.execute(select(rows._partition, rows._offset, rows._n, rows._txid))
         return sorted(tuple(row) for row in found)
@@ -210,7 +209,7 @@ def contents(ledger: Ledger, spec: Pipeline) -> dict[str, list[tuple]]:
     """Every row that readers see, by sink, sorted; of dead letters (partition, offset, txid, error)."""
     c = dead_letters.c
     dead = select(c.partition, c.offset, c.txid, c.error).where(c.pipeline == spec.name)
-    queries = {**{sink.name: select(target(sink)) for sink in spec.sinks}, DEAD_LETTERS: dead}
+    queries = {**{sink.name: select(sink.tables[0]) for sink in sinks_of(spec) if sink.tables}, DEAD_LETTERS: dead}
     with ledger.begin() as conn:
         return {name: sorted(map(tuple, conn.execute(query)), key=repr) for name, query in queries.items()}
 

@@ -1,37 +1,22 @@
-"""What a slice's job stages, with the stager's own code, in one Spark task that has no Spark around it."""
+"""What a slice's job stages, by the writer that jobs use, in one task that has no Spark around it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
 
-from ratchet.ledger.work import SinkVote, Tag, Vote
-from ratchet.protocol.votes import SliceWork
-from ratchet.sinks.checksum import row_hash
-from ratchet.sinks.staged import staged_columns
-from ratchet.spark import stager
-from ratchet.spark.stager import Copying, Stage
+from ratchet.ledger.work import SinkVote, SliceWork, Tag, Vote
+from ratchet.sinks.lookup import sink_of
+from ratchet.sinks.port import Sink
+from ratchet.sinks.types import POSITION
+from ratchet.sinks.writer import Into, Writer
 from ratchet.spec.pipeline import DEAD_LETTERS
+from ratchet.values.arrow import arrow_schema
 
-from .staging import SPEC, positions, rows_of, vote_of
-
-_ARROW = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "boolean": pa.bool_()}
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """A Spark task attempt, as the stager asks for it."""
-
-    number: int
-
-    def partitionId(self) -> int:  # noqa: N802
-        return 0
-
-    def taskAttemptId(self) -> int:  # noqa: N802
-        return self.number
+from .staging import SPEC, positions, vote_of
 
 
 @dataclass(frozen=True)
@@ -46,29 +31,34 @@ class Task:
 
         `between` is called when half of the first sink's rows are on their way to PostgreSQL.
         """
-        self.monkeypatch.setattr(stager.TaskContext, "get", staticmethod(lambda: Attempt(attempt)))
+        # So that rows are on their way before the last of them are known.
+        self.monkeypatch.setattr("ratchet.sinks.writer.BUFFER_ROWS", 1)
         sinks, then = {DEAD_LETTERS: SinkVote((), 0, 0)}, between
-        for sink in SPEC.sinks:
-            columns = staged_columns(sink)
-            rows = rows_of(SPEC, work)[sink.name]
+        into, tag = Into(self.ledger_url, work.token, work.ranges, work.stages), Tag(0, attempt)
+        for declared in SPEC.sinks:
+            sink = sink_of(SPEC, declared.name)
+            rows = needed_rows(sink, work)
             half = len(rows) // 2
-            copying = Copying(Stage(sink.name, work.stages[sink.name], self.ledger_url), work.token)
-            (report,) = copying(_batches(columns, rows[:half], rows[half:], then))
-            (said,) = report.to_pylist()
-            tag = Tag(said["partition"], said["attempt"])
-            sinks[sink.name] = SinkVote((tag,), said["rows"], int(said["checksum"]))
+            with Writer(into, tag, (sink,)) as writer:
+                writer.write(sink, rows[:half])
+                then()
+                writer.write(sink, rows[half:])
+                done = writer.finish()[sink.name]
+            sinks[sink.name] = SinkVote((tag,), done.rows, done.checksum)
             then = lambda: None  # noqa: E731
         return vote_of(SPEC, len(positions(work)), sinks)
 
 
-def _batches(columns, first: list[dict], second: list[dict], between: Callable[[], object]) -> Iterator[pa.RecordBatch]:
-    yield _batch(columns, first)
-    between()
-    yield _batch(columns, second)
+def needed_rows(sink: Sink, work: SliceWork) -> pa.Table:
+    """What SPEC's transform gives for a sink, each record's own position as its value."""
+    rows = [
+        {"k": str(p) if sink.name == "totals" else f"{p}-{o % 5}", "a": o, "_deleted": False} | _place(p, o)
+        for p, o in positions(work)
+    ]
+    columns = (*sink.needed, *(c for c in sink.staged if c.name.startswith("_")))
+    place = [c for c in POSITION if c not in columns]
+    return pa.Table.from_pylist(rows, schema=arrow_schema((*columns, *place)))
 
 
-def _batch(columns, rows: list[dict]) -> pa.RecordBatch:
-    hashes = [row_hash(columns, [row[c.name] for c in columns]) for row in rows]
-    arrays = [pa.array([row[c.name] for row in rows], _ARROW[c.type]) for c in columns]
-    signed = pa.array([h - 2**64 if h >= 2**63 else h for h in hashes], pa.int64())
-    return pa.record_batch([*arrays, signed], [*(c.name for c in columns), "_hash"])
+def _place(partition: int, offset: int) -> dict[str, int]:
+    return {"_partition": partition, "_offset": offset, "_n": 0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from sqlalchemy import select, text
 
 from ratchet import Upsert
@@ -16,6 +17,7 @@ from ratchet.protocol.votes import cast_vote, take_try
 from .staging import MEASURES, SPEC, appended, planned, positions, prepare, rows_of, start, vote_of, write, write_all
 
 
+@pytest.mark.invariant("I3", "I5")
 def test_every_row_carries_its_txid_and_the_state_is_the_fold_in_order(ledger, log):
     begun = [start(ledger, SPEC, log, f"r{n}") for n in range(3)]
     for b in begun:
@@ -90,6 +92,7 @@ def test_a_deletion_takes_the_row_away_and_a_later_record_brings_it_back(ledger,
     assert seen == [10, 0, 10]
 
 
+@pytest.mark.invariant("I1")
 def test_only_the_attempts_that_the_votes_name_are_applied(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     for part in begun.slices:
@@ -103,6 +106,7 @@ def test_only_the_attempts_that_the_votes_name_are_applied(ledger, log):
     assert appended(ledger) == planned(begun)
 
 
+@pytest.mark.invariant("I4")
 def test_a_reader_with_one_snapshot_sees_whole_transactions_in_every_sink(ledger, log):
     """I4, with commits going on beside the reader."""
     log.stable = {0: 300, 1: 300}

@@ -40,6 +40,7 @@ from .staging import (
 )
 
 
+@pytest.mark.invariant("I2")
 def test_twenty_concurrent_begins_give_dense_txids_and_tiled_ranges(ledger, log):
     """I2: whatever the interleaving, nothing is planned twice and nothing is left out."""
     log.stable = {0: 137, 1: 211, 2: 40}
@@ -58,6 +59,7 @@ def test_twenty_concurrent_begins_give_dense_txids_and_tiled_ranges(ledger, log)
     assert sorted(taken) == [(p, o) for p in (0, 1, 2) for o in range(log.beginning[p], log.stable[p])]
 
 
+@pytest.mark.invariant("I9")
 def test_the_same_begin_twice_at_once_makes_one_transaction(ledger, log):
     together = threading.Barrier(8)
 
@@ -82,6 +84,7 @@ def test_at_most_max_in_flight_transactions_are_unfinished(ledger, log):
     assert wants_another_run(ledger, SPEC, log.offsets, always_active) is None
 
 
+@pytest.mark.invariant("I2")
 def test_a_run_takes_fewer_records_where_it_is_told_to(ledger, log):
     begun = start(ledger, SPEC, log, "a", max_records=7)
     assert sum(len(r) for part in begun.slices for r in part.ranges) == 7
@@ -97,6 +100,7 @@ def test_no_backlog_is_a_skip_without_a_txid(ledger, log):
     assert isinstance(skipped, Skipped) and "no records wait" in skipped.message
 
 
+@pytest.mark.invariant("I2")
 def test_a_new_partition_is_read_from_its_beginning(ledger, log):
     log.beginning, log.stable = {0: 0}, {0: 10}
     start(ledger, SPEC, log, "a")
@@ -105,6 +109,7 @@ def test_a_new_partition_is_read_from_its_beginning(ledger, log):
     assert [str(r) for part in second.slices for r in part.ranges] == ["t-7[3,9)"]
 
 
+@pytest.mark.invariant("I2")
 def test_lost_records_stop_the_plan_and_are_named(ledger, log):
     start(ledger, SPEC, log, "a")
     log.beginning = {0: 15, 1: 0}
@@ -140,6 +145,7 @@ def test_a_log_that_was_cut_is_named(ledger, log):
         begin(ledger, SPEC, Run("dag", "b"), log.offsets, always_active)
 
 
+@pytest.mark.invariant("I2")
 def test_a_topic_made_again_is_another_topic(ledger, log):
     start(ledger, SPEC, log, "a")
     log.topic_id = "second"
@@ -147,6 +153,7 @@ def test_a_topic_made_again_is_another_topic(ledger, log):
         begin(ledger, SPEC, Run("dag", "b"), log.offsets, always_active)
 
 
+@pytest.mark.invariant("I2")
 def test_records_of_a_partition_that_was_seen_and_not_yet_planned_are_not_lost_silently(ledger, log):
     log.stable = {0: 50, 1: 0}
     start(ledger, SPEC, log, "a")
@@ -155,6 +162,7 @@ def test_records_of_a_partition_that_was_seen_and_not_yet_planned_are_not_lost_s
         start(ledger, SPEC, log, "b")
 
 
+@pytest.mark.invariant("I10")
 def test_a_run_that_still_lives_is_not_adopted_though_its_lease_ran_out(ledger, log):
     start(ledger, SPEC, log, "a")
     expire(ledger)
@@ -164,6 +172,7 @@ def test_a_run_that_still_lives_is_not_adopted_though_its_lease_ran_out(ledger, 
     assert (adopted.how, adopted.claim.txid, adopted.claim.epoch, adopted.claim.number) == ("adopted", 1, 1, 2)
 
 
+@pytest.mark.invariant("I10")
 def test_a_lease_that_holds_is_not_adopted_though_airflow_lost_the_run(ledger, log):
     start(ledger, SPEC, log, "a")
     assert start(ledger, SPEC, log, "b", is_active=lambda *_: False).how == "allocated"
@@ -183,6 +192,7 @@ def test_a_run_that_is_adopted_at_the_moment_in_which_it_settles_has_one_end(led
     assert [move for _, _, move in moves_of(ledger)] == ["OPEN", "end", "claim"]
 
 
+@pytest.mark.invariant("I10")
 def test_a_lease_given_while_the_databases_clock_was_ahead_holds_nobody_up_until_then(ledger, log):
     start(ledger, SPEC, log, "a")
     ahead = func.clock_timestamp() + timedelta(hours=1)
@@ -193,6 +203,7 @@ def test_a_lease_given_while_the_databases_clock_was_ahead_holds_nobody_up_until
     assert (lost.how, lost.claim.txid) == ("adopted", 1)
 
 
+@pytest.mark.invariant("I6")
 def test_an_adopted_transaction_keeps_its_votes_and_fences_its_old_run(ledger, log):
     first = start(ledger, SPEC, log, "a")
     do_slice(ledger, SPEC, first, 0)
@@ -215,6 +226,7 @@ def test_an_adopted_transaction_keeps_its_votes_and_fences_its_old_run(ledger, l
     assert appended(ledger) == planned(first)
 
 
+@pytest.mark.invariant("I10")
 def test_an_open_transaction_with_all_votes_is_promoted_by_the_begin_that_meets_it(ledger, log):
     first = start(ledger, SPEC, log, "a")
     prepare(ledger, SPEC, first)
@@ -224,6 +236,7 @@ def test_an_open_transaction_with_all_votes_is_promoted_by_the_begin_that_meets_
     assert commit(ledger, SPEC, second.claim).txids == (1,)
 
 
+@pytest.mark.invariant("I10")
 def test_a_failed_run_that_is_cleared_resumes_its_own_transaction(ledger, log):
     start(ledger, SPEC, log, "a")
     settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
@@ -235,6 +248,7 @@ def test_a_failed_run_that_is_cleared_resumes_its_own_transaction(ledger, log):
     commit(ledger, SPEC, again.claim)
 
 
+@pytest.mark.invariant("I6")
 def test_a_run_whose_work_was_adopted_does_not_take_it_back(ledger, log):
     start(ledger, SPEC, log, "a")
     settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
@@ -245,6 +259,7 @@ def test_a_run_whose_work_was_adopted_does_not_take_it_back(ledger, log):
         begin(ledger, SPEC, Run("dag", "a"), log.offsets, always_active)
 
 
+@pytest.mark.invariant("I7")
 def test_changed_code_begins_a_new_epoch_and_votes_of_two_codes_do_not_mix(ledger, log, monkeypatch):
     begun = start(ledger, SPEC, log, "a")
     do_slice(ledger, SPEC, begun, 0)
@@ -271,6 +286,7 @@ def test_what_other_code_had_begun_is_adopted_in_a_new_epoch_at_once(ledger, log
     assert appended(ledger) == planned(again)
 
 
+@pytest.mark.invariant("I9")
 def test_settle_repeated_or_late_changes_nothing(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
@@ -306,6 +322,7 @@ def taken(begun) -> list[str]:
     return [str(r) for part in begun.slices for r in part.ranges]
 
 
+@pytest.mark.invariant("I2")
 def test_by_interval_a_run_plans_from_the_last_plan_to_the_end_of_its_interval(ledger, dated):
     assert taken(start(ledger, DATED, dated, "noon", interval_end=NOON)) == ["t-0[0,5)", "t-1[0,1)", "t-1[1,7)"]
     assert taken(start(ledger, DATED, dated, "one", interval_end=ONE)) == ["t-0[5,9)"]

@@ -83,7 +83,7 @@ def test_a_move_that_is_not_possible_is_one_line_and_exit_status_1(ledger, log, 
     status, out, err = ratchet("abort", "line", "7", "--reason", "x")
     assert (status, out, err) == (1, "", "error: line: there is no transaction 7\n")
     status, _, err = ratchet("void", "orders", "1", "--reason", "x")
-    assert status == 1 and "there is no pipeline 'orders'; known are cluster, dropping, line, peeking" in err
+    assert status == 1 and "there is no pipeline 'orders'; known are line" in err
     status, _, err = ratchet("retry", "line")
     assert status == 1 and "line is not halted" in err
     assert ratchet("abort", "line", "0", "--reason", "x")[0] == 2

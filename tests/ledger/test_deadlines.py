@@ -77,6 +77,7 @@ def test_a_deadline_that_passes_during_an_outage_is_no_failure_and_another_is(le
     assert misses_it("d") == 2
 
 
+@pytest.mark.invariant("I6")
 def test_the_deadline_and_the_last_vote_that_race_have_one_winner(ledger, log):
     log.stable = {0: 400, 1: 400}
     winners = set()

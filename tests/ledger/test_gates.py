@@ -128,6 +128,7 @@ def test_gates_are_asked_once_an_epoch_and_anew_in_the_next(ledger, log):
     assert [said["even"]["yes"] for said in verdicts(ledger)] == [False, True]
 
 
+@pytest.mark.invariant("I3")
 def test_a_successor_is_not_taken_along_before_its_gates_have_said_yes(ledger, log):
     """Nor does one whose gates say no take its predecessors with it."""
     spec = gated(Condition("not the second", "(select min(a) from rows) <> 10"))

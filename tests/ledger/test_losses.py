@@ -7,16 +7,17 @@ from sqlalchemy import select
 
 from ratchet.errors import Fenced, IllegalMove, RecordsLost, TopicChanged
 from ratchet.ledger.schema import losses, slices
-from ratchet.ledger.work import Run
+from ratchet.ledger.work import Run, SliceWork
 from ratchet.operate.actions import abort, accept_loss
 from ratchet.protocol.begin import Skipped, begin
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
-from ratchet.protocol.votes import SliceWork, cast_vote, take_try
+from ratchet.protocol.votes import cast_vote, take_try
 
 from .staging import SPEC, always_active, appended, do_slice, fail, planned, prepare, rows_of, start, vote_of, write_all
 
 
+@pytest.mark.invariant("I2")
 def test_lost_records_that_no_plan_has_taken_become_a_voided_transaction(ledger, log):
     first = start(ledger, SPEC, log, "a")
     prepare(ledger, SPEC, first)
@@ -40,6 +41,7 @@ def test_lost_records_that_no_plan_has_taken_become_a_voided_transaction(ledger,
         accept_loss(ledger, SPEC, log.offsets(), "again", "somebody")
 
 
+@pytest.mark.invariant("I1")
 def test_lost_records_of_a_plan_are_taken_out_of_what_has_not_voted(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     assert [str(r) for part in begun.slices for r in part.ranges] == ["t-0[0,10)", "t-1[0,10)"]
@@ -79,6 +81,7 @@ def test_a_slice_of_which_nothing_is_left_keeps_its_place(ledger, log):
         assert conn.execute(select(slices.c.ranges).where(slices.c.epoch == 2, slices.c.slice == 0)).scalar_one() == []
 
 
+@pytest.mark.invariant("I10")
 def test_a_prepared_transaction_is_finished_without_kafka(ledger, log):
     first = start(ledger, SPEC, log, "a")
     prepare(ledger, SPEC, first)

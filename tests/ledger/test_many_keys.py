@@ -11,11 +11,12 @@ import pytest
 
 from ratchet import Accumulate, Json, Pipeline, Topic, Upsert
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.work import SliceWork
 from ratchet.operate.migrate import migrate
 from ratchet.operate.verify import verify
 from ratchet.protocol.begin import Begun
 from ratchet.protocol.commit import Committed, commit
-from ratchet.protocol.votes import SliceWork, cast_vote, take_try
+from ratchet.protocol.votes import cast_vote, take_try
 
 from .staging import Log, positions, start, vote_of, write_all
 

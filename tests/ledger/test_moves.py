@@ -14,13 +14,13 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import stages
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
-from ratchet.ledger.work import Run
+from ratchet.ledger.work import Run, SliceWork
 from ratchet.operate.actions import abort, retry, void
 from ratchet.protocol.begin import begin, wants_another_run
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, Waits, commit
 from ratchet.protocol.failures import errors_recorded, last_error
-from ratchet.protocol.votes import SliceWork, take_try, vote_no
+from ratchet.protocol.votes import take_try, vote_no
 
 from .staging import SPEC, Log, always_active, appended, expire, fail, head, planned, prepare, start, state
 
@@ -66,6 +66,7 @@ def test_why_a_try_came_to_nothing_is_kept_until_the_next_claim(ledger, log):
         assert history.verify(conn, SPEC.name) == []
 
 
+@pytest.mark.invariant("I10")
 def test_after_max_failures_the_line_halts_and_every_run_says_why_and_what_to_do(ledger, log):
     _, second = halted(ledger, log)
     said = "line is halted at transaction 1 since .* UTC, after 3 failures: failed in c; .*ratchet retry line 1.*void"
@@ -103,6 +104,7 @@ def test_being_fenced_or_skipped_or_prepared_is_no_failure(ledger, log):
         assert read_transaction(conn, "line", 1).failures == 0
 
 
+@pytest.mark.invariant("I10")
 @pytest.mark.parametrize("outage", OUTAGES)
 def test_servers_that_do_not_answer_are_no_failure_however_often(ledger, log, outage):
     def run_into(run: str, *errors: RatchetError | None) -> int:
@@ -153,6 +155,7 @@ def test_who_was_settled_takes_no_more_tries(ledger, log):
     assert take_try(ledger, SPEC, prepared.claim, 0).endswith("nothing to do, the transaction is PREPARED")
 
 
+@pytest.mark.invariant("I10")
 def test_retry_lifts_the_halt_and_the_next_run_of_any_kind_goes_on(ledger, log):
     first, second = halted(ledger, log)
     assert "may be tried again" in retry(ledger, SPEC, None, "somebody")[0]
@@ -190,6 +193,7 @@ def test_what_is_abandoned_before_a_halt_is_adopted_and_what_is_behind_it_waits(
     assert "waits for 2: line is halted at transaction 2" in commit(ledger, SPEC, starts[3].claim).message
 
 
+@pytest.mark.invariant("I3")
 def test_void_in_its_turn_commits_what_is_prepared_behind_and_passes_over_other_voids(ledger, log):
     log.stable = {0: 200, 1: 200}
     first, second, third, fourth = (start(ledger, SPEC, log, r) for r in "abcd")
@@ -224,6 +228,7 @@ def test_a_dry_run_says_what_would_be_and_changes_nothing(ledger, log):
     assert commit(ledger, SPEC, first.claim).txids == (1,)
 
 
+@pytest.mark.invariant("I3")
 def test_a_void_and_a_commit_that_race_have_one_winner(ledger, log):
     log.stable = {0: 400, 1: 400}
     for n in range(8):
@@ -268,6 +273,7 @@ def test_an_aborted_epoch_counts_for_nothing_and_is_begun_anew(ledger, log):
     assert appended(ledger) == planned(again)
 
 
+@pytest.mark.invariant("I6")
 def test_a_vote_of_no_aborts_with_its_reason_and_only_the_current_try_may_cast_it(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     old = take_try(ledger, SPEC, begun.claim, 0)

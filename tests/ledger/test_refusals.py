@@ -34,6 +34,7 @@ from .staging import (
 )
 
 
+@pytest.mark.invariant("I1")
 def test_what_was_voted_must_be_what_is_staged(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     work = a_try(ledger, begun)
@@ -45,6 +46,7 @@ def test_what_was_voted_must_be_what_is_staged(ledger, log):
     assert state(ledger, 1) is State.ABORTED
 
 
+@pytest.mark.invariant("I1")
 @pytest.mark.parametrize("sink", ["rows", "totals", "latest"])
 def test_rows_that_were_voted_and_are_not_staged_are_counted(ledger, log, sink):
     begun = start(ledger, SPEC, log, "a")
@@ -57,6 +59,7 @@ def test_rows_that_were_voted_and_are_not_staged_are_counted(ledger, log, sink):
     assert state(ledger, 1) is State.ABORTED
 
 
+@pytest.mark.invariant("I1")
 @pytest.mark.parametrize("tag", [tag.name for tag in stage.TAGS])
 def test_a_row_that_does_not_say_who_staged_it_cannot_be_staged(ledger, log, tag):
     begun = start(ledger, SPEC, log, "a")
@@ -65,6 +68,7 @@ def test_a_row_that_does_not_say_who_staged_it_cannot_be_staged(ledger, log, tag
         conn.execute(stage.table("line_1_1_0", SPEC.sinks[0]).update().values({tag: None}))
 
 
+@pytest.mark.invariant("I1")
 def test_rows_of_other_slices_are_refused(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     work = a_try(ledger, begun)
@@ -75,6 +79,7 @@ def test_rows_of_other_slices_are_refused(ledger, log):
         cast_vote(ledger, SPEC, work.token, vote_of(SPEC, 10, sinks))
 
 
+@pytest.mark.invariant("I1")
 @pytest.mark.parametrize("sink", ["rows", "latest"])
 def test_a_record_that_is_a_row_and_a_dead_letter_is_refused(ledger, log, sink):
     begun = start(ledger, SPEC, log, "a")
@@ -90,6 +95,7 @@ def test_a_record_that_is_a_row_and_a_dead_letter_is_refused(ledger, log, sink):
     assert state(ledger, 1) == State.ABORTED
 
 
+@pytest.mark.invariant("I1", "I5")
 def test_a_stage_that_changed_after_the_vote_aborts_its_transaction_and_no_other(ledger, log):
     first, second = start(ledger, SPEC, log, "a"), start(ledger, SPEC, log, "b")
     prepare(ledger, SPEC, first)
@@ -105,6 +111,7 @@ def test_a_stage_that_changed_after_the_vote_aborts_its_transaction_and_no_other
     assert appended(ledger) == planned(first)
 
 
+@pytest.mark.invariant("I1")
 def test_a_stage_that_has_grown_since_the_vote_is_not_committed(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     prepare(ledger, SPEC, begun)
@@ -115,6 +122,7 @@ def test_a_stage_that_has_grown_since_the_vote_is_not_committed(ledger, log):
     assert (state(ledger, 1), head(ledger), appended(ledger)) == (State.ABORTED, 0, [])
 
 
+@pytest.mark.invariant("I3")
 def test_a_key_in_two_partitions_without_an_order_is_refused_with_both_positions(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     for part in begun.slices:
@@ -129,6 +137,7 @@ def test_a_key_in_two_partitions_without_an_order_is_refused_with_both_positions
         commit(ledger, SPEC, begun.claim)
 
 
+@pytest.mark.invariant("I3")
 def test_a_key_that_an_earlier_transaction_has_from_another_partition_is_refused_likewise(ledger, log):
     log.stable = {0: 20, 1: 0}
     first = start(ledger, SPEC, log, "a")

@@ -8,6 +8,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import delete, select, text, update
 from sqlalchemy.exc import IntegrityError
 
+from ratchet import Append, Pipeline
 from ratchet.errors import LedgerUnreachable, NotMigrated
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
@@ -18,18 +19,19 @@ from ratchet.operate.migrate import migrate
 from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import claim_of
 from ratchet.protocol.commit import commit
-from ratchet.sinks.tables import delta, target
-from ratchet.spec.pipeline import Append, Pipeline
+from ratchet.sinks.lookup import sinks_of
 
 from .staging import SPEC, always_active, prepare, start
 
 
+@pytest.mark.invariant("I8")
 def test_the_database_allows_exactly_the_moves_that_the_code_allows(ledger):
     with ledger.begin() as conn:
         held = {(row.from_state, row.to_state) for row in conn.execute(select(legal_moves))}
     assert held == {("" if a is None else str(a), str(b)) for a, b in LEGAL_MOVES}
 
 
+@pytest.mark.invariant("I8")
 @pytest.mark.parametrize("to", [State.COMMITTED, State.VOIDED])
 def test_the_database_refuses_a_move_that_is_not_legal(ledger, log, to):
     begun = start(ledger, SPEC, log, "a")
@@ -97,7 +99,7 @@ def test_a_table_is_one_pipelines_for_ever_since_the_txids_of_another_mean_other
     assert begin(ledger, apart, Run("other", "a"), log.offsets, always_active).claim.txid == 1
 
 
-HELD = {table.name: table for table in (*map(target, SPEC.sinks), *map(delta, SPEC.sinks[1:]))}
+HELD = {table.name: table for sink in sinks_of(SPEC) for table in sink.tables}
 
 
 @pytest.mark.parametrize("kept", HELD)
@@ -127,6 +129,7 @@ def test_a_ledger_that_was_not_migrated_says_so(ledger_url, log):
             claim_of(bare, Run("dag", "a"))
 
 
+@pytest.mark.invariant("I12")
 def test_an_unreachable_ledger_says_what_to_check():
     with (
         Ledger("postgresql://nobody@127.0.0.1:1/none") as gone,
@@ -136,6 +139,7 @@ def test_an_unreachable_ledger_says_what_to_check():
         pass
 
 
+@pytest.mark.invariant("I2")
 @pytest.mark.parametrize(("start_at", "until"), [(5, 30), (25, 30), (0, 20)])
 def test_the_database_refuses_a_gap_an_overlap_and_a_fork(ledger, log, start_at, until):
     log.beginning, log.stable = {0: 0}, {0: 20}
@@ -145,6 +149,7 @@ def test_the_database_refuses_a_gap_an_overlap_and_a_fork(ledger, log, start_at,
         conn.execute(ranges.insert().values(**row, from_offset=start_at, until_offset=until))
 
 
+@pytest.mark.invariant("I8")
 def test_a_changed_history_is_found(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     prepare(ledger, SPEC, begun)

@@ -17,13 +17,13 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import events, runs, slices, stages
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
-from ratchet.ledger.work import Run
+from ratchet.ledger.work import Run, SliceWork
 from ratchet.operate.actions import void
 from ratchet.operate.verify import verify
 from ratchet.protocol.begin import Begun, begin
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit, discard_finished
-from ratchet.protocol.votes import SliceWork, cast_vote, take_try
+from ratchet.protocol.votes import cast_vote, take_try
 from tests.until import until
 
 from .proxy import Loss, Proxy, is_commit
@@ -244,6 +244,7 @@ def says_what_to_do(error: LedgerUnreachable, in_commit: bool) -> None:
         assert "this step has changed nothing" in str(error) and "check that PostgreSQL runs" in str(error)
 
 
+@pytest.mark.invariant("I12")
 @pytest.mark.parametrize(
     "operation",
     [
@@ -295,6 +296,7 @@ LOSSES = [
 """How a COMMIT is lost, and how much of its answer arrives: 12 bytes that it is done, 6 that the server is ready."""
 
 
+@pytest.mark.invariant("I12")
 @each_operation
 def test_whatever_is_lost_of_a_commit_its_outcome_is_unknown_and_the_same_call_resolves_it(line, operation):
     call, done = operation(line)

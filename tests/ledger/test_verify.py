@@ -35,6 +35,7 @@ def test_what_is_whole_is_found_whole(whole):
     assert faults(whole) == []
 
 
+@pytest.mark.invariant("I1")
 @pytest.mark.parametrize(
     ("damage", "named"),
     [

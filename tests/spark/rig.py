@@ -15,15 +15,14 @@ from psycopg.types.string import TextLoader
 
 from ratchet import Append, Json, Pipeline, Topic
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.work import Run, Vote
+from ratchet.ledger.work import Run, SliceWork, Vote
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.begin import Begun, begin
-from ratchet.protocol.votes import SliceWork, cast_vote, take_try
+from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.sinks.checksum import MODULUS, row_hash
-from ratchet.sinks.staged import staged_columns
+from ratchet.sinks.lookup import sink_of
 from ratchet.source.kafka import Kafka
 from ratchet.spark.slice import run_slice
-from ratchet.spec.pipeline import DEAD_LETTERS
 
 SINK = "rows"
 
@@ -87,7 +86,7 @@ class Rig:
     def check(self, spec: Pipeline, work: SliceWork, vote: Vote) -> None:
         """The vote says of each sink what is staged, by tags, rows and checksum, and the ledger accepts it."""
         for name, said in vote.sinks.items():
-            columns = staged_columns(None if name == DEAD_LETTERS else spec.sink(name))
+            columns = sink_of(spec, name).staged
             tags = {(tag.partition, tag.attempt) for tag in said.tags}
             rows = [r for r in self.staged(work, name) if (r["_task_partition"], r["_task_attempt"]) in tags]
             assert len(rows) == said.rows, name

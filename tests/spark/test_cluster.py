@@ -22,11 +22,11 @@ from psycopg import sql
 from ratchet.dev.stack import CHECKOUT, Stack, prerequisites
 from ratchet.dev.stack.connect import spark_home
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.work import Run
+from ratchet.ledger.work import Run, SliceWork
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.begin import Begun, begin
 from ratchet.protocol.commit import Committed, commit
-from ratchet.protocol.votes import SliceWork, read_votes, take_try
+from ratchet.protocol.votes import read_votes, take_try
 from ratchet.source.kafka import Kafka
 from tests.spark.cluster import HOLDS, Held, held, hold
 from tests.spark.pipelines.cluster import PIPELINE

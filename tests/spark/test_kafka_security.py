@@ -17,7 +17,8 @@ from ratchet.dev.stack.kafka import Security
 from ratchet.errors import BrokerUnreachable, SettingsError
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import OffsetRange
-from ratchet.source.kafka import Kafka, client_settings
+from ratchet.source.kafka import Kafka
+from ratchet.source.properties import client_settings
 from ratchet.spark.reader import read
 from tests.spark.rig import SINK, Rig, content, numbered, spec_of
 

@@ -68,6 +68,7 @@ BAD = [
 ]
 
 
+@pytest.mark.invariant("I1")
 def test_every_record_is_a_row_or_a_dead_letter_with_its_bytes(rig):
     topic = rig.topic()
     keys = [b"k"] * (len(GOOD) + len(BAD))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from datetime import date
+from functools import partial
 
 import psycopg
 import pytest
@@ -19,12 +19,10 @@ from ratchet.errors import Fenced, RecordsLost, TopicChanged
 from ratchet.ledger.work import OffsetRange
 from ratchet.operate import verify
 from ratchet.protocol.commit import commit
-from ratchet.sinks.checksum import MODULUS
-from ratchet.spark.engine import process_slice
-from ratchet.spark.slice import recompute
+from ratchet.protocol.process import process_slice
+from ratchet.spark.slice import recompute, run_slice
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.kafka.test_kafka import Transaction, wait_until_stable
-from tests.unit.test_checksum import COLUMNS, ROWS, VECTORS
 from tests.until import until
 
 from .rig import SINK, address, content, every, numbered, spec_of
@@ -32,6 +30,7 @@ from .rig import SINK, address, content, every, numbered, spec_of
 # What is read
 
 
+@pytest.mark.invariant("I1")
 def test_exactly_the_plan_is_read_though_kafka_has_more(rig):
     topic = rig.topic(2)
     rig.send(topic, *numbered(range(30)))
@@ -50,6 +49,7 @@ def test_exactly_the_plan_is_read_though_kafka_has_more(rig):
     assert content(rig.staged(works[0], SINK)) == Counter((p, o, o + 100 * p) for p, o in planned)
 
 
+@pytest.mark.invariant("I1")
 def test_aborted_records_and_markers_are_no_records(rig):
     topic = rig.topic()
     for values, commits in ((range(5), True), (range(5, 10), False), (range(10, 13), True)):
@@ -112,6 +112,7 @@ def test_an_empty_slice_votes_for_nothing_in_every_sink(rig, left):
         assert not rig.staged(work, sink.name)
 
 
+@pytest.mark.invariant("I2")
 def test_a_topic_made_again_is_another_topic(rig):
     topic = rig.topic()
     rig.send(topic, *numbered(range(3)))
@@ -121,6 +122,7 @@ def test_a_topic_made_again_is_another_topic(rig):
         rig.run(spec, replace(work, topic_id="another"))
 
 
+@pytest.mark.invariant("I1")
 def test_records_that_kafka_has_deleted_are_named(rig):
     topic = rig.topic()
     rig.send(topic, *numbered(range(10)))
@@ -176,6 +178,7 @@ def test_a_topic_made_again_while_spark_reads_is_another_topic(rig):
 # Who may stage
 
 
+@pytest.mark.invariant("I6")
 def test_a_try_that_is_no_longer_current_stages_nothing(rig):
     topic = rig.topic()
     rig.send(topic, *numbered(range(5)))
@@ -211,20 +214,12 @@ def test_the_job_function_votes(rig):
     rig.send(topic, *numbered(range(5)))
     spec = spec_of(topic)
     (work,) = rig.begin(spec)
-    said = process_slice(rig.spark, rig.ledger, spec, work, rig.kafka)
+    run = partial(run_slice, rig.spark, spec, work, rig.ledger.url, rig.kafka)
+    said = process_slice(rig.ledger, spec, work, run)
     assert "every slice has voted" in said
 
 
-# The checksum
-
-
-@pytest.mark.parametrize("row", range(len(ROWS)))
-def test_spark_confirms_the_vectors(session, row):
-    from ratchet.sinks.checksum import spark_hash
-
-    frame = session.createDataFrame([ROWS[row]], ", ".join(f"{c.name} {c.type}" for c in COLUMNS))
-    assert frame.select(spark_hash(COLUMNS)).collect()[0][0] % MODULUS == VECTORS[row]
-    assert date(1, 1, 1) in ROWS[3]
+# What is recomputed
 
 
 def thrice(df):
@@ -239,6 +234,7 @@ THRICE = [
 ]
 
 
+@pytest.mark.invariant("I1")
 def test_what_is_recomputed_is_what_was_voted_for_and_another_result_is_named(rig):
     topic = rig.topic(2)
     for partition in (0, 1):
@@ -249,17 +245,18 @@ def test_what_is_recomputed_is_what_was_voted_for_and_another_result_is_named(ri
         rig.check(spec, work, rig.run(spec, work))
     assert commit(rig.ledger, spec, rig.claim).txids == (1,)
 
-    def again(work):
-        return recompute(rig.spark, spec, work, rig.kafka)
+    def again(works):
+        return recompute(rig.spark, spec, works, rig.kafka)
 
     found = verify.recompute(rig.ledger, spec, again)
-    assert (found.checked, found.faults) == (2, ())
+    assert (found.checked, found.faults) == (1, ())
     assert [fault for check in verify.verify(rig.ledger, spec) for fault in check.faults] == []
     with rig.ledger.begin() as conn:
-        changed = "update ratchet.slices set sinks = jsonb_set(sinks, '{lasts,checksum}', '\"5\"') where slice = 1"
-        conn.exec_driver_sql(changed)
-    (fault,) = verify.recompute(rig.ledger, spec, again).faults
-    assert "transaction 1, slice 1: lasts has" in fault and "with checksum 5, recomputed" in fault
+        conn.exec_driver_sql("update ratchet.slices set sinks = jsonb_set(sinks, '{rows,checksum}', '\"5\"')")
+        conn.exec_driver_sql("update ratchet_delta.\"public.lasts\" set a = a + 1 where b = '1'")
+    rows, lasts = verify.recompute(rig.ledger, spec, again).faults
+    assert "transaction 1: rows has 40 rows with checksum" in rows
+    assert "transaction 1: lasts has 3 rows with checksum" in lasts and "recomputed 3 with" in lasts
     said: list[str] = []
     other = spec.model_copy(update={"transform": address(every)})
     assert verify.recompute(rig.ledger, other, again, say=said.append).checked == 0

@@ -20,11 +20,11 @@ from ratchet.dev.stack.connect import spark_home
 from ratchet.dev.stack.ports import HOST
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.transactions import read_transaction
-from ratchet.ledger.work import Run
+from ratchet.ledger.work import Run, SliceWork
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.begin import Begun, begin
 from ratchet.protocol.failures import met_outages_alone
-from ratchet.protocol.votes import SliceWork, take_try
+from ratchet.protocol.votes import take_try
 from ratchet.source.kafka import Kafka
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.spark.pipelines import dropping, peeking

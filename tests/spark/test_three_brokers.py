@@ -15,7 +15,8 @@ from ratchet import Append, Json, Pipeline, Topic
 from ratchet.dev.stack import Stack
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import OffsetRange
-from ratchet.source.kafka import Kafka, client_settings
+from ratchet.source.kafka import Kafka
+from ratchet.source.properties import client_settings
 from ratchet.spark.engine import connect_session
 from tests.spark.rig import SINK, Rig, address, positions
 from tests.until import until
@@ -79,6 +80,7 @@ def came_back(cluster: Stack, said: list[str], broker: int, before: int) -> bool
     return now != before and f"{name} was started again (process {now})" in said
 
 
+@pytest.mark.invariant("I1")
 def test_a_slice_is_exact_though_the_leader_is_killed_while_it_is_read(rig, cluster, said):
     topic = make_topic(rig.client)
     producer = KafkaProducer(**client_settings(cluster.kafka), acks="all", linger_ms=20, batch_size=2**18)

@@ -21,10 +21,9 @@ from pyspark.sql import functions as F
 
 from ratchet import Pipeline
 from ratchet.errors import CompactedTopic, RecordsLost, TopicChanged, UnknownTopic
-from ratchet.ledger.work import OffsetRange, Run
+from ratchet.ledger.work import OffsetRange, Run, SliceWork
 from ratchet.protocol.begin import Begun, begin
 from ratchet.protocol.commit import Committed, commit
-from ratchet.protocol.votes import SliceWork
 from ratchet.source.kafka import Kafka
 from tests.spark.rig import SINK, Rig, content, every, numbered, positions, spec_of
 
@@ -140,6 +139,7 @@ def test_a_fault_between_the_first_look_and_the_read_is_its_error(rig, what):
     assert [row["a"] for row in rig.staged(work, SINK)] == ([*range(100, 110)] if what == "made again" else [])
 
 
+@pytest.mark.invariant("I1")
 @pytest.mark.parametrize("what", ERRORS)
 def test_a_fault_while_spark_reads_is_found_by_the_last_look(rig, what):
     _, spec, work = started(rig, fault_during, what)
@@ -150,6 +150,7 @@ def test_a_fault_while_spark_reads_is_found_by_the_last_look(rig, what):
     assert positions(rig.staged(work, SINK)) == Counter((0, o) for o in range(10))
 
 
+@pytest.mark.invariant("I1")
 def test_a_log_that_was_cut_below_the_plan_is_said_at_once(rig):
     topic, spec, work = started(rig)
     beyond = replace(work, ranges=(OffsetRange(topic, 0, 0, 12),))
@@ -181,6 +182,7 @@ def test_what_retention_deletes_before_the_next_plan_stops_it_and_is_named(rig):
         begin(rig.ledger, spec, Run("dag", "second"), lambda _: rig.client.offsets(topic), lambda *_: True)
 
 
+@pytest.mark.invariant("I2")
 def test_a_slice_keeps_to_its_plan_when_the_topic_grows_and_the_next_one_takes_the_new_partition(rig):
     topic, spec, work = started(rig)
     rig.client.admin.create_partitions({topic: 3})

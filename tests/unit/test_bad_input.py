@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ratchet.spec.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
 
 from .test_docs import ROOT, defined_tests, rows, section
 

@@ -36,6 +36,7 @@ def package(tmp_path, monkeypatch) -> Path:
     return home
 
 
+@pytest.mark.invariant("I7")
 @pytest.mark.parametrize("changed", [name for name in FILES if name != "apart.py"])
 def test_what_is_imported_from_the_same_package_is_hashed_and_not_run(package, changed):
     before = hash_of(f"{package.name}.orders")

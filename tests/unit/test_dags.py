@@ -22,6 +22,7 @@ from airflow.sdk.exceptions import (
 )
 from airflow.serialization.serialized_objects import DagSerialization
 
+from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
 from ratchet.airflow import attend, connections
 from ratchet.airflow.another import run_id_for
 from ratchet.airflow.connect import ConnectJob
@@ -32,7 +33,6 @@ from ratchet.airflow.submit import check, secrets_file
 from ratchet.airflow.trigger import TurnTrigger
 from ratchet.errors import Fenced, LedgerUnreachable, SettingsError
 from ratchet.ledger.work import Claim, Run
-from ratchet.spec.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert
 
 ROOT = Path(__file__).parents[2]
 
@@ -160,6 +160,7 @@ def test_the_dag_serializes_without_the_spec(dag):
     assert '"pipeline": "orders"' in written and "password" not in written
 
 
+@pytest.mark.invariant("I9")
 def test_a_triggered_run_has_an_id_that_a_repeat_gives_again_and_a_clear_does_not():
     run = Run("orders", "scheduled__2025-01-01", 0)
     assert run_id_for("next", 12, run) == run_id_for("next", 12, run)

@@ -15,12 +15,13 @@ from ratchet.errors import SpecError
 from ratchet.ledger.schema import metadata
 from ratchet.ledger.states import LEGAL_MOVES, State
 from ratchet.protocol import commit as commit_module
-from ratchet.sinks.checksum import row_hash
+from ratchet.sinks.checksum import batch_checksum, row_hash
 from ratchet.spec.columns import parse_columns
 from ratchet.spec.pipeline import Pipeline
+from tests.unit.test_checksum import batch_of
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 PROTOCOL = ROOT / "docs" / "protocol.md"
 FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -51,14 +52,25 @@ def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def defined_tests() -> set[str]:
-    """The name of every test function there is."""
-    return {
-        node.name
+def every_test() -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every test function there is."""
+    return [
+        node
         for path in (ROOT / "tests").rglob("test_*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
-    }
+    ]
+
+
+def defined_tests() -> set[str]:
+    """The name of every test function there is."""
+    return {test.name for test in every_test()}
+
+
+def invariants_of(test: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """What a test's `@pytest.mark.invariant("I3", "I5")` names."""
+    marks = [mark for mark in test.decorator_list if ast.unparse(mark).startswith("pytest.mark.invariant(")]
+    return {ast.literal_eval(name) for mark in marks if isinstance(mark, ast.Call) for name in mark.args}
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
@@ -77,6 +89,13 @@ def test_every_link_leads_somewhere(path):
         assert found.exists(), f"{path.name}: {target}"
         headings = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE) if found.suffix == ".md" else []
         assert not anchor or anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}, target
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
+def test_every_folder_that_a_table_names_exists(path):
+    cells = {cells[0] for cells in rows(path.read_text())}
+    named = {folder for cell in cells for folder in re.findall(r"`([\w/]+/[\w/]*)`", cell)}
+    assert [folder for folder in sorted(named) if not (ROOT / folder).is_dir()] == []
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
@@ -154,6 +173,7 @@ def test_the_test_vectors_of_the_row_checksum():
             for c, value in zip(columns, json.loads(said), strict=True)
         ]
         assert f"{row_hash(columns, values):016x}" == expected, (ddl, said)
+        assert f"{batch_checksum(columns, batch_of(columns, [values])):016x}" == expected, (ddl, said)
 
 
 def test_every_invariant_is_named_with_what_holds_it():
@@ -163,3 +183,12 @@ def test_every_invariant_is_named_with_what_holds_it():
     held = set(re.findall(r"^(I\d+), ", text, re.MULTILINE))
     open_ = set(re.findall(r"^- (I\d+): ", text, re.MULTILINE))
     assert held | open_ == set(listed), "each has its tests, or is said to have none"
+
+
+def test_the_tests_listed_for_each_invariant_are_those_that_carry_its_marker():
+    text = section(PROTOCOL, "### The tests that hold them")
+    paragraphs = re.findall(r"^(I\d+), .*:\n((?:- `test_\w+`\n)+)", text, re.MULTILINE)
+    listed = {(name, test) for name, tests in paragraphs for test in re.findall(r"`(test_\w+)`", tests)}
+    marked = {(name, test.name) for test in every_test() for name in invariants_of(test)}
+    assert sorted(listed - marked) == [], "listed in docs/protocol.md, and without the marker"
+    assert sorted(marked - listed) == [], "marked, and not listed in docs/protocol.md"

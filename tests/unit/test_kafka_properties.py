@@ -3,7 +3,7 @@
 import pytest
 
 from ratchet.errors import SettingsError
-from ratchet.source.kafka import client_settings
+from ratchet.source.properties import client_settings
 
 AT = {"bootstrap.servers": "a:9092,b:9092"}
 

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ratchet.errors import SettingsError
-from ratchet.source.kafka import client_settings
+from ratchet.source.properties import client_settings
 
 words = st.text(max_size=12)
 names = st.sampled_from(

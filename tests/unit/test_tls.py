@@ -14,16 +14,18 @@ import threading
 from urllib.parse import urlsplit
 
 import psycopg
+import pyarrow as pa
 import pytest
 from airflow.sdk import Connection
 
+from ratchet import Append
 from ratchet.airflow.connections import _libpq_url
 from ratchet.airflow.trigger import TurnTrigger
 from ratchet.cli import app, main
 from ratchet.errors import LedgerUnreachable
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.work import SliceToken
-from ratchet.spark.stager import Copying, Stage
+from ratchet.ledger.work import OffsetRange, SliceToken, Tag
+from ratchet.sinks.writer import Into, Writer
 
 _SSL_REQUEST = bytes.fromhex("0000000804d2162f")
 
@@ -47,15 +49,23 @@ def port():
         thread.join()
 
 
+ROWS = Append("rows", columns="a bigint")
+
+
 def by_ledger(url: str) -> str:
     with pytest.raises(LedgerUnreachable) as raised, Ledger(url) as ledger, ledger.begin():
         pass
     return str(raised.value)
 
 
-def by_stager(url: str) -> str:
-    with pytest.raises(psycopg.OperationalError) as raised:
-        Copying(Stage("rows", "stage", url), SliceToken("p", 1, 1, 0, 1))._connect()
+def by_writer(url: str) -> str:
+    token = SliceToken("p", 1, 1, 0, 1)
+    with (
+        pytest.raises(LedgerUnreachable) as raised,
+        Writer(Into(url, token, (OffsetRange("t", 0, 0, 1),), {"rows": "stage"}), Tag(0, 0), (ROWS,)) as writer,
+    ):
+        writer.write(ROWS, pa.table({"a": [1], "_partition": [0], "_offset": [0], "_n": [0]}))
+        writer.finish()
     return str(raised.value)
 
 
@@ -72,12 +82,12 @@ def by_command(url: str, monkeypatch, capsys) -> str:
     return capsys.readouterr().err
 
 
-@pytest.fixture(params=["ledger", "stager", "trigger", "command"])
+@pytest.fixture(params=["ledger", "writer", "trigger", "command"])
 def complaint(request, monkeypatch, capsys):
     """What a client says of a URL, each client in turn."""
     if request.param == "command":
         return lambda url: by_command(url, monkeypatch, capsys)
-    return {"ledger": by_ledger, "stager": by_stager, "trigger": by_trigger}[request.param]
+    return {"ledger": by_ledger, "writer": by_writer, "trigger": by_trigger}[request.param]
 
 
 @pytest.fixture

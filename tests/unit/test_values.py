@@ -5,13 +5,13 @@ import pkgutil
 from dataclasses import is_dataclass
 
 import ratchet
-from ratchet import ledger, operate, protocol, sinks, source, spec
+from ratchet import ledger, operate, protocol, sinks, spec
 
 
 def test_values_cannot_be_changed():
     modules = [
         importlib.import_module(found.name)
-        for package in (ratchet, ledger, operate, protocol, sinks, source, spec)
+        for package in (ratchet, ledger, operate, protocol, sinks, spec)
         for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
         if not found.ispkg and not found.name.endswith("__main__")
     ]

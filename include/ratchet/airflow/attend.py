@@ -19,9 +19,11 @@ class Job(Protocol):
 
     def run(self) -> str:
         """Work until the vote is cast; the line that says so."""
+        ...
 
     def stop(self) -> None:
         """End the work wherever it runs; harmless at any time, from any thread but that of `run`."""
+        ...
 
 
 def attend(job: Job, ledger: Ledger, claim: Claim, lease_seconds: int) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.work import SliceWork
 from ratchet.logs import get_logger
 from ratchet.protocol.failures import errors_recorded
-from ratchet.protocol.votes import SliceWork
+from ratchet.protocol.process import process_slice
 from ratchet.spark import failure
-from ratchet.spark.engine import connect_session, process_slice
+from ratchet.spark.engine import connect_session
+from ratchet.spark.slice import run_slice
 from ratchet.spec.pipeline import Pipeline
 
 SECONDS_TO_STOP = 10
@@ -33,7 +36,8 @@ class ConnectJob:
             session.addTag(self.tag)
             self._session = session
             try:
-                return process_slice(session, self._ledger, self._spec, self._work, self._kafka)
+                run = partial(run_slice, session, self._spec, self._work, self._ledger.url, self._kafka)
+                return process_slice(self._ledger, self._spec, self._work, run)
             finally:
                 self._session = None
                 self._left.set()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param, chain
 
 from ratchet.airflow.another import AnotherRunOperator
 from ratchet.airflow.begin import BeginOperator
 from ratchet.airflow.commit import CommitOperator
 from ratchet.airflow.process import SLICE_NAME, ProcessOperator
 from ratchet.airflow.settle import SettleOperator
-from ratchet.spec.pipeline import Accumulate, Append, Pipeline, Upsert
+from ratchet.sinks.lookup import sinks_of
+from ratchet.spec.pipeline import Pipeline
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 """Fixed, as Airflow asks for a date; with catchup off it means nothing."""
@@ -27,7 +28,7 @@ def make_dag(spec: Pipeline) -> DAG:
         catchup=False,
         # Order and admission are the ledger's; two more, so that a run which skips never blocks one that works.
         max_active_runs=spec.max_in_flight + 2,
-        params=_params(spec),
+        params=_params(spec),  # pyright: ignore[reportArgumentType]: an attrs converter makes it ParamsDict
         tags=["ratchet", *spec.tags],
         doc_md=describe(spec),
         default_args={
@@ -46,15 +47,15 @@ def make_dag(spec: Pipeline) -> DAG:
         more = AnotherRunOperator(task_id="more", pipeline=spec.name)
         next_ = AnotherRunOperator(task_id="next", pipeline=spec.name)
         settle = SettleOperator(task_id="settle", pipeline=spec.name)
-        begin >> process >> commit >> more
-        begin >> next_
-        [more, next_] >> settle.as_teardown(setups=begin, on_failure_fail_dagrun=True)
+        chain(begin, process, commit, more)
+        chain(begin, next_)
+        chain([more, next_], settle.as_teardown(setups=begin, on_failure_fail_dagrun=True))
     return dag
 
 
 def _schedule(spec: Pipeline) -> str | CronDataIntervalTimetable | None:
     """By interval only a timetable with intervals will do; the default one's have no length."""
-    if spec.plan == "interval":
+    if spec.plan == "interval" and spec.schedule is not None:
         return CronDataIntervalTimetable(spec.schedule, timezone="UTC")
     return spec.schedule
 
@@ -98,8 +99,7 @@ def describe(spec: Pipeline) -> str:
         + f". {tombstones[spec.source.tombstones]}",
         "",
         "### Writes",
-        *(f"- `{sink.name}`: {_sink(sink)}" for sink in spec.sinks),
-        "- `ratchet.dead_letters`: records that cannot be read or that the transform gives up, with the reason",
+        *(f"- `{sink.shown}`: {sink.described}" for sink in sinks_of(spec)),
         "",
         f"The transform is `{spec.transform}`.",
         "",
@@ -111,7 +111,7 @@ def describe(spec: Pipeline) -> str:
             if spec.timeout_seconds
             else []
         ),
-        *(f"- gate: {gate.name}" for gate in spec.gates),
+        *(f"- gate: {gate.title}" for gate in spec.gates),
         f"- connections: `{spec.kafka}` (Kafka), `{spec.spark}` (Spark), `{spec.ledger}` (ledger and tables)",
         "",
         "### When something failed",
@@ -129,14 +129,3 @@ def describe(spec: Pipeline) -> str:
 
 def _days(kept: timedelta) -> str:
     return f"{kept.days} days" if kept >= timedelta(days=2) else str(kept)
-
-
-def _sink(sink: Append | Accumulate | Upsert) -> str:
-    match sink:
-        case Append():
-            return f"every row, once: `{sink.columns}`"
-        case Accumulate():
-            return f"per `{sink.key}`: {', '.join(f'`{name}`' for name in sink.measures)}"
-        case Upsert():
-            order = f"the greatest `{sink.order}`" if sink.order else "the latest record"
-            return f"the last row of each `{sink.key}` ({order}): `{sink.columns}`"

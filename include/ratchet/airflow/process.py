@@ -16,7 +16,7 @@ from ratchet.spec.pipeline import Pipeline
 if TYPE_CHECKING:
     from ratchet.airflow.attend import Job
     from ratchet.ledger.connection import Ledger
-    from ratchet.protocol.votes import SliceWork
+    from ratchet.ledger.work import SliceWork
 
 SLICE_NAME = "{{ task.item['name'] }}"
 """What the grid shows for each mapped task: `flights-0 [120,240)`."""

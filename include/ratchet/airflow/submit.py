@@ -57,7 +57,8 @@ class SubmitJob:
             self._operator = self._compose(path)
             try:
                 # Past the guard against operators inside operators, which would warn in every log.
-                SparkSubmitOperator.execute.__wrapped__(self._operator, self._context)
+                unguarded = SparkSubmitOperator.execute.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]: functools.wraps
+                unguarded(self._operator, self._context)
             except Exception as error:
                 raise self._reason() or _final(error) or error from error
         return f"{token}: the submitted driver has voted"

@@ -18,8 +18,6 @@ import msgspec
 import numpy as np
 from msgspec import Raw
 
-from ratchet.formats import jsonb, moments
-from ratchet.formats.port import Unfit, excerpt
 from ratchet.spec.types import (
     Array,
     Binary,
@@ -37,6 +35,9 @@ from ratchet.spec.types import (
     Type,
     Uuid,
 )
+from ratchet.values import jsonb, moments
+from ratchet.values.unfit import Unfit, excerpt
+from ratchet.values.uuids import uuid_of
 
 Cell = None | str | bool | int | float | Exact | date | bytes | list[Any] | dict[str, Any]
 """A value as Arrow takes it.
@@ -170,14 +171,6 @@ class Cells:
                 raise Unfit("nothing" if raw is None else "null", f"{member.type} not null", f".{member.name}")
             found[member.name] = cell
         return found
-
-
-def uuid_of(text: str) -> str | None:
-    """A UUID's text in lower case and with its hyphens, which may be missing; None if it is none."""
-    text = text.lower()
-    if len(text) == 32:
-        text = "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
-    return text if _UUID.fullmatch(text) else None
 
 
 def ties(doubles: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -3,6 +3,9 @@
 A record's key, timestamp and headers belong to it as its value does; the value is left to a format.
 """
 
+# pyarrow makes its functions when it is imported.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 import json
@@ -17,13 +20,15 @@ import pyarrow.compute as pc
 
 from ratchet.formats.cells import Cell, Cells
 from ratchet.formats.json import JsonFormat
-from ratchet.formats.jsonb import canonical
-from ratchet.formats.port import Decoded, Format, Unfit, arrow_type
+from ratchet.formats.port import Decoded, Format
 from ratchet.formats.vectors import Rows
 from ratchet.spec.columns import Column, FieldPath, RecordPart
-from ratchet.spec.pipeline import Json, Topic
+from ratchet.spec.source import Json, Topic
 from ratchet.spec.types import Binary, Map, String
 from ratchet.spec.types import Json as JsonType
+from ratchet.values.arrow import arrow_type
+from ratchet.values.jsonb import canonical
+from ratchet.values.unfit import Unfit
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 RECORD = pa.struct([("key", pa.binary()), ("value", pa.binary()), ("headers", pa.string())])

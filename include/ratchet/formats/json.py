@@ -9,6 +9,9 @@
   within each other are errors of the value, wherever they stand; U+0000 is one of the column.
 """
 
+# pyarrow makes its functions when it is imported.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 import re
@@ -23,10 +26,12 @@ from msgspec import Raw
 
 from ratchet.formats.cells import Cell, Cells, elements_of, members_of, raw_of
 from ratchet.formats.missing import Missing
-from ratchet.formats.port import Decoded, NoRow, Unfit, excerpt, schema
+from ratchet.formats.port import Decoded, NoRow
 from ratchet.formats.vectors import Rows, Vector
 from ratchet.formats.wire import RowsOf, Wire, at, joined, path_of
 from ratchet.spec.columns import Column
+from ratchet.values.arrow import arrow_schema
+from ratchet.values.unfit import Unfit, excerpt
 
 DEEPEST = 500
 """So many brackets may be within each other."""
@@ -58,7 +63,7 @@ class JsonFormat:
         self.columns = columns
         self._rows: RowsOf = rows
         self._paths = [path_of(column) for column in columns]
-        self._schema = schema(columns)
+        self._schema = arrow_schema(columns)
         self._exact, self._lenient = Wire(columns, rows, "exact"), Wire(columns, rows, "lenient")
         self._missing = Missing(columns, rows)
 

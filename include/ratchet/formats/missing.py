@@ -1,18 +1,23 @@
 """Fields that are declared and that no value has: mostly a name that is written otherwise there."""
 
+# pyarrow makes its functions when it is imported.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ratchet.formats.cells import elements_of, members_of
-from ratchet.formats.port import Decoded, Unfit
+from ratchet.formats.port import Decoded
 from ratchet.formats.wire import RowsOf, Wire, at, path_of
 from ratchet.spec.columns import Column
+from ratchet.values.unfit import Unfit
 
 _LOOKED_AT = 50
 """Names are gathered from so many values."""
@@ -25,7 +30,8 @@ class Missing:
     """Looks for the fields of columns that are null in every row."""
 
     def __init__(self, columns: tuple[Column, ...], rows: RowsOf):
-        self._columns, self._rows_of = columns, rows
+        self._columns = columns
+        self._rows_of: RowsOf = rows
         self._wires: dict[tuple[int, ...], Wire] = {}
 
     def of(self, decoded: Decoded, values: pa.BinaryArray) -> tuple[frozenset[str], Mapping[str, frozenset[str]]]:
@@ -54,7 +60,7 @@ class Missing:
             self._wires[empty] = Wire(tuple(self._columns[i] for i in empty), self._rows_of, "raw")
         return self._wires[empty]
 
-    def _read(self, wire: Wire, good: pa.BinaryArray) -> list[object]:
+    def _read(self, wire: Wire, good: pa.BinaryArray) -> list[Any]:
         read = wire.read(good)
         if read is None:
             assert not wire.usable, "a value that was decoded can be read as it was sent"

@@ -1,5 +1,8 @@
 """Whole columns at once: cells as msgspec gives them become Arrow arrays; what is in doubt is declined, not decided."""
 
+# pyarrow makes its functions when it is imported.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -12,9 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from ratchet.formats import moments
-from ratchet.formats.cells import NULL, Cell, Cells, ties, uuid_of
-from ratchet.formats.port import Unfit, arrow_type
+from ratchet.formats.cells import NULL, Cell, Cells, ties
 from ratchet.spec.types import (
     Binary,
     Boolean,
@@ -28,6 +29,10 @@ from ratchet.spec.types import (
     Type,
     Uuid,
 )
+from ratchet.values import moments
+from ratchet.values.arrow import arrow_type
+from ratchet.values.unfit import Unfit
+from ratchet.values.uuids import uuid_of
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 _NONE: Rows = np.empty(0, np.int64)

@@ -1,5 +1,8 @@
 """How msgspec is told to read the declared fields of an object: types made for a list of columns."""
 
+# pyarrow makes its functions when it is imported.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 import re
@@ -15,9 +18,9 @@ import pyarrow.compute as pc
 from msgspec import Raw
 
 from ratchet.formats.cells import NULL, members_of
-from ratchet.formats.port import Unfit, excerpt
 from ratchet.formats.vectors import ABSENT, Vector, as_sent, each, vector, wire_type
 from ratchet.spec.columns import Column, FieldPath
+from ratchet.values.unfit import Unfit, excerpt
 
 Reading = Literal["exact", "lenient", "raw"]
 """By the declared types; by wider ones, where the declared ones do not fit; or all as the bytes that were sent."""

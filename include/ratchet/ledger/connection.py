@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 from sqlalchemy import (
@@ -25,7 +26,7 @@ _IDLE = "idle_in_transaction_session_timeout"
 _LOST_BEFORE = "8s2b"
 """SQLAlchemy's code for a statement on a connection that an earlier statement has lost."""
 
-PATIENCE = {
+PATIENCE: dict[str, Any] = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -57,10 +58,10 @@ class Ledger:
         except (ArgumentError, ValueError):
             # Not shown: it may hold a password.
             raise SettingsError("the ledger's URL cannot be read; write postgresql://USER@HOST/DATABASE") from None
-        event.listen(self.engine, "connect", lambda connection, _: bound(connection))
+        event.listen(self.engine, "connect", bound)
 
     @contextmanager
-    def begin(self) -> Iterator[Connection]:
+    def begin(self) -> Generator[Connection]:
         """One database transaction: committed when the block ends, rolled back when it raises.
 
         Raises LedgerUnreachable when the connection cannot be made, or is lost before the commit: then nothing of
@@ -70,7 +71,7 @@ class Ledger:
             yield conn
 
     @contextmanager
-    def snapshot(self) -> Iterator[Connection]:
+    def snapshot(self) -> Generator[Connection]:
         """One database transaction that only reads, and sees one moment throughout."""
         options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         with self._begin(self.engine.execution_options(**options)) as conn:
@@ -79,7 +80,7 @@ class Ledger:
             yield conn
 
     @contextmanager
-    def _begin(self, engine: Engine) -> Iterator[Connection]:
+    def _begin(self, engine: Engine) -> Generator[Connection]:
         in_commit = False
         try:
             with engine.begin() as conn:
@@ -129,7 +130,7 @@ class Ledger:
         self.close()
 
 
-def bound(connection: psycopg.Connection) -> None:
+def bound(connection: psycopg.Connection[Any], _record: object = None) -> None:
     """Tell a new connection of a writer how long it may be idle."""
     connection.autocommit = True
     connection.execute("select set_config(%s, %s, false)", [_IDLE, f"{IDLE_SECONDS}s"])

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import UTC, datetime
+from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select
+from sqlalchemy import Connection, func, insert, select
 
-from ratchet.ledger.schema import events
+from ratchet.ledger.schema import LedgerRow, events
 from ratchet.ledger.work import name_of
 
 
-def record(conn: Connection, row: Row, *, who: str, move: str, detail: dict) -> str:
+def record(conn: Connection, row: LedgerRow, *, who: str, move: str, detail: dict[str, Any]) -> str:
     """Append one event of the transaction's `row` and return its hash; the caller holds that row's lock.
 
     A COMMITTED event also names the hash of the pipeline's commit before it, so that commits are a chain of their own.
@@ -25,7 +26,7 @@ def record(conn: Connection, row: Row, *, who: str, move: str, detail: dict) -> 
     ).one_or_none()
     if move == "COMMITTED":
         detail = {**detail, "previous_commit": _last_commit(conn, row.pipeline)}
-    event = {
+    event: dict[str, Any] = {
         "pipeline": row.pipeline,
         "txid": row.txid,
         "revision": row.revision,
@@ -42,7 +43,7 @@ def record(conn: Connection, row: Row, *, who: str, move: str, detail: dict) -> 
     return event["hash"]
 
 
-def read(conn: Connection, pipeline: str, txid: int | None = None) -> list[Row]:
+def read(conn: Connection, pipeline: str, txid: int | None = None) -> list[LedgerRow]:
     """The pipeline's events, or those of one transaction, in the order in which they were written."""
     query = select(events).where(events.c.pipeline == pipeline).order_by(events.c.id)
     return list(conn.execute(query if txid is None else query.where(events.c.txid == txid)))
@@ -82,7 +83,7 @@ def _last_commit(conn: Connection, pipeline: str) -> str:
     return found or ""
 
 
-def _hash(event: dict) -> str:
+def _hash(event: dict[str, Any]) -> str:
     at: datetime = event["at"]
     said = {
         name: event[name]

@@ -1,5 +1,8 @@
 """The ledger's tables, in schema `ratchet`; `ratchet/ledger/migrations` creates what is declared here."""
 
+from datetime import datetime
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -12,6 +15,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    Row,
     Table,
     Text,
     UniqueConstraint,
@@ -27,12 +31,15 @@ CHANNEL = "ratchet"
 
 metadata = MetaData(schema=SCHEMA)
 
+LedgerRow = Row[*tuple[Any, ...]]
+"""A row of one of these tables; its columns are its attributes."""
 
-def _now(name: str, **how) -> Column:
-    return Column(name, DateTime(timezone=True), server_default=func.clock_timestamp(), nullable=False, **how)
+
+def _now(name: str) -> Column[datetime]:
+    return Column(name, DateTime(timezone=True), server_default=func.clock_timestamp(), nullable=False)
 
 
-def _time(name: str) -> Column:
+def _time(name: str) -> Column[datetime]:
     return Column(name, DateTime(timezone=True))
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, func, select, update
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, func, select, update
 
 from ratchet.errors import Fenced, IllegalMove
 from ratchet.ledger import history
-from ratchet.ledger.schema import CHANNEL, pipelines, transactions
+from ratchet.ledger.schema import CHANNEL, LedgerRow, pipelines, transactions
 from ratchet.ledger.states import State, predecessors
 from ratchet.ledger.work import name_of
 
 
-def lock_pipeline(conn: Connection, pipeline: str) -> Row | None:
+def lock_pipeline(conn: Connection, pipeline: str) -> LedgerRow | None:
     """The pipeline's row, locked: the commit lock, and what makes txids dense. None before its first run."""
     return conn.execute(select(pipelines).where(pipelines.c.pipeline == pipeline).with_for_update()).one_or_none()
 
 
-def next_txid(conn: Connection, line: Row) -> int:
+def next_txid(conn: Connection, line: LedgerRow) -> int:
     """Lengthen the line by one transaction; the caller holds the pipeline's lock."""
     return conn.execute(
         update(pipelines)
@@ -26,18 +28,23 @@ def next_txid(conn: Connection, line: Row) -> int:
     ).scalar_one()
 
 
-def read_transaction(conn: Connection, pipeline: str, txid: int, revision: int = 0, *, lock: bool = False) -> Row:
-    """The row of a transaction's revision, 0 being the original; locked against every other move when `lock`."""
+def read_transaction(
+    conn: Connection, pipeline: str, txid: int, revision: int = 0, *, lock: bool = False, share: bool = False
+) -> LedgerRow:
+    """The row of a transaction's revision, 0 being the original; Fenced where there is none.
+
+    Locked against every other move when `lock`, and against moves but not against others that share it when `share`.
+    """
     query = select(transactions).where(
         transactions.c.pipeline == pipeline, transactions.c.txid == txid, transactions.c.revision == revision
     )
-    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
+    row = conn.execute(query.with_for_update(read=share) if lock or share else query).one_or_none()
     if row is None:
         raise Fenced(f"{pipeline}: there is no {name_of(txid, revision)}")
     return row
 
 
-def newest_revision(conn: Connection, pipeline: str, txid: int) -> Row:
+def newest_revision(conn: Connection, pipeline: str, txid: int) -> LedgerRow:
     """The row of a transaction's newest revision; the caller holds the pipeline's lock if it decides by it."""
     newest = select(func.max(transactions.c.revision)).where(
         transactions.c.pipeline == pipeline, transactions.c.txid == txid
@@ -46,7 +53,7 @@ def newest_revision(conn: Connection, pipeline: str, txid: int) -> Row:
     return read_transaction(conn, pipeline, txid, revision or 0)
 
 
-def is_row(row: Row) -> ColumnElement[bool]:
+def is_row(row: LedgerRow) -> ColumnElement[bool]:
     """The condition that picks the row of one transaction's revision."""
     return and_(
         transactions.c.pipeline == row.pipeline,
@@ -56,8 +63,15 @@ def is_row(row: Row) -> ColumnElement[bool]:
 
 
 def move(
-    conn: Connection, row: Row, to: State, *, who: str, why: str, detail: dict | None = None, **values: object
-) -> Row:
+    conn: Connection,
+    row: LedgerRow,
+    to: State,
+    *,
+    who: str,
+    why: str,
+    detail: dict[str, Any] | None = None,
+    **values: object,
+) -> LedgerRow:
     """Move the transaction of `row` to another state, if it still stands where `row` saw it.
 
     `values` are further columns to set; the move is written to the history and told on the channel.

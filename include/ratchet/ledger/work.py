@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 
 @dataclass(frozen=True, order=True)
@@ -125,3 +126,14 @@ class Vote:
     seconds: dict[str, float]
     absent: tuple[Absent, ...] | None = None
     cut: int = 0
+
+
+@dataclass(frozen=True)
+class SliceWork:
+    """All that a job needs to know of its slice; `stages` maps a sink to its table in `ratchet_stage`."""
+
+    token: SliceToken
+    ranges: tuple[OffsetRange, ...]
+    stages: dict[str, str]
+    txn_time: datetime
+    topic_id: str

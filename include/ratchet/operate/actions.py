@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from ratchet.errors import IllegalMove, LedgerUnreachable, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import losses, pipelines, slices, transactions
+from ratchet.ledger.schema import LedgerRow, losses, pipelines, slices, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import (
     is_row,
@@ -39,10 +39,7 @@ def retry(ledger: Ledger, spec: Pipeline, txid: int | None, who: str) -> list[st
     """
     with ledger.begin() as conn:
         _lock(conn, spec)
-        halt = claims.halt(conn, spec.name)
-        if txid is None and halt is None:
-            raise IllegalMove(f"{spec.name} is not halted; name a transaction to try again")
-        row = _unfinished(conn, spec, halt.txid if txid is None else txid)
+        row = _unfinished(conn, spec, _halted_at(conn, spec) if txid is None else txid)
         if not row.claim_ended:
             raise IllegalMove(f"{_named(row)} is {row.state}, and run {row.run_id} works on it")
         row = conn.execute(
@@ -109,6 +106,7 @@ def accept_loss(
 
 
 def _finish(ledger: Ledger, spec: Pipeline, decide: Callable[[Connection], list[str]], dry_run: bool) -> list[str]:
+    said: list[str] = []
     try:
         with ledger.begin() as conn:
             said = decide(conn)
@@ -126,18 +124,25 @@ def _discard(ledger: Ledger, spec: Pipeline) -> None:
         discard_finished(ledger, spec.name)
 
 
-def _lock(conn: Connection, spec: Pipeline) -> Row:
+def _lock(conn: Connection, spec: Pipeline) -> LedgerRow:
     line = lock_pipeline(conn, spec.name)
     if line is None:
         raise IllegalMove(f"the ledger has nothing of pipeline {spec.name} yet")
     return line
 
 
-def _named(row: Row) -> str:
+def _halted_at(conn: Connection, spec: Pipeline) -> int:
+    halt = claims.halt(conn, spec.name)
+    if halt is None:
+        raise IllegalMove(f"{spec.name} is not halted; name a transaction to try again")
+    return halt.txid
+
+
+def _named(row: LedgerRow) -> str:
     return f"{row.pipeline}: {name_of(row.txid, row.revision)}"
 
 
-def _unfinished(conn: Connection, spec: Pipeline, txid: int) -> Row:
+def _unfinished(conn: Connection, spec: Pipeline, txid: int) -> LedgerRow:
     """The unfinished row of a transaction, locked: itself, or its newest revision."""
     newest = newest_revision(conn, spec.name, txid)
     row = read_transaction(conn, spec.name, txid, newest.revision, lock=True)
@@ -154,7 +159,7 @@ def _say(conn: Connection, spec: Pipeline, advanced: Advanced) -> list[str]:
 
 
 def _lose_unplanned(
-    conn: Connection, spec: Pipeline, line: Row, offsets: TopicOffsets, reason: str, who: str
+    conn: Connection, spec: Pipeline, line: LedgerRow, offsets: TopicOffsets, reason: str, who: str
 ) -> list[str]:
     """A voided transaction over what retention has deleted before any plan took it."""
     previous = plan.previous_until(conn, spec.name, offsets.topic_id)
@@ -190,7 +195,9 @@ def _lose_planned(conn: Connection, spec: Pipeline, offsets: TopicOffsets, reaso
     return [line for row in rows for line in _lose_of(conn, spec, row, offsets, reason, who)]
 
 
-def _lose_of(conn: Connection, spec: Pipeline, row: Row, offsets: TopicOffsets, reason: str, who: str) -> list[str]:
+def _lose_of(
+    conn: Connection, spec: Pipeline, row: LedgerRow, offsets: TopicOffsets, reason: str, who: str
+) -> list[str]:
     mine = (slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
     # Of an epoch that is over nothing stands; of an open one, what has voted needs Kafka no more.
     to_read = slices.c.voted_at.is_(None) if row.state == State.OPEN else slices.c.slice >= 0
@@ -220,7 +227,9 @@ def _lose_of(conn: Connection, spec: Pipeline, row: Row, offsets: TopicOffsets, 
     return said
 
 
-def _record_losses(conn: Connection, row: Row, topic_id: str, gone: list[OffsetRange], who: str, reason: str) -> None:
+def _record_losses(
+    conn: Connection, row: LedgerRow, topic_id: str, gone: list[OffsetRange], who: str, reason: str
+) -> None:
     said = {"pipeline": row.pipeline, "txid": row.txid, "topic_id": topic_id, "who": who, "reason": reason}
     conn.execute(
         insert(losses),

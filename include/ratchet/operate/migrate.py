@@ -15,6 +15,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
 from ratchet.operate.roles import grant
 from ratchet.sinks import tables
+from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
 
 _LOCK = 7_268_352_071
@@ -39,5 +40,6 @@ def migrate(
         config.attributes["connection"] = conn
         command.upgrade(config, "head")
         specs = list(specs)
-        made = [f"{spec.name}: {tables.create(conn, spec.name, sink)}" for spec in specs for sink in spec.sinks]
+        declared = [(spec.name, sink) for spec in specs for sink in sinks_of(spec) if sink.tables]
+        made = [f"{name}: {tables.create(conn, name, sink)}" for name, sink in declared]
         return ["ledger: up to date", *made, *grant(conn, specs, pipeline_role, reader_role)]

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, text
 
 from ratchet.errors import SettingsError
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
-from ratchet.sinks.tables import delta, target
-from ratchet.spec.pipeline import Append, Pipeline
+from ratchet.sinks.lookup import sinks_of
+from ratchet.spec.pipeline import Pipeline
 
 APPEND_ONLY = ("SELECT", "INSERT")
 """What the pipelines may do with a table of the ledger that is not named below: add to it."""
@@ -61,7 +61,7 @@ def grant(
     if reader_role is not None:
         _check_role(conn, reader_role)
         wanted = {(SCHEMA, name): ("SELECT",) for name in ledger}
-        wanted |= {_name(target(sink)): ("SELECT",) for spec in specs for sink in spec.sinks}
+        wanted |= {_name(sink.tables[0]): ("SELECT",) for spec in specs for sink in sinks_of(spec) if sink.tables}
         _give(conn, reader_role, {SCHEMA: "USAGE"}, wanted)
         said.append(f"role {reader_role}: may read {len(wanted)} tables")
     return said
@@ -69,12 +69,8 @@ def grant(
 
 def _rights_on_sinks(specs: list[Pipeline]) -> Granted:
     wanted: Granted = {}
-    for sink in (sink for spec in specs for sink in spec.sinks):
-        if isinstance(sink, Append):
-            wanted[_name(target(sink))] = ("SELECT", "INSERT", "DELETE")
-        else:
-            wanted[_name(target(sink))] = ("SELECT", "INSERT", "UPDATE", "DELETE")
-            wanted[_name(delta(sink))] = ("SELECT", "INSERT", "DELETE")
+    for sink in (sink for spec in specs for sink in sinks_of(spec)):
+        wanted |= {_name(table): rights for table, rights in zip(sink.tables, sink.rights, strict=True)}
     return wanted
 
 
@@ -156,4 +152,7 @@ def _name(table) -> tuple[str, str]:
 def _execute(conn: Connection, statement: str, *names: str | sql.Identifier) -> None:
     """A statement about these names, on the driver itself, since SQLAlchemy has no form for a grant."""
     quoted = [name if isinstance(name, sql.Identifier) else sql.Identifier(name) for name in names]
-    conn.connection.driver_connection.execute(sql.SQL(statement).format(*quoted))
+    driver = conn.connection.driver_connection
+    assert driver is not None, "the connection is open"
+    # What varies in a statement beside the names is the rights, which are constants.
+    driver.execute(sql.SQL(statement).format(*quoted))  # pyright: ignore[reportArgumentType]

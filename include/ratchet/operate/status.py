@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, func, select
 
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import pipelines, slices, transactions
+from ratchet.ledger.schema import LedgerRow, pipelines, slices, transactions
 from ratchet.ledger.states import State
 from ratchet.protocol import claims
 from ratchet.protocol.begin import waits_for
@@ -68,7 +68,7 @@ def status(ledger: Ledger, pipeline: str) -> Status:
         )
 
 
-def _standing(conn: Connection, line: Row, row: Row) -> Standing:
+def _standing(conn: Connection, line: LedgerRow, row: LedgerRow) -> Standing:
     c = slices.c
     voted, total = conn.execute(
         select(func.count(c.voted_at), func.count()).where(
@@ -89,7 +89,7 @@ def _standing(conn: Connection, line: Row, row: Row) -> Standing:
     )
 
 
-def _why(conn: Connection, line: Row, row: Row, missing: int) -> str:
+def _why(conn: Connection, line: LedgerRow, row: LedgerRow, missing: int) -> str:
     """What has to happen next, and who does it."""
     if row.halted_at is not None:
         return f"given up: {row.reason}; clear the run again" if row.revision else claims.why_halted(row)

@@ -54,7 +54,7 @@ def mirror(ledger: Ledger, spec: Pipeline, brokers: Kafka) -> str | None:
         line = conn.execute(select(pipelines).where(pipelines.c.pipeline == spec.name)).one_or_none()
         offsets = reached(conn, spec.name, line.head) if line else {}
     group = f"ratchet-{spec.name}"
-    if not offsets or brokers.topic_id(spec.source.name)[0] != line.topic_id:
+    if line is None or not offsets or brokers.topic_id(spec.source.name)[0] != line.topic_id:
         return None
     if brokers.mirrored(group, spec.source.name) == offsets:
         return None

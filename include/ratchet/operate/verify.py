@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from sqlalchemy import Connection, Row, Text, cast, func, select
+from sqlalchemy import Connection, select
 
 from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import dead_letters, pipelines, ranges, transactions
+from ratchet.ledger.schema import LedgerRow, pipelines, ranges, transactions
 from ratchet.ledger.states import State
-from ratchet.protocol.votes import SliceWork, read_votes, voted_work
-from ratchet.sinks import fold, refold
-from ratchet.sinks.checksum import MODULUS, row_hash
-from ratchet.sinks.staged import staged_columns
-from ratchet.sinks.tables import delta, target
-from ratchet.spec.columns import Column
-from ratchet.spec.pipeline import DEAD_LETTERS, Append, Pipeline
-from ratchet.spec.types import is_document
+from ratchet.ledger.work import SliceWork
+from ratchet.protocol.votes import read_votes, voted_work
+from ratchet.sinks.checksum import MODULUS
+from ratchet.sinks.lookup import sinks_of
+from ratchet.sinks.port import Check, Sink, Voted
+from ratchet.spec.pipeline import Pipeline
 
 NOTHING = (0, 0)
 """Rows and checksum of a sink to which a slice gives nothing."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at: what, how much of it, and what is wrong, one line a fault."""
-
-    what: str
-    checked: int
-    faults: tuple[str, ...]
 
 
 def verify(ledger: Ledger, spec: Pipeline, say: Callable[[str], None] = lambda _: None) -> list[Check]:
@@ -39,7 +27,7 @@ def verify(ledger: Ledger, spec: Pipeline, say: Callable[[str], None] = lambda _
 
     1. The history chain.
     2. Tiling: each partition's ranges follow one another, and every txid has some.
-    3. Tags: every row of a sink carries a txid that is committed.
+    3. Txids: every row of a sink carries one that is committed.
     4. Append and dead letters: for each transaction, the rows and the checksum that its slices voted for.
     5. Keyed sinks: each delta is the one that was applied, and the state is the fold of the deltas.
 
@@ -54,59 +42,64 @@ def verify(ledger: Ledger, spec: Pipeline, say: Callable[[str], None] = lambda _
             Check("history", len(history.read(conn, spec.name)), tuple(history.verify(conn, spec.name))),
             _tiling(conn, line),
         ]
-        for sink in [*spec.sinks, None]:
-            name = sink.name if sink else DEAD_LETTERS
-            say(f"{spec.name}: {name}")
-            checks.append(_tags(conn, spec, name, sink, applied))
-            if sink is None or isinstance(sink, Append):
-                checks.append(_rows(conn, spec, name, sink, applied))
-            else:
-                checks.append(_deltas(conn, name, sink, [row for row in applied.values() if row.txid > line.compacted]))
-                unlike = refold.unlike(conn, sink)
-                fault = (f"{unlike:,} rows of the state are not what the deltas fold to",) if unlike else ()
-                checks.append(Check(f"{name}: state", 1, fault))
+        for sink in sinks_of(spec):
+            say(f"{spec.name}: {sink.name}")
+            checks.append(_txids(conn, spec, sink, applied))
+            voted = [_voted(conn, spec.name, sink.name, row) for row in applied.values()]
+            checks += sink.verify(conn, spec.name, voted, line.compacted)
         return checks
 
 
 def recompute(
     ledger: Ledger,
     spec: Pipeline,
-    run: Callable[[SliceWork], dict[str, tuple[int, int]]],
+    run: Callable[[Sequence[SliceWork]], dict[str, tuple[int, int]]],
     since: int = 1,
     say: Callable[[str], None] = lambda _: None,
 ) -> Check:
-    """Hold what Kafka and today's transform give, slice by slice, against what was voted for and committed.
+    """Hold what Kafka and today's transform give against what was committed, transaction by transaction.
 
-    `run` reads and transforms a slice once more and gives {sink: (rows, checksum)}. `since` is the first txid. What
-    was committed with other code, and what Kafka no longer has, cannot be recomputed: that is said, and is no fault.
+    `run` reads and transforms the slices of one once more and gives {sink: (rows, checksum)}. `since` is the first
+    txid. What was committed with other code, what is merged into a base, and what Kafka no longer has, cannot be
+    recomputed: that is said, and is no fault.
     """
     with ledger.snapshot() as conn:
+        line = conn.execute(select(pipelines).where(pipelines.c.pipeline == spec.name)).one_or_none()
         rows = [row for row in _applied(conn, spec.name).values() if row.txid >= since]
         work = {row.txid: voted_work(conn, spec, row) for row in rows}
+        kept = {row.txid: _contents(conn, spec, row, line.compacted) for row in rows if line}
     faults, checked = [], 0
     for row in rows:
         where = f"transaction {row.txid}"
         if row.code_hash != spec.code_hash:
             say(f"{where} was committed with code {row.code_hash}, today's is {spec.code_hash}: not recomputed")
             continue
-        for part, voted in work[row.txid]:
-            try:
-                given = run(part)
-            except (RecordsLost, TopicChanged) as error:
-                say(f"not recomputed: {error}")
-                continue
-            checked += 1
-            say(f"{where}, slice {part.token.slice}: {sum(rows for rows, _ in given.values()):,} rows")
-            faults += [
-                f"{where}, slice {part.token.slice}: {name} has {vote.rows:,} rows with checksum {vote.checksum}, "
-                f"recomputed {given.get(name, NOTHING)[0]:,} with {given.get(name, NOTHING)[1]}"
-                for name, vote in voted.items()
-                if given.get(name, NOTHING) != (vote.rows, vote.checksum)
-            ]
-    return Check("recomputed slices", checked, tuple(faults))
+        try:
+            given = run(work[row.txid])
+        except (RecordsLost, TopicChanged) as error:
+            say(f"not recomputed: {error}")
+            continue
+        checked += 1
+        say(f"{where}: {sum(rows for rows, _ in given.values()):,} rows")
+        faults += [
+            f"{where}: {name} has {there[0]:,} rows with checksum {there[1]}, "
+            f"recomputed {given.get(name, NOTHING)[0]:,} with {given.get(name, NOTHING)[1]}"
+            for name, there in kept[row.txid].items()
+            if given.get(name, NOTHING) != there
+        ]
+    return Check("recomputed transactions", checked, tuple(faults))
 
 
-def _applied(conn: Connection, pipeline: str) -> dict[int, Row]:
+def _contents(conn: Connection, spec: Pipeline, row: LedgerRow, compacted: int) -> dict[str, tuple[int, int]]:
+    """{sink: (rows, checksum)} of a transaction's deltas, where single ones are still there."""
+    return {
+        sink.name: sink.contents(conn, _voted(conn, spec.name, sink.name, row))
+        for sink in sinks_of(spec)
+        if row.txid > compacted or not sink.is_compacted
+    }
+
+
+def _applied(conn: Connection, pipeline: str) -> dict[int, LedgerRow]:
     """{txid: the row of the revision whose deltas the sinks hold}."""
     c = transactions.c
     rows = conn.execute(
@@ -117,7 +110,7 @@ def _applied(conn: Connection, pipeline: str) -> dict[int, Row]:
     return {row.txid: row for row in rows}
 
 
-def _tiling(conn: Connection, line: Row) -> Check:
+def _tiling(conn: Connection, line: LedgerRow) -> Check:
     faults: list[str] = []
     reached: dict[tuple[str, int], int] = {}
     planned: set[int] = set()
@@ -135,55 +128,17 @@ def _tiling(conn: Connection, line: Row) -> Check:
     return Check("ranges", len(rows), tuple(faults))
 
 
-def _tags(conn: Connection, spec: Pipeline, name: str, sink, applied: dict[int, Row]) -> Check:
+def _txids(conn: Connection, spec: Pipeline, sink: Sink, applied: dict[int, LedgerRow]) -> Check:
     """Every txid that rows carry is committed."""
-    if sink is None:
-        found = select(dead_letters.c.txid).where(dead_letters.c.pipeline == spec.name).distinct()
-    else:
-        found = select(target(sink).c._txid).distinct()
-    txids = conn.execute(found).scalars().all()
-    faults = [f"{name} has rows of transaction {txid}, which is not committed" for txid in txids if txid not in applied]
-    return Check(f"{name}: txids", len(txids), tuple(faults))
-
-
-def _rows(conn: Connection, spec: Pipeline, name: str, sink: Append | None, applied: dict[int, Row]) -> Check:
-    """Rows and checksum of each transaction as they stand, against the sum of its votes."""
-    found: dict[int, tuple[int, int]] = {}
-    for txid, hashed in _hashes(conn, spec, sink):
-        rows, checksum = found.get(txid, (0, 0))
-        found[txid] = (rows + 1, (checksum + hashed) % MODULUS)
-    faults = []
-    for txid, row in applied.items():
-        votes = [sinks[name] for _, _, sinks in read_votes(conn, spec.name, txid, row.epoch) if name in sinks]
-        voted = (sum(v.rows for v in votes), sum(v.checksum for v in votes) % MODULUS)
-        there = found.get(txid, (0, 0))
-        if there[0] != voted[0]:
-            faults.append(f"{name}: transaction {txid} has {there[0]:,} rows, its votes say {voted[0]:,}")
-        elif there != voted:
-            faults.append(f"{name}: transaction {txid} has other contents than its votes say")
-    return Check(f"{name}: rows and checksums", sum(rows for rows, _ in found.values()), tuple(faults))
-
-
-def _hashes(conn: Connection, spec: Pipeline, sink: Append | None) -> Iterator[tuple[int, int]]:
-    """(txid, hash) of every row that readers see."""
-    columns: tuple[Column, ...] = staged_columns(sink)
-    if sink is None:
-        c = dead_letters.c
-        given = {"_partition": c.partition, "_offset": c.offset, "headers": cast(c.headers, Text)}
-        query = select(c.txid, *(given.get(k.name, c.get(k.name)) for k in columns)).where(c.pipeline == spec.name)
-    else:
-        into = target(sink)
-        held = (cast(into.c[k.name], Text) if is_document(k.type) else into.c[k.name] for k in columns)
-        query = select(into.c._txid, *held)
-    for txid, *cells in conn.execution_options(yield_per=5_000).execute(query):
-        yield txid, row_hash(columns, cells)
-
-
-def _deltas(conn: Connection, name: str, sink, rows: list[Row]) -> Check:
+    found = sink.txids(conn, spec.name)
     faults = [
-        f"{name}: the delta of transaction {row.txid} is not the one that was committed"
-        for row in rows
-        if name in row.applied and fold.fingerprint(conn, sink, row.txid) != row.applied[name]["fingerprint"]
+        f"{sink.name} has rows of transaction {txid}, which is not committed" for txid in found if txid not in applied
     ]
-    count = conn.execute(select(func.count()).select_from(delta(sink))).scalar_one()
-    return Check(f"{name}: deltas", count, tuple(faults))
+    return Check(f"{sink.name}: txids", len(found), tuple(faults))
+
+
+def _voted(conn: Connection, pipeline: str, sink: str, row: LedgerRow) -> Voted:
+    """What was committed of one transaction for one sink."""
+    votes = [sinks[sink] for _, _, sinks in read_votes(conn, pipeline, row.txid, row.epoch) if sink in sinks]
+    rows, checksum = sum(v.rows for v in votes), sum(v.checksum for v in votes) % MODULUS
+    return Voted(row.txid, rows, checksum, row.applied.get(sink))

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy import Connection, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet.errors import Fenced, Halted, RecordsLost, SpecError, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import pipelines, slices
+from ratchet.ledger.schema import LedgerRow, pipelines, slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, newest_revision, next_txid, read_transaction
 from ratchet.ledger.work import Claim, Run, name_of
@@ -139,7 +139,7 @@ def _decide(
     if line is None:
         return _AskKafka(0)
     claims.abort_overdue(conn, spec.name)
-    found = _resume(conn, spec, line, run) or _adopt(conn, spec, run, lambda *who: asked.get(who, True))
+    found = _resume(conn, spec, line, run) or _adopt(conn, spec, run, lambda dag, run: asked.get((dag, run), True))
     if found:
         return found
     halt = claims.halt(conn, spec.name)
@@ -199,7 +199,7 @@ def _register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> None:
         )
 
 
-def _resume(conn: Connection, spec: Pipeline, line: Row, run: Run) -> Begun | Skipped | None:
+def _resume(conn: Connection, spec: Pipeline, line: LedgerRow, run: Run) -> Begun | Skipped | None:
     """What this run has begun before: the same again when Airflow repeats it; after a clear, the rest or a revision."""
     mine = claims.bound(conn, run)
     if mine is not None:
@@ -228,7 +228,7 @@ def _resume(conn: Connection, spec: Pipeline, line: Row, run: Run) -> Begun | Sk
     return _begun(conn, spec, claim, "revised", why)
 
 
-def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: Row) -> Begun | Skipped:
+def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: LedgerRow) -> Begun | Skipped:
     """A begin that Airflow repeats makes nothing new, whatever has become of its transaction."""
     row = read_transaction(conn, mine.pipeline, mine.txid, mine.revision)
     what = f"{spec.name}: {name_of(row.txid, row.revision)}"
@@ -260,7 +260,7 @@ def _adopt(conn: Connection, spec: Pipeline, run: Run, is_active: IsActive) -> B
 
 
 def _allocate(
-    conn: Connection, spec: Pipeline, run: Run, line: Row, kafka: _KafkaSaid, wants: _Wants
+    conn: Connection, spec: Pipeline, run: Run, line: LedgerRow, kafka: _KafkaSaid, wants: _Wants
 ) -> Begun | Skipped | _AskKafka:
     """The next txid and its plan, in this one database transaction; the caller holds the pipeline's lock."""
     offsets = kafka.offsets

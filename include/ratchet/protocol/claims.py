@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import ColumnElement, Connection, Row, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, exists, func, insert, select, update
 
 from ratchet.errors import Fenced, Refused
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import runs, slices, transactions
+from ratchet.ledger.schema import LedgerRow, runs, slices, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_row, move, notify, read_transaction
 from ratchet.ledger.work import Claim, Run, name_of
@@ -36,7 +36,7 @@ def claim_of(ledger: Ledger, run: Run) -> Claim:
     return Claim(row.pipeline, row.txid, row.epoch, row.claim, row.revision)
 
 
-def bound(conn: Connection, run: Run) -> Row | None:
+def bound(conn: Connection, run: Run) -> LedgerRow | None:
     """The row that binds this run, at this clear number, to its transaction."""
     return conn.execute(
         select(runs).where(
@@ -45,7 +45,7 @@ def bound(conn: Connection, run: Run) -> Row | None:
     ).one_or_none()
 
 
-def bound_before(conn: Connection, run: Run) -> Row | None:
+def bound_before(conn: Connection, run: Run) -> LedgerRow | None:
     """The row of this run's latest earlier clear number, if it ever began."""
     return conn.execute(
         select(runs)
@@ -64,7 +64,7 @@ def is_newest() -> ColumnElement[bool]:
     )
 
 
-def unclaimed(conn: Connection, spec: Pipeline) -> list[Row]:
+def unclaimed(conn: Connection, spec: Pipeline) -> list[LedgerRow]:
     """What is unfinished and not given up, whose claim has ended or whose lease has run out.
 
     A lease that reaches further than one given now was given while the database's clock was ahead, and counts as run
@@ -90,7 +90,7 @@ def unclaimed(conn: Connection, spec: Pipeline) -> list[Row]:
     )
 
 
-def abandoned(rows: list[Row], is_active: IsActive, halt: Row | None) -> list[Row]:
+def abandoned(rows: list[LedgerRow], is_active: IsActive, halt: LedgerRow | None) -> list[LedgerRow]:
     """Those of `unclaimed` that nobody works on and that a run may adopt: what waits behind a halt goes on waiting.
 
     A lease that ran out alone is no reason to adopt.
@@ -99,7 +99,7 @@ def abandoned(rows: list[Row], is_active: IsActive, halt: Row | None) -> list[Ro
     return [row for row in within if row.claim_ended or not is_active(row.dag_id, row.run_id)]
 
 
-def halt(conn: Connection, pipeline: str) -> Row | None:
+def halt(conn: Connection, pipeline: str) -> LedgerRow | None:
     """The lowest transaction at which the line is halted; None if it is not."""
     return conn.execute(
         select(transactions)
@@ -114,7 +114,7 @@ def halt(conn: Connection, pipeline: str) -> Row | None:
     ).one_or_none()
 
 
-def why_halted(row: Row) -> str:
+def why_halted(row: LedgerRow) -> str:
     """Which transaction, since when, why, and the ways out, in a line."""
     since = f"{row.halted_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     return (
@@ -124,7 +124,7 @@ def why_halted(row: Row) -> str:
     )
 
 
-def why_stopped(row: Row) -> str:
+def why_stopped(row: LedgerRow) -> str:
     """Why a transaction is halted, or a revision given up, in a line."""
     if row.revision:
         return f"{name_of(row.txid, row.revision)} is given up: {row.reason}; the old result stays"
@@ -156,7 +156,7 @@ def open_transaction(
     revision: int = 0,
     epoch: int = 1,
     txn_time: datetime | None = None,
-) -> tuple[Row, Claim]:
+) -> tuple[LedgerRow, Claim]:
     """A new row of the ledger, OPEN and claimed by `run`; its plan and its cut are the caller's to store.
 
     `txn_time` is now, where it is not given. The caller holds the pipeline's lock.
@@ -186,7 +186,7 @@ def open_transaction(
     return row, claim
 
 
-def take(conn: Connection, spec: Pipeline, row: Row, run: Run, *, afresh: bool = False) -> Claim:
+def take(conn: Connection, spec: Pipeline, row: LedgerRow, run: Run, *, afresh: bool = False) -> Claim:
     """Claim what is unfinished for `run`, whatever its state; the caller holds the pipeline's lock.
 
     ABORTED, or OPEN with other code than today's, begins a new epoch with the same ranges and the same cut.
@@ -235,7 +235,7 @@ def deadline(spec: Pipeline):
     return func.clock_timestamp() + timedelta(seconds=spec.timeout_seconds)
 
 
-def end(conn: Connection, spec: Pipeline, row: Row, *, who: str, why: str) -> Row:
+def end(conn: Connection, spec: Pipeline, row: LedgerRow, *, who: str, why: str) -> LedgerRow:
     """End the row's claim; if nothing came of it, count a failure, and halt after as many as the spec allows.
 
     Servers that did not answer are no failure of the transaction. A revision that failed so often is given up: the
@@ -265,7 +265,7 @@ def end(conn: Connection, spec: Pipeline, row: Row, *, who: str, why: str) -> Ro
     return ended
 
 
-def abort_overdue(conn: Connection, pipeline: str) -> list[Row]:
+def abort_overdue(conn: Connection, pipeline: str) -> list[LedgerRow]:
     """Abort every epoch that is still OPEN after its deadline; of a race with its last vote, the row's lock decides."""
     overdue = conn.execute(
         select(transactions)
@@ -280,7 +280,7 @@ def abort_overdue(conn: Connection, pipeline: str) -> list[Row]:
     return [_abort_overdue(conn, row) for row in overdue.all()]
 
 
-def _abort_overdue(conn: Connection, row: Row) -> Row:
+def _abort_overdue(conn: Connection, row: LedgerRow) -> LedgerRow:
     why = f"epoch {row.epoch} was not prepared by its deadline, {row.deadline.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     return move(conn, row, State.ABORTED, who=DEADLINE, why=why, reason=why)
 
@@ -305,7 +305,7 @@ def renew(ledger: Ledger, claim: Claim, lease_seconds: int) -> None:
         raise Refused(f"{claim.pipeline}: {claim} is aborted: {overdue.reason}")
 
 
-def _passed(moment):
+def _passed(moment: ColumnElement[datetime] | datetime) -> ColumnElement[bool]:
     return func.clock_timestamp() > moment
 
 
@@ -337,7 +337,7 @@ def settle(ledger: Ledger, spec: Pipeline, run: Run, succeeded: bool, reason: st
     return f"{what} is {row.state}"
 
 
-def copy_cut(conn: Connection, row: Row, before: int) -> None:
+def copy_cut(conn: Connection, row: LedgerRow, before: int) -> None:
     """Give the row's epoch the cut of epoch `before`, less what was accepted as lost since.
 
     Airflow maps slices by position, so a slice of which nothing is left stays as an empty one.

@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
 
-from sqlalchemy import Connection, Row, exists, func, select, text, update
+from sqlalchemy import Connection, exists, func, select, text, update
 from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
 from ratchet.errors import Fenced, IllegalMove, LedgerUnreachable, NotRevisable, RatchetError, Refused, StageMismatch
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import pipelines, stages, transactions
+from ratchet.ledger.schema import LedgerRow, pipelines, stages, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, move, read_transaction
 from ratchet.ledger.work import Claim, name_of
@@ -21,8 +21,10 @@ from ratchet.protocol.begin import waits_for
 from ratchet.protocol.claims import why_stopped
 from ratchet.protocol.gates import is_passed, judge
 from ratchet.protocol.votes import read_votes
-from ratchet.sinks import fold, stage
-from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.sinks import stage
+from ratchet.sinks.lookup import sinks_of
+from ratchet.sinks.port import Applied, Delta
+from ratchet.spec.pipeline import Pipeline
 
 _PROGRAM_LIMIT = "54"
 """The class of SQLSTATEs for a key too long for its index and the like, which psycopg counts among what passes."""
@@ -89,6 +91,7 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
     with ledger.begin() as conn:
         # Step 3
         line = lock_pipeline(conn, spec.name)
+        assert line is not None, "a foreign key holds each transaction to its pipeline"
         row = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
         ended = _ended(row, claim)
         if ended:
@@ -102,31 +105,32 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
             raise Refused(why_stopped(row))
         # Step 4
         if row.revision:
-            done, refused = _commit_revision(conn, spec, line, row)
+            outcome = _commit_revision(conn, spec, line, row)
         else:
             waiting = waits_for(conn, spec.name, line.head, row.txid)
             if waiting:
                 return Waits(f"{claim}: prepared; {waiting}")
             # Step 5
             advanced = advance(conn, spec, line, by=row)
-            done, refused = _say(advanced, row)
+            outcome = _say(advanced, row)
     # Step 7 was the end of the block.
-    if refused:
-        raise refused
+    if isinstance(outcome, RatchetError):
+        raise outcome
     # Step 8
     with suppress(LedgerUnreachable):
         # What is committed is committed; whoever comes next discards.
         discard_finished(ledger, spec.name)
-    return done
+    return outcome
 
 
-def advance(conn: Connection, spec: Pipeline, line: Row, by: Row | None) -> Advanced:
+def advance(conn: Connection, spec: Pipeline, line: LedgerRow, by: LedgerRow | None) -> Advanced:
     """Move the head over voided transactions and over those that can be committed now; the caller holds the lock.
 
     `by` is the transaction whose commit this is: if it fails it is aborted. Another that fails is left to its own
     commit, and what came before it stays.
     """
-    head, done = line.head, []
+    head: int = line.head
+    done: list[int] = []
     while head < line.last_txid:
         row = read_transaction(conn, spec.name, head + 1, lock=True)
         if row.state == State.PREPARED and row.halted_at is None and is_passed(spec, row):
@@ -152,19 +156,19 @@ def advance(conn: Connection, spec: Pipeline, line: Row, by: Row | None) -> Adva
     return Advanced(tuple(done))
 
 
-def _say(advanced: Advanced, row: Row) -> tuple[Committed | None, Refused | None]:
+def _say(advanced: Advanced, row: LedgerRow) -> Committed | Refused:
     if advanced.failed == row.txid:
-        return None, Refused(
+        return Refused(
             f"{row.pipeline}: transaction {row.txid} is aborted: {advanced.why}; correct the cause, the next run tries "
             "it again"
         )
     others = advanced.committed[1:]
     with_it = f" and, waiting right behind it, {', '.join(map(str, others))}" if others else ""
     after = f"; {advanced.failed} fails and is left to its own commit: {advanced.why}" if advanced.failed else ""
-    return Committed(advanced.committed, f"transaction {row.txid}: committed{with_it}{after}"), None
+    return Committed(advanced.committed, f"transaction {row.txid}: committed{with_it}{after}")
 
 
-def _ended(row: Row, claim: Claim) -> Committed | None:
+def _ended(row: LedgerRow, claim: Claim) -> Committed | None:
     """What there is to say of a transaction that is not PREPARED; None if it is."""
     where = f"{row.pipeline}: {claim}"
     match State(row.state):
@@ -179,10 +183,11 @@ def _ended(row: Row, claim: Claim) -> Committed | None:
             raise Fenced(f"{where}: run {row.run_id} works on it now, in epoch {row.epoch}")
         case State.OPEN:
             raise IllegalMove(f"{where} is OPEN: a slice has not voted; clear the whole run")
-    return None
+        case State.PREPARED:
+            return None
 
 
-def give_up_half(conn: Connection, row: Row, claim: Claim) -> NotRevisable | None:
+def give_up_half(conn: Connection, row: LedgerRow, claim: Claim) -> NotRevisable | None:
     """A revision of which only some tasks were cleared is given up: nobody asked for the whole of it.
 
     None if the row is no unfinished revision of this claim; the caller holds its lock.
@@ -195,7 +200,7 @@ def give_up_half(conn: Connection, row: Row, claim: Claim) -> NotRevisable | Non
     return NotRevisable(f"{row.pipeline}: {claim}: {why}; clear the whole run to revise it; the old result stays")
 
 
-def _commit_one(conn: Connection, spec: Pipeline, topic_id: str, row: Row, by: Row | None) -> None:
+def _commit_one(conn: Connection, spec: Pipeline, topic_id: str, row: LedgerRow, by: LedgerRow | None) -> None:
     """Apply and decide one transaction; _Failed when its data cannot be applied."""
     together = "together with the void before it" if by is None else f"together with {by.txid}"
     _apply(conn, spec, topic_id, row, why="its turn" if by is not None and row.txid == by.txid else together)
@@ -209,9 +214,7 @@ def _move_head(conn: Connection, pipeline: str, head: int) -> None:
         raise Fenced(f"{pipeline}: the head is not {head}; nothing was committed")
 
 
-def _commit_revision(
-    conn: Connection, spec: Pipeline, line: Row, row: Row
-) -> tuple[Committed | None, RatchetError | None]:
+def _commit_revision(conn: Connection, spec: Pipeline, line: LedgerRow, row: LedgerRow) -> Committed | RatchetError:
     """Put the revision's deltas in place of the older ones, whose rows stay COMMITTED; a voided original becomes so."""
     where = f"{row.pipeline}: {name_of(row.txid, row.revision)}"
     try:
@@ -221,9 +224,9 @@ def _commit_revision(
             raise NotRevisable(f"{where}: revision {newer} is applied already; the newer result stays")
     except NotRevisable as error:
         # Nothing that is tried again can mend this.
-        given_up = {"reason": str(error), "halted_at": func.clock_timestamp()}
-        move(conn, row, State.ABORTED, who=row.run_id, why=str(error), **given_up)
-        return None, error
+        why, now = str(error), func.clock_timestamp()
+        move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why, halted_at=now)
+        return error
     try:
         with conn.begin_nested():
             _apply(conn, spec, line.topic_id, row, why="a revision waits for no turn")
@@ -234,17 +237,18 @@ def _commit_revision(
     except _Failed as failure:
         why = str(failure.__cause__)
         move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why)
-        return None, Refused(f"{where} is aborted: {why}; the old result stays")
-    return Committed((row.txid,), f"{name_of(row.txid, row.revision)}: committed, in place of the older result"), None
+        return Refused(f"{where} is aborted: {why}; the old result stays")
+    return Committed((row.txid,), f"{name_of(row.txid, row.revision)}: committed, in place of the older result")
 
 
-def _apply(conn: Connection, spec: Pipeline, topic_id: str, row: Row, why: str) -> None:
+def _apply(conn: Connection, spec: Pipeline, topic_id: str, row: LedgerRow, why: str) -> None:
     """Fold what the votes name into every sink and move the row to COMMITTED."""
     started = time.monotonic()
     votes = read_votes(conn, spec.name, row.txid, row.epoch)
     relations = stage.relations(conn, spec.name, row.txid, row.epoch)
-    names = {DEAD_LETTERS, *(sink.name for sink in spec.sinks)}
-    if any(set(sinks) != names for _, _, sinks in votes):
+    sinks = sinks_of(spec)
+    names = {sink.name for sink in sinks}
+    if any(set(voted) != names for _, _, voted in votes):
         raise _Failed from StageMismatch(
             f"{spec.name}: transaction {row.txid} was prepared for other sinks than today's"
         )
@@ -252,24 +256,24 @@ def _apply(conn: Connection, spec: Pipeline, topic_id: str, row: Row, why: str) 
         raise _Failed from StageMismatch(
             f"{spec.name}: transaction {row.txid}, epoch {row.epoch}: what was staged for {', '.join(gone)} is gone"
         )
-    of = fold.Delta(spec.name, spec.source.name, topic_id, row.txid, replaces=row.revision > 0)
-    applied: dict[str, dict] = {}
-    try:
-        for sink in [*spec.sinks, None]:
-            name = sink.name if sink else DEAD_LETTERS
-            of_sink = [(number, attempt, sinks[name]) for number, attempt, sinks in votes]
-            applied[name] = fold.apply(conn, of, sink, relations[name], of_sink)
-    except (Refused, StageMismatch) as error:
-        raise _Failed from error
-    except DBAPIError as error:
-        sqlstate = getattr(error.orig, "sqlstate", None) or ""
-        if isinstance(error, OperationalError) and not sqlstate.startswith(_PROGRAM_LIMIT):
-            raise
-        # A constraint of the target, a sum out of range: the data does not fit, and will not at a second try.
-        raise _Failed from StageMismatch(f"{name}: {str(error.orig).splitlines()[0]}")
+    of = Delta(spec.name, spec.source.name, topic_id, row.txid, replaces=row.revision > 0)
+    applied: dict[str, Applied] = {}
+    for sink in sinks:
+        name = sink.name
+        of_sink = [(number, attempt, voted[name]) for number, attempt, voted in votes]
+        try:
+            applied[name] = sink.fold(conn, of, relations[name], of_sink)
+        except (Refused, StageMismatch) as error:
+            raise _Failed from error
+        except DBAPIError as error:
+            sqlstate = getattr(error.orig, "sqlstate", None) or ""
+            if isinstance(error, OperationalError) and not sqlstate.startswith(_PROGRAM_LIMIT):
+                raise
+            # A constraint of the target, a sum out of range: the data does not fit, and will not at a second try.
+            raise _Failed from StageMismatch(f"{name}: {str(error.orig).splitlines()[0]}")
     said = {"applied": applied, "seconds": round(time.monotonic() - started, 4)}
-    when = {"committed_at": func.clock_timestamp(), "applied": applied}
-    move(conn, row, State.COMMITTED, who=row.run_id, why=why, detail=said, **when)
+    now = func.clock_timestamp()
+    move(conn, row, State.COMMITTED, who=row.run_id, why=why, detail=said, committed_at=now, applied=applied)
 
 
 def discard_finished(ledger: Ledger, pipeline: str) -> int:

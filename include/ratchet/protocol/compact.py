@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 
-from sqlalchemy import Connection, Row, func, select, text, update
+from sqlalchemy import Connection, func, select, text, update
 
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import pipelines, transactions
+from ratchet.ledger.schema import LedgerRow, pipelines, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline
-from ratchet.sinks import refold
-from ratchet.spec.pipeline import Accumulate, Append, Pipeline, Upsert
+from ratchet.sinks.lookup import sinks_of
+from ratchet.sinks.port import Sink
+from ratchet.spec.pipeline import Pipeline
 
 STEP_RECORDS = 1_000_000
 """The deltas of transactions of so many records are merged at once, and of one transaction at least."""
@@ -27,9 +28,8 @@ def compact(ledger: Ledger, spec: Pipeline) -> str | None:
     2. Without that lock, merge them, one row a key, some transactions at a time. The fold of the deltas stays what it
        was, so readers and revisions of later transactions go on beside it. Broken off, the next compaction goes on.
     """
-    keyed = [sink for sink in spec.sinks if not isinstance(sink, Append)]
+    keyed = [sink for sink in sinks_of(spec) if sink.is_compacted]
     if not keyed:
-        # An Append's rows are its deltas, and stay.
         return None
     with ledger.begin() as conn:
         # Step 1
@@ -55,14 +55,14 @@ def compact(ledger: Ledger, spec: Pipeline) -> str | None:
     )
 
 
-def _merge_some(conn: Connection, pipeline: str, keyed: list[Accumulate | Upsert], until: int) -> tuple[int, int]:
+def _merge_some(conn: Connection, pipeline: str, keyed: list[Sink], until: int) -> tuple[int, int]:
     """(up to where deltas are merged now, how many rows went); another compaction at the same time is waited for."""
     conn.execute(text("select pg_advisory_xact_lock(hashtext('ratchet compact'), hashtext(:name))"), {"name": pipeline})
     after = conn.execute(select(pipelines.c.merged).where(pipelines.c.pipeline == pipeline)).scalar_one()
     if after >= until:
         return after, 0
     to = _step(conn, pipeline, after, until)
-    gone = sum(refold.merge(conn, sink, after, to) for sink in keyed)
+    gone = sum(sink.merge(conn, after, to) for sink in keyed)
     conn.execute(update(pipelines).where(pipelines.c.pipeline == pipeline).values(merged=to))
     return to, gone
 
@@ -77,7 +77,7 @@ def _step(conn: Connection, pipeline: str, after: int, until: int) -> int:
     return after + 1 if last is None else last
 
 
-def _old_until(conn: Connection, spec: Pipeline, line: Row) -> int:
+def _old_until(conn: Connection, spec: Pipeline, line: LedgerRow) -> int:
     """The last txid before the first one that is unfinished or not old enough."""
     c = transactions.c
     young = func.coalesce(c.committed_at, c.opened_at) > func.clock_timestamp() - spec.keep_deltas

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, func, select
 
 from ratchet.errors import OUTAGES, Fenced, RatchetError, Refused
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import events
+from ratchet.ledger.fence import check_try, read_slice
+from ratchet.ledger.schema import LedgerRow, events
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import SliceToken
-from ratchet.protocol.votes import check_try, read_slice
 
 DEADLINE = "deadline"
 """Who aborts an epoch that was not prepared in time, as the history has it."""
 
 
 @contextmanager
-def errors_recorded(ledger: Ledger, token: SliceToken) -> Iterator[None]:
+def errors_recorded(ledger: Ledger, token: SliceToken) -> Generator[None]:
     """Write into the history why a try came to nothing: its task's log may be gone when a person asks for it.
 
     What the ledger says itself, by a vote of no or a fence, is there already.
@@ -40,7 +40,7 @@ def errors_recorded(ledger: Ledger, token: SliceToken) -> Iterator[None]:
         raise
 
 
-def last_error(conn: Connection, row: Row) -> str | None:
+def last_error(conn: Connection, row: LedgerRow) -> str | None:
     """Why a try of the row's present claim came to nothing, in a line; None if none has said so, or its slice has gone
     on since. Where several have, the latest.
     """
@@ -59,7 +59,7 @@ def last_error(conn: Connection, row: Row) -> str | None:
     return " ".join(found.detail["why"].removeprefix(f"{row.pipeline}: ").split())
 
 
-def met_outages_alone(conn: Connection, row: Row) -> bool:
+def met_outages_alone(conn: Connection, row: LedgerRow) -> bool:
     """Whether the row's present claim came to nothing because servers did not answer: each of its tries that has not
     voted has said so.
 

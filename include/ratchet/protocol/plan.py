@@ -181,12 +181,12 @@ def losses_of(conn: Connection, pipeline: str, txid: int) -> list[tuple[int, int
             losses.c.pipeline == pipeline, losses.c.txid == txid
         )
     )
-    return [tuple(row) for row in rows]
+    return [(row.partition, row.from_offset, row.until_offset) for row in rows]
 
 
 def without(stored: list[list[int]], lost: list[tuple[int, int, int]]) -> list[list[int]]:
     """A slice's stored ranges without what is lost; Kafka loses from the beginning, so only starts move."""
-    kept = []
+    kept: list[list[int]] = []
     for partition, start, until in stored:
         for where, lost_from, lost_until in sorted(lost):
             if where == partition and lost_from <= start < lost_until:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, func, select
 
 from ratchet.errors import NotRevisable
 from ratchet.ledger import history
-from ratchet.ledger.schema import transactions
+from ratchet.ledger.schema import LedgerRow, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run
@@ -14,7 +14,7 @@ from ratchet.protocol import claims
 from ratchet.spec.pipeline import Pipeline
 
 
-def revise(conn: Connection, spec: Pipeline, line: Row, txid: int, run: Run) -> Claim:
+def revise(conn: Connection, spec: Pipeline, line: LedgerRow, txid: int, run: Run) -> Claim:
     """Begin the next revision of a transaction, for `run`; the caller holds the pipeline's lock.
 
     The older rows stay as they are and visible until the revision commits; an unfinished older revision is
@@ -37,7 +37,7 @@ def revise(conn: Connection, spec: Pipeline, line: Row, txid: int, run: Run) -> 
     return claim
 
 
-def check(line: Row, txid: int) -> None:
+def check(line: LedgerRow, txid: int) -> None:
     """NotRevisable if the transaction cannot be revised as the line stands."""
     where = f"{line.pipeline}: transaction {txid}"
     if txid > line.head:

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from typing import Any
 
 from psycopg.errors import UndefinedTable
-from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy import Connection, func, select, update
 from sqlalchemy.exc import ProgrammingError
 
 from ratchet.errors import Fenced, Refused
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import pipelines, slices
+from ratchet.ledger.fence import check_try, read_slice
+from ratchet.ledger.schema import LedgerRow, pipelines, slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, read_transaction
-from ratchet.ledger.work import Absent, Claim, OffsetRange, SinkVote, SliceToken, Vote, name_of
+from ratchet.ledger.work import Absent, Claim, SinkVote, SliceToken, SliceWork, Vote, name_of
 from ratchet.protocol.plan import read_ranges
 from ratchet.sinks import stage
-from ratchet.spec.pipeline import DEAD_LETTERS, Accumulate, Pipeline
+from ratchet.sinks.lookup import sinks_of
+from ratchet.sinks.port import Sink
+from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 
 _GONE = "its stages are gone"
-
-
-@dataclass(frozen=True)
-class SliceWork:
-    """All that a job needs to know of its slice; `stages` maps a sink to its table in `ratchet_stage`."""
-
-    token: SliceToken
-    ranges: tuple[OffsetRange, ...]
-    stages: dict[str, str]
-    txn_time: datetime
-    topic_id: str
 
 
 def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) -> SliceWork | str:
@@ -68,18 +59,15 @@ def load_work(ledger: Ledger, spec: Pipeline, token: SliceToken) -> SliceWork:
         return _work(conn, spec, row, current)
 
 
-def voted_work(conn: Connection, spec: Pipeline, row: Row) -> list[tuple[SliceWork, dict[str, SinkVote]]]:
-    """Each slice of the row's epoch as its job had it, and what it voted for; its stages may be gone."""
+def voted_work(conn: Connection, spec: Pipeline, row: LedgerRow) -> list[SliceWork]:
+    """Each slice of the row's epoch as its job had it; its stages may be gone."""
     found = conn.execute(
         select(slices)
         .where(slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
         .where(slices.c.voted_at.is_not(None))
         .order_by(slices.c.slice)
-    ).all()
-    return [
-        (_work(conn, spec, row, part), {name: stage.vote_from_json(said) for name, said in part.sinks.items()})
-        for part in found
-    ]
+    )
+    return [_work(conn, spec, row, part) for part in found.all()]
 
 
 def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> str:
@@ -130,7 +118,7 @@ def vote_no(ledger: Ledger, token: SliceToken, reason: str) -> str:
     return f"{token}: voted no: {reason}"
 
 
-def promote_if_complete(conn: Connection, row: Row) -> str | None:
+def promote_if_complete(conn: Connection, row: LedgerRow) -> str | None:
     """OPEN → PREPARED if every slice of the epoch has voted; the line that says so, or None.
 
     The caller holds the transaction's lock.
@@ -186,27 +174,18 @@ def read_votes(conn: Connection, pipeline: str, txid: int, epoch: int) -> list[V
         .where(slices.c.voted_at.is_not(None))
         .order_by(slices.c.slice)
     )
-    return [
-        (row.slice, row.try_number, {name: stage.vote_from_json(said) for name, said in row.sinks.items()})
-        for row in rows
-    ]
+    return [(row.slice, row.try_number, _sinks(row.sinks)) for row in rows]
 
 
-def read_slice(conn: Connection, pipeline: str, txid: int, epoch: int, number: int) -> Row:
-    row = conn.execute(
-        select(slices).where(
-            slices.c.pipeline == pipeline,
-            slices.c.txid == txid,
-            slices.c.epoch == epoch,
-            slices.c.slice == number,
-        )
-    ).one_or_none()
-    if row is None:
-        raise Fenced(f"{pipeline}: transaction {txid} has no slice {number} in epoch {epoch}")
-    return row
+def _sinks(stored: dict[str, dict[str, Any]]) -> dict[str, SinkVote]:
+    """{sink: what a slice voted for it}, from the stored form."""
+    return {
+        name: stage.vote_from_json(said)  # pyright: ignore[reportUnknownMemberType]: sinks are not strict yet
+        for name, said in stored.items()
+    }
 
 
-def _next_try(conn: Connection, spec: Pipeline, row: Row, current: Row) -> SliceWork:
+def _next_try(conn: Connection, spec: Pipeline, row: LedgerRow, current: LedgerRow) -> SliceWork:
     """Fence the tries before, and make the epoch's stages, once; the caller holds the transaction's lock."""
     taken = conn.execute(
         update(slices)
@@ -220,13 +199,13 @@ def _next_try(conn: Connection, spec: Pipeline, row: Row, current: Row) -> Slice
         .values(try_number=slices.c.try_number + 1, tried_at=func.clock_timestamp())
         .returning(slices)
     ).one()
-    stage.create(conn, spec, row.txid, row.epoch)
+    stage.create(conn, spec.name, sinks_of(spec), row.txid, row.epoch)
     said = {"slice": taken.slice, "try": taken.try_number}
     history.record(conn, row, who=row.run_id, move="try", detail=said)
     return _work(conn, spec, row, taken)
 
 
-def _work(conn: Connection, spec: Pipeline, row: Row, current: Row) -> SliceWork:
+def _work(conn: Connection, spec: Pipeline, row: LedgerRow, current: LedgerRow) -> SliceWork:
     topic, topic_id = conn.execute(
         select(pipelines.c.topic, pipelines.c.topic_id).where(pipelines.c.pipeline == row.pipeline)
     ).one()
@@ -239,42 +218,42 @@ def _work(conn: Connection, spec: Pipeline, row: Row, current: Row) -> SliceWork
     )
 
 
-def check_try(row: Row, current: Row, token: SliceToken) -> None:
-    where = f"{token.pipeline}: {token}, try {token.try_number}"
-    if row.epoch != token.epoch or row.state != State.OPEN:
-        raise Fenced(f"{where} of epoch {token.epoch}: the transaction is {row.state} in epoch {row.epoch}")
-    if current.try_number != token.try_number:
-        raise Fenced(f"{where}: try {current.try_number} has the slice now")
-    if current.voted_at is not None:
-        raise Fenced(f"{where}: it has voted already, and otherwise")
-
-
 def _staged_fault(conn: Connection, spec: Pipeline, token: SliceToken, vote: Vote) -> str | None:
     work_ranges = read_ranges(
         spec.source.name, read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice).ranges
     )
     relations = stage.relations(conn, token.pipeline, token.txid, token.epoch)
-    if set(vote.sinks) != {DEAD_LETTERS, *(sink.name for sink in spec.sinks)}:
+    sinks = sinks_of(spec)
+    if set(vote.sinks) != {sink.name for sink in sinks}:
         return f"the vote names the sinks {', '.join(sorted(vote.sinks))}"
     if not set(vote.sinks) <= relations.keys():
         return _GONE
-    for name, said in vote.sinks.items():
-        sink = None if name == DEAD_LETTERS else spec.sink(name)
-        fault = stage.fault(conn, relations[name], sink, token, said, work_ranges)
+    for sink in sinks:
+        fault = sink.fault(conn, relations[sink.name], token, vote.sinks[sink.name], work_ranges)
         if fault:
-            return f"{name}: {fault}"
+            return f"{sink.name}: {fault}"
+    return _overlap(conn, sinks, relations, token, vote) if vote.dead_letters else None
+
+
+def _overlap(
+    conn: Connection, sinks: tuple[Sink, ...], relations: dict[str, str], token: SliceToken, vote: Vote
+) -> str | None:
+    """A record that is both a row and a dead letter, in a line; None when there is none."""
+    *others, dead = sinks
     letters = [(token.slice, token.try_number, vote.sinks[DEAD_LETTERS])]
-    dead = stage.table(relations[DEAD_LETTERS], None)
-    for sink in spec.sinks if vote.dead_letters else ():
-        if not isinstance(sink, Accumulate):
+    for sink in others:
+        if sink.has_positions:
             mine = [(token.slice, token.try_number, vote.sinks[sink.name])]
-            fault = stage.overlap(conn, stage.table(relations[sink.name], sink), mine, dead, letters)
+            # A frozen model is hashable, which pyright does not see.
+            staged = stage.table(relations[sink.name], sink)  # pyright: ignore[reportArgumentType]
+            given_up = stage.table(relations[DEAD_LETTERS], dead)  # pyright: ignore[reportArgumentType]
+            fault = stage.overlap(conn, staged, mine, given_up, letters)
             if fault:
                 return f"{sink.name}: {fault}"
     return None
 
 
-def _write_vote(conn: Connection, row: Row, token: SliceToken, vote: Vote) -> None:
+def _write_vote(conn: Connection, row: LedgerRow, token: SliceToken, vote: Vote) -> None:
     written = conn.execute(
         update(slices)
         .where(
@@ -289,16 +268,19 @@ def _write_vote(conn: Connection, row: Row, token: SliceToken, vote: Vote) -> No
     )
     if written.rowcount != 1:
         raise Fenced(f"{token.pipeline}: {token}: a newer try has the slice")
-    said = {"slice": token.slice, "try": token.try_number, "records": vote.records}
-    said["sinks"] = {name: {"rows": s.rows, "checksum": str(s.checksum)} for name, s in vote.sinks.items()}
+    sinks = {name: {"rows": s.rows, "checksum": str(s.checksum)} for name, s in vote.sinks.items()}
+    said = {"slice": token.slice, "try": token.try_number, "records": vote.records, "sinks": sinks}
     history.record(conn, row, who=vote.application_id, move="vote", detail=said)
 
 
-def _vote_columns(vote: Vote) -> dict:
+def _vote_columns(vote: Vote) -> dict[str, Any]:
     return {
         "records": vote.records,
         "dead_letters": vote.dead_letters,
-        "sinks": {name: stage.vote_to_json(said) for name, said in vote.sinks.items()},
+        "sinks": {
+            name: stage.vote_to_json(said)  # pyright: ignore[reportUnknownMemberType]: sinks are not strict yet
+            for name, said in vote.sinks.items()
+        },
         "reached": {str(partition): position for partition, position in vote.reached.items()},
         "seconds": vote.seconds,
         "application_id": vote.application_id,
@@ -307,6 +289,6 @@ def _vote_columns(vote: Vote) -> dict:
     }
 
 
-def _is_same(current: Row, token: SliceToken, vote: Vote) -> bool:
+def _is_same(current: LedgerRow, token: SliceToken, vote: Vote) -> bool:
     said = _vote_columns(vote)
     return current.try_number == token.try_number and current.sinks == said["sinks"]

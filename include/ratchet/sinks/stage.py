@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import sqlalchemy as sa
@@ -12,10 +12,9 @@ from sqlalchemy.schema import DropTable
 
 from ratchet.ledger.schema import STAGE_SCHEMA, stages
 from ratchet.ledger.work import OffsetRange, SinkVote, SliceToken, Tag
-from ratchet.sinks.staged import staged_columns
-from ratchet.sinks.tables import AnySink, sql_column
+from ratchet.sinks.port import Sink, Tagged
+from ratchet.sinks.types import sql_column
 from ratchet.spec.columns import Column
-from ratchet.spec.pipeline import DEAD_LETTERS, Accumulate, Pipeline
 from ratchet.spec.types import BIGINT, INT
 
 TAGS = (
@@ -25,33 +24,28 @@ TAGS = (
     Column("_task_attempt", BIGINT, False),
 )
 
-Tagged = list[tuple[int, int, SinkVote]]
-"""(slice, try, vote) of every slice, for one sink."""
-
 
 @lru_cache(maxsize=256)
-def table(relation: str, sink: AnySink | None) -> Table:
-    """The stage of a sink, or of the dead letters where `sink` is None.
+def table(relation: str, sink: Sink) -> Table:
+    """The stage of a sink.
 
     The same object while it is in use, so that SQLAlchemy compiles a statement about it once; every epoch has new ones.
     """
-    columns = map(sql_column, (*TAGS, *staged_columns(sink)))
-    return Table(relation, sa.MetaData(), *columns, schema=STAGE_SCHEMA)
+    return Table(relation, sa.MetaData(), *map(sql_column, (*TAGS, *sink.staged)), schema=STAGE_SCHEMA)
 
 
-def create(conn: Connection, spec: Pipeline, txid: int, epoch: int) -> None:
+def create(conn: Connection, pipeline: str, sinks: Sequence[Sink], txid: int, epoch: int) -> None:
     """Make the epoch's stages if they are not there; the caller holds the transaction's lock.
 
     They are ordinary logged tables: an unlogged one is empty after a crash, and a vote would stand for nothing.
     """
-    if relations(conn, spec.name, txid, epoch):
+    if relations(conn, pipeline, txid, epoch):
         return
-    sinks: list[AnySink | None] = [*spec.sinks, None]
     for number, sink in enumerate(sinks):
-        relation = f"{spec.name}_{txid}_{epoch}_{number}"
-        name = DEAD_LETTERS if sink is None else sink.name
+        relation = f"{pipeline}_{txid}_{epoch}_{number}"
         table(relation, sink).create(conn)
-        conn.execute(insert(stages).values(pipeline=spec.name, txid=txid, epoch=epoch, sink=name, relation=relation))
+        values = {"pipeline": pipeline, "txid": txid, "epoch": epoch, "sink": sink.name, "relation": relation}
+        conn.execute(insert(stages).values(values))
 
 
 def relations(conn: Connection, pipeline: str, txid: int, epoch: int) -> dict[str, str]:
@@ -61,7 +55,7 @@ def relations(conn: Connection, pipeline: str, txid: int, epoch: int) -> dict[st
             stages.c.pipeline == pipeline, stages.c.txid == txid, stages.c.epoch == epoch
         )
     )
-    return {sink: relation for sink, relation in rows}
+    return {row.sink: row.relation for row in rows}
 
 
 def drop(conn: Connection, relation: str) -> None:
@@ -91,25 +85,26 @@ def count(conn: Connection, staged: Table, votes: Tagged) -> int:
     return conn.execute(voted(staged, votes, func.count())).scalar_one()
 
 
-def fault(
+def count_fault(conn: Connection, staged: Table, token: SliceToken, vote: SinkVote) -> str | None:
+    """Whether a slice staged another number of rows than it voted for, in a line; None when it did not."""
+    found = count(conn, staged, [(token.slice, token.try_number, vote)]) if vote.rows else 0
+    return None if found == vote.rows else f"{found:,} rows are staged, the vote says {vote.rows:,}"
+
+
+def position_fault(
     conn: Connection,
-    relation: str,
-    sink: AnySink | None,
+    staged: Table,
     token: SliceToken,
     vote: SinkVote,
     ranges: Iterable[OffsetRange],
+    position: tuple[str, ...],
 ) -> str | None:
-    """What is wrong with what a slice staged for one sink, in a line; None when it is as the vote says."""
+    """What is wrong with rows that are told apart by `position`, in a line: their number, their place, repetition."""
     if not vote.rows:
         return None
-    staged = table(relation, sink)
+    c = [staged.c[name] for name in position]
     mine: Tagged = [(token.slice, token.try_number, vote)]
-    if isinstance(sink, Accumulate):
-        found = count(conn, staged, mine)
-        return None if found == vote.rows else f"{found:,} rows are staged, the vote says {vote.rows:,}"
-    c = staged.c
-    position = [c._partition, c._offset] + ([c._n] if sink is not None else [])
-    unique = voted(staged, mine, *position, func.count().label("times")).group_by(*position).subquery()
+    unique = voted(staged, mine, *c, func.count().label("times")).group_by(*c).subquery()
     found = conn.execute(
         select(
             unique.c._partition,

@@ -1,4 +1,4 @@
-"""Kafka without Spark: what a topic holds, how many records a range has, and offsets for monitoring tools.
+"""Kafka without Spark: what a topic holds, exact ranges as Arrow columns, and offsets for monitoring tools.
 
 Imports: errors, ledger.
 """

@@ -12,7 +12,7 @@ from pyspark.sql import types as spark
 
 from ratchet.formats.envelope import Envelope, Opened, format_of
 from ratchet.spark.types import data_type
-from ratchet.spec.pipeline import Topic
+from ratchet.spec.source import Topic
 
 NO_ROW = -1
 """The `_n` of a record that is good and gives no row."""

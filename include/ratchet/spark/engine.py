@@ -1,4 +1,4 @@
-"""The engines: a kept session of a Connect server, or a driver of its own; both run the same job function."""
+"""The engines: a kept session of a Connect server, or a driver of its own; both run the same job."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ratchet.errors import EngineUnreachable, Refused
-from ratchet.ledger.connection import Ledger
-from ratchet.logs import get_logger
-from ratchet.protocol.votes import SliceWork, cast_vote, vote_no
+from ratchet.errors import EngineUnreachable
 from ratchet.spark import failure
 from ratchet.spark.sessions import Kept
-from ratchet.spark.slice import run_slice
-from ratchet.spec.pipeline import Pipeline
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -137,22 +132,3 @@ def driver_session(name: str) -> SparkSession:
         # The master has said nothing for a minute, mostly.
         why = " ".join(failure.said(error).partition("\n\n")[0].split())
         raise EngineUnreachable(f"{name}: no session of Spark: {why}; check that the master runs") from error
-
-
-def process_slice(spark: SparkSession, ledger: Ledger, spec: Pipeline, work: SliceWork, kafka: dict[str, str]) -> str:
-    """Process a slice and cast its vote; returns the line that says what became of it.
-
-    A transform that refuses is a vote of no: Refused, with the transaction aborted.
-    """
-    try:
-        vote = run_slice(spark, spec, work, ledger.url, kafka)
-    except Refused as refused:
-        vote_no(ledger, work.token, str(refused))
-        raise
-    for absent in vote.absent or ():
-        get_logger().warning(f"{work.token}: {absent}")
-    if vote.cut:
-        get_logger().info(f"{work.token}: {vote.cut:,} moments had digits beyond microseconds, which were cut off")
-    said = cast_vote(ledger, spec, work.token, vote)
-    counts = ", ".join(f"{name} {sink.rows:,}" for name, sink in vote.sinks.items())
-    return f"{said}; {vote.records:,} records read in {sum(vote.seconds.values()):.2f} s; rows: {counts}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import reduce
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -14,17 +15,17 @@ from pyspark.sql import functions as F
 
 from ratchet.errors import IncompleteRead, RecordsLost, TopicChanged
 from ratchet.formats.missing import nearest
-from ratchet.ledger.work import Absent, OffsetRange, SinkVote, Vote
-from ratchet.protocol.votes import SliceWork
-from ratchet.sinks.staged import staged_columns
+from ratchet.ledger.work import Absent, OffsetRange, SinkVote, SliceWork, Vote
+from ratchet.sinks.lookup import sink_of, sinks_of
+from ratchet.sinks.writer import Into
 from ratchet.source.kafka import Kafka
 from ratchet.spark.decode import NO_ROW, SEEN, decode
 from ratchet.spark.failure import explained
 from ratchet.spark.reader import read
-from ratchet.spark.result import check_names, to_stage
-from ratchet.spark.stager import Stage, stage, summed
+from ratchet.spark.result import check_names, letters_of, rows_of
+from ratchet.spark.staging import stage, summed
 from ratchet.spec.columns import FieldPath
-from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline, Upsert
+from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 
 NOTHING = SinkVote((), 0, 0)
 KEEP_FROM = 20_000
@@ -62,21 +63,20 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
             with clock.step("transform"):
                 result = _transformed(spec, work, observed)
                 spent = _is_spent(observation)
-                staged = {sink.name: to_stage(spec, sink, result[sink.name], work.ranges) for sink in spec.sinks}
+                *declared, dead_letters = sinks_of(spec)
+                rows = {sink.name: rows_of(spec, sink, result[sink.name]) for sink in declared}
             # Step 4
-            votes = {DEAD_LETTERS: NOTHING}
-            for sink in spec.sinks if any(map(len, work.ranges)) else ():
+            votes = {sink.name: NOTHING for sink in sinks_of(spec)}
+            into = Into(ledger_url, work.token, work.ranges, work.stages)
+            for sink in declared if any(map(len, work.ranges)) else ():
                 with clock.step(f"stage {sink.name}"):
-                    into = Stage(sink.name, work.stages[sink.name], ledger_url)
-                    votes[sink.name] = stage(staged[sink.name], into, staged_columns(sink), work.token)
-            votes = {sink.name: NOTHING for sink in spec.sinks} | votes
+                    votes[sink.name] = stage(rows[sink.name], sink, into)
             seen = _seen(observed, None if spent else observation, spec, work)
             # Step 5
             dead = _dead_letters(spec, work, observed, result, errors=seen["errors"] or 0)
             if dead is not None and any(map(len, work.ranges)):
                 with clock.step(f"stage {DEAD_LETTERS}"):
-                    into = Stage(DEAD_LETTERS, work.stages[DEAD_LETTERS], ledger_url)
-                    votes[DEAD_LETTERS] = stage(dead, into, staged_columns(None), work.token)
+                    votes[DEAD_LETTERS] = stage(dead, dead_letters, into)
         # Step 6
         with clock.step("check"):
             reached = _reached(spec, work, seen, client)
@@ -96,31 +96,42 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
 
 
 def recompute(
-    spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str]
+    spark: SparkSession, spec: Pipeline, works: Sequence[SliceWork], kafka: dict[str, str]
 ) -> dict[str, tuple[int, int]]:
-    """{sink: (rows, checksum)} that a slice gives now, read from Kafka and transformed once more; nothing is staged.
+    """{sink: (rows, checksum)} that the slices of a transaction give now, read from Kafka and transformed once more.
 
-    The vote of the same code over the same records says the same. Raises what `run_slice` raises.
+    Nothing is staged. The delta of the same code over the same records is the same. Raises what `run_slice` raises.
     """
+    ranges = tuple(r for work in works for r in work.ranges)
+    found: dict[str, list[DataFrame]] = {sink.name: [] for sink in sinks_of(spec)}
     with Kafka(kafka) as client:
-        _check_topic(spec, work, client)
-        with explained(_where(spec, work), spec.transform, lambda: _check_topic(spec, work, client)):
-            decoded = _decoded(spark, spec, work, kafka)
-            result = _transformed(spec, work, decoded)
-            found = {
-                sink.name: summed(to_stage(spec, sink, result[sink.name], work.ranges), staged_columns(sink))
-                for sink in spec.sinks
+
+        def check() -> None:
+            for work in works:
+                _check_topic(spec, work, client)
+
+        check()
+        with explained(_where(spec, works[0]), spec.transform, check):
+            for work in works:
+                decoded = _decoded(spark, spec, work, kafka)
+                result = _transformed(spec, work, decoded)
+                for sink in spec.sinks:
+                    found[sink.name].append(rows_of(spec, sink_of(spec, sink.name), result[sink.name]))
+                dead = _dead_letters(spec, work, decoded, result, errors=1)
+                if dead is not None:
+                    found[DEAD_LETTERS].append(dead)
+            sums = {
+                sink.name: summed(reduce(DataFrame.unionByName, found[sink.name]), sink, ranges)
+                for sink in sinks_of(spec)
+                if found[sink.name]
             }
-            dead = _dead_letters(spec, work, decoded, result, errors=1)
-            if dead is not None:
-                found[DEAD_LETTERS] = summed(dead, staged_columns(None))
-        _check_topic(spec, work, client)
-    return found
+        check()
+    return sums
 
 
 def _decoded(spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str]) -> DataFrame:
     """Every record of the slice; `_error` says why one is no row, and is null for the others."""
-    needs_key = any(isinstance(s, Upsert) and s.order is None for s in spec.sinks)
+    needs_key = any(sink.needs_key for sink in spec.sinks)
     return decode(read(spark, work.ranges, kafka), spec.source, key_required=needs_key)
 
 
@@ -228,12 +239,13 @@ def _dead_letters(
     if errors:
         bad = observed.where(F.col("_error").isNotNull())
         told = bad.select("_partition", "_offset", "_record", F.col("_error").alias("error"))
-        frames.append(to_stage(spec, None, told, work.ranges))
+        frames.append(told)
     if DEAD_LETTERS in result:
-        frames.append(to_stage(spec, None, result[DEAD_LETTERS], work.ranges))
+        frames.append(result[DEAD_LETTERS])
     if not frames:
         return None
-    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+    letters = [rows_of(spec, sink_of(spec, DEAD_LETTERS), letters_of(spec, frame)) for frame in frames]
+    return reduce(DataFrame.unionByName, letters)
 
 
 def _reached(spec: Pipeline, work: SliceWork, seen: dict[str, int], client: Kafka) -> dict[int, int]:
@@ -255,6 +267,11 @@ def _reached(spec: Pipeline, work: SliceWork, seen: dict[str, int], client: Kafk
     return until
 
 
+def _application_id(spark: SparkSession) -> str:
+    session = getattr(spark, "session_id", None)
+    return f"connect {session}" if session else spark.sparkContext.applicationId
+
+
 def _absent(spec: Pipeline, seen: dict) -> tuple[Absent, ...] | None:
     """The declared fields that no good message has; None where there was no good message to look at."""
     columns = spec.source.columns
@@ -266,8 +283,3 @@ def _absent(spec: Pipeline, seen: dict) -> tuple[Absent, ...] | None:
         for i, column in enumerate(columns)
         if not seen.get(f"found_{i}") and isinstance(column.source, FieldPath)
     )
-
-
-def _application_id(spark: SparkSession) -> str:
-    session = getattr(spark, "session_id", None)
-    return f"connect {session}" if session else spark.sparkContext.applicationId

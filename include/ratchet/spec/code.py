@@ -22,7 +22,8 @@ def hash_of(module: str) -> str:
 
 
 def _digests(module: str) -> Iterator[bytes]:
-    top, seen = module.partition(".")[0], set()
+    top = module.partition(".")[0]
+    seen: set[str] = set()
     files = {name: _file(name) for name in _with_parents(module)}
     if files[module] is None:
         raise SpecError(f"Pipeline.transform: there is no module {module!r}")
@@ -63,7 +64,7 @@ def _imports(source: bytes, package: str) -> frozenset[str]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return frozenset()
-    names = set()
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}

@@ -31,6 +31,9 @@ def read_specs() -> tuple[dict[str, Pipeline], list[str]]:
             continue
         if spec is None:
             continue
+        if not isinstance(spec, Pipeline):
+            faults.append(f"{where}: PIPELINE is a {type(spec).__name__}, not a Pipeline")
+            continue
         fault = _clash(spec, specs, owners)
         if fault:
             faults.append(f"{where}: {fault}")
@@ -60,8 +63,6 @@ def load_pipeline(name: str) -> Pipeline:
 
 
 def _clash(spec: Pipeline, specs: dict[str, Pipeline], owners: dict[tuple[str, str], str]) -> str | None:
-    if not isinstance(spec, Pipeline):
-        return f"PIPELINE is a {type(spec).__name__}, not a Pipeline"
     if spec.name in specs:
         return f"Pipeline.name: a pipeline {spec.name!r} exists already"
     for sink in spec.sinks:

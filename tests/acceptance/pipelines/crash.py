@@ -1,6 +1,6 @@
 """The pipeline whose servers are killed."""
 
-from ratchet.spec.pipeline import Accumulate, Append, Json, Pipeline, Topic
+from ratchet import Accumulate, Append, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="crash",

@@ -1,6 +1,6 @@
 """Its Spark connection does not exist."""
 
-from ratchet.spec.pipeline import Append, Json, Pipeline, Topic
+from ratchet import Append, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="lost",

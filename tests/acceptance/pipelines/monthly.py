@@ -1,6 +1,6 @@
 """A run takes the records of its month, by their timestamps."""
 
-from ratchet.spec.pipeline import Append, Json, Pipeline, Topic
+from ratchet import Append, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="monthly",

@@ -1,6 +1,6 @@
 """Through Spark Connect, with connections whose passwords are planted canaries."""
 
-from ratchet.spec.pipeline import Append, Json, MaxDeadLetters, Pipeline, Topic
+from ratchet import Append, Json, MaxDeadLetters, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="secret",

@@ -1,6 +1,6 @@
 """Two failures halt it, few dead letters pass, and an epoch has ten minutes."""
 
-from ratchet.spec.pipeline import Append, Json, MaxDeadLetters, Pipeline, Topic
+from ratchet import Append, Json, MaxDeadLetters, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="strict",

@@ -1,6 +1,6 @@
 """Through Spark Connect."""
 
-from ratchet.spec.pipeline import Accumulate, Append, Json, Pipeline, Topic
+from ratchet import Accumulate, Append, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="warm",

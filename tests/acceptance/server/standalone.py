@@ -1,6 +1,6 @@
 """Through spark-submit to a standalone cluster."""
 
-from ratchet.spec.pipeline import Append, Json, Pipeline, Topic
+from ratchet import Append, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="standalone",

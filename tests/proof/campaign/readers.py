@@ -16,11 +16,11 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import namedtuple_row
 
+from ratchet import Accumulate, Append, Pipeline, Upsert
 from ratchet.errors import RatchetError
 from ratchet.ledger.schema import DELTA_SCHEMA
-from ratchet.sinks.tables import key_names
 from ratchet.source.kafka import Kafka
-from ratchet.spec.pipeline import DEAD_LETTERS, Accumulate, Append, Pipeline, Upsert
+from ratchet.spec.pipeline import DEAD_LETTERS
 
 RECENT = 4
 """How many of the latest transactions a reader looks at, and as many others."""
@@ -173,7 +173,7 @@ class Reading:
         beside = next((other for other in self.spec.sinks if other.name == SAME_ROWS.get(sink.name)), None)
         if beside is None:
             return None
-        keys = sql.SQL(", ").join(map(sql.Identifier, key_names(sink)))
+        keys = sql.SQL(", ").join(map(sql.Identifier, sink.key_names))
         there = sql.SQL("count(distinct ({}, 1)) as keys, count(*) as rows").format(keys)
         rows = self.conn.execute(query(there, _table(beside)), [txid]).fetchone()
         same = delta.keys == rows.keys and delta.rows in (None, rows.rows)
@@ -208,7 +208,7 @@ class Reading:
 
     def _latest(self, sink: Upsert) -> list[str]:
         """Every row of an Upsert is one of its deltas."""
-        columns = sql.SQL(", ").join(sql.Identifier(name) for name in ("_txid", *key_names(sink)))
+        columns = sql.SQL(", ").join(sql.Identifier(name) for name in ("_txid", *sink.key_names))
         # A null is like another here, and PostgreSQL hashes; by IS NOT DISTINCT FROM it would compare all with all.
         query = sql.SQL("select count(*) as n from (select {0} from {1} except select {0} from {2}) as missing").format(
             columns, _table(sink), _delta(sink)

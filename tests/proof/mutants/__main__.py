@@ -31,7 +31,7 @@ COSMIC_RAY = "cosmic-ray==8.7.0"
 FILES = (
     *("ledger/connection.py", "ledger/transactions.py"),
     *(f"protocol/{what}.py" for what in ("plan", "votes", "failures", "claims", "begin", "commit")),
-    *("sinks/stage.py", "sinks/fold.py", "sinks/refold.py"),
+    *(f"sinks/{what}.py" for what in ("stage", "append", "keyed", "accumulate", "upsert", "keys")),
 )
 """Plan, ledger, stage and commit, and what they are made of."""
 AT_LEAST = 0.85

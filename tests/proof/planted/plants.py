@@ -81,13 +81,13 @@ PLANTS = [
     ),
     plant(
         "a vote is taken whatever its epoch",
-        "protocol/votes.py",
+        "ledger/fence.py",
         "    if row.epoch != token.epoch or row.state != State.OPEN:",
         "    if row.state != State.OPEN:",
     ),
     plant(
         "a vote is taken whatever its try",
-        "protocol/votes.py",
+        "ledger/fence.py",
         "    if current.try_number != token.try_number:",
         "    if False:",
         ("protocol/votes.py", "            slices.c.try_number == token.try_number,\n", ""),
@@ -149,11 +149,10 @@ PLANTS = [
     plant(
         "dead letters become visible before the rest",
         "protocol/commit.py",
-        "        for sink in [*spec.sinks, None]:\n            name = sink.name if sink else DEAD_LETTERS\n"
-        "            of_sink = [(number, attempt, sinks[name])",
-        "        for sink in [None, *spec.sinks]:\n            name = sink.name if sink else DEAD_LETTERS\n"
-        f"            if sink is spec.sinks[0]:\n                {IN_BETWEEN}\n                {AGAIN}\n"
-        "            of_sink = [(number, attempt, sinks[name])",
+        "    for sink in sinks:\n        name = sink.name\n        of_sink",
+        "    for sink in [sinks[-1], *sinks[:-1]]:\n        name = sink.name\n"
+        f"        if sink is sinks[0]:\n            {IN_BETWEEN}\n            {AGAIN}\n"
+        "        of_sink",
     ),
     plant(
         "a commit does without the lock on the pipeline",
@@ -235,15 +234,15 @@ PLANTS = [
     ),
     plant(
         "a revision forgets the keys that only the older delta has",
-        "sinks/fold.py",
-        "    touched = refold.touched(conn, sink)\n    refold.touch(conn, touched, deltas, txid)\n",
-        "    touched = refold.touched(conn, sink)\n",
+        "sinks/keyed.py",
+        "        self._touch(conn, touched, txid)\n        conn.execute(delete(self.delta)",
+        "        conn.execute(delete(self.delta)",
     ),
     plant(
         "a revision leaves the older rows of an Append",
-        "sinks/fold.py",
-        "    if of.replaces:\n        conn.execute(delete(into).where(into.c._txid == of.txid))",
-        "    if False:\n        conn.execute(delete(into).where(into.c._txid == of.txid))",
+        "sinks/append.py",
+        "        if of.replaces:\n",
+        "        if False:\n",
     ),
     plant(
         "an older revision replaces a newer one",
@@ -264,9 +263,9 @@ PLANTS = [
     ),
     plant(
         "a late task stages its rows",
-        "spark/stager.py",
-        "        if over:\n            raise Fenced",
-        "        if False:\n            raise Fenced",
+        "ledger/fence.py",
+        "    check_try(row, current, token)\n",
+        "",
         layers=("schedules", "ledger", "spark"),
     ),
     plant(
@@ -292,18 +291,22 @@ PLANTS = [
     ),
     plant(
         "the driver names every attempt that it finds staged, not those that Spark accepted",
-        "spark/stager.py",
-        "    counted = [r for r in reports if r.rows]",
+        "spark/staging.py",
+        "    reports = rows.mapInArrow(Staging(sink, into), _REPORT).collect()\n",
         """\
+    reports = rows.mapInArrow(Staging(sink, into), _REPORT).collect()
+    import psycopg
+    from psycopg import sql
+    from pyspark.sql import Row
     by = {r.partition: r.checksum for r in reports}
     with psycopg.connect(into.ledger_url) as conn:
         found = conn.execute(
             sql.SQL("select _task_partition, _task_attempt, count(*) from {} "
                     "where _slice = %s and _try = %s group by 1, 2")
-            .format(sql.Identifier(STAGE_SCHEMA, into.relation)), (token.slice, token.try_number)
+            .format(sql.Identifier("ratchet_stage", into.stages[sink.name])), (into.token.slice, into.token.try_number)
         ).fetchall()
-    from pyspark.sql import Row
-    counted = [Row(partition=p, attempt=a, rows=n, checksum=by[p]) for p, a, n in found]""",
+    reports = [Row(partition=p, attempt=a, rows=n, checksum=by[p]) for p, a, n in found]
+""",
         layers=SPARK,
     ),
     plant(
@@ -360,16 +363,16 @@ PLANTS = [
     ),
     plant(
         "rows of another slice are combined",
-        "spark/result.py",
-        "    return frame.where(F.when(own, True)",
-        "    return frame.where(F.when(own | ~own | own.isNull(), True)",
+        "sinks/writer.py",
+        "    if not foreign.any():",
+        "    if True:",
         layers=SPARK,
     ),
     plant(
         "a statement that PostgreSQL gives up passes for an outage",
-        "spark/stager.py",
-        "            if conn.closed or isinstance(error, _ENDED):",
-        "            if True:",
+        "sinks/writer.py",
+        "        if error.sqlstate is None or isinstance(error, _ENDED):",
+        "        if True:",
         layers=SPARK,
     ),
     plant(

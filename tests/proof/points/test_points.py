@@ -22,12 +22,12 @@ from .written import group_points, group_writes, unseen
 pytestmark = pytest.mark.timeout(900)
 
 PREPARED = "process: ledger.move > ledger.notify: NOTIFY"
-VOTED = "process: spark.engine.process_slice > votes.cast_vote: COMMIT"
+VOTED = "process: protocol.process.process_slice > protocol.votes.cast_vote: COMMIT"
 COMMITTED = "commit: airflow.commit.CommitOperator._commit > protocol.commit.commit: COMMIT #2"
 BEGUN = "begin: airflow.begin.BeginOperator.execute > protocol.begin.begin: COMMIT #3"
 SETTLED = "settle: airflow.settle.SettleOperator.execute > protocol.claims.settle: COMMIT"
-COPIED = "spark worker: spark.stager.Copying.__call__: COPY a block #2"
-STAGED = "spark worker: spark.stager.Copying.__call__: COMMIT"
+COPIED = "spark worker: sinks.writer.Writer._flush > sinks.writer.Writer._copy: COPY a block #2"
+STAGED = "spark worker: spark.staging.Staging.__call__ > sinks.writer.Writer.finish: COMMIT"
 DISCARDED = "commit: protocol.commit.discard_finished > sinks.stage.drop: DROP ratchet_stage.*_1"
 WAITING = "trigger: airflow.trigger.TurnTrigger.run > airflow.trigger.TurnTrigger._wait: UPDATE ratchet.transactions"
 
@@ -53,6 +53,7 @@ def outcomes(grounds: Field) -> list[Outcome]:
     return [outcome for found in side_by_side(Trial.run, trials) for outcome in found]
 
 
+@pytest.mark.invariant("I9")
 def test_whoever_is_killed_every_record_is_there_once_and_the_line_finishes_by_itself(outcomes: list[Outcome]):
     assert [f"{o.line}, {o.point}: {o.state}" for o in outcomes if o.state != "whole"] == []
     assert len({o.kill.pid for o in outcomes}) == sum(map(len, TELLING.values()))

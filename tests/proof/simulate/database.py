@@ -10,7 +10,7 @@ from psycopg import sql
 
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA, metadata
 from ratchet.operate.migrate import migrate
-from ratchet.sinks.tables import delta, target
+from ratchet.sinks.lookup import sinks_of
 from tests.proof.simulate.code import NAME
 from tests.proof.simulate.watch import SPEC
 
@@ -20,7 +20,7 @@ _CLOCK = """
     create function schedule.clock_timestamp() returns timestamptz language sql volatile as
     $$ select pg_catalog.clock_timestamp() + make_interval(secs => (select last_value from schedule.seconds)) $$;
 """
-KEYED = [sink for sink in SPEC.sinks if sink.kind != "append"]
+DELTAS = [sink.tables[1] for sink in sinks_of(SPEC) if sink.is_compacted]
 _SETTINGS = {
     # What is not qualified is looked for there first: the ledger's clock.
     "search_path": "schedule, pg_catalog, public",
@@ -52,8 +52,7 @@ class Database:
         self._conn.execute("set session_replication_role = replica")
         tables = [
             *(table for table in metadata.sorted_tables if table.name not in ("legal_moves", "targets")),
-            *map(target, SPEC.sinks),
-            *map(delta, KEYED),
+            *(table for sink in sinks_of(SPEC) for table in sink.tables),
         ]
         self._tables = {table.name: sql.Identifier(table.schema or "public", table.name) for table in tables}
         assert len(self._tables) == len(tables)
@@ -150,7 +149,7 @@ class Database:
             "select k from {} where _txid <= (select merged from ratchet.pipelines where pipeline = {}) "
             "group by k having count(*) > 1"
         )
-        deltas = [sql.Identifier(table.schema, table.name) for table in map(delta, KEYED)]
+        deltas = [sql.Identifier(table.schema, table.name) for table in DELTAS]
         return [row for table in deltas for row in self._conn.execute(query.format(table, NAME))]
 
     def _mine(self, table: str) -> sql.Composable:

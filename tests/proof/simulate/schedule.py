@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
 from ratchet.errors import Halted, LedgerUnreachable, OutcomeUnknown, RatchetError
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
-from ratchet.ledger.work import Claim
+from ratchet.ledger.work import Claim, SliceWork
 from ratchet.operate.actions import void
 from ratchet.operate.upkeep import upkeep
 from ratchet.operate.verify import recompute, verify
 from ratchet.protocol.begin import begin, wants_another_run
 from ratchet.protocol.commit import Committed, Waits
-from ratchet.protocol.votes import SliceWork
 from tests.proof.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
 from tests.proof.simulate.code import KEEP_DELTAS, LEASE_SECONDS, make_of
 from tests.proof.simulate.database import Database, Saved
@@ -305,10 +304,11 @@ class Schedule:
         assert self._theatre.database.neighbours() == self._theatre.neighbours, "another line is not what it was"
         spec, make, done = self.world.spec, make_of(self.world.version), set()
 
-        def run(work: SliceWork) -> dict[str, tuple[int, int]]:
-            assert work.token not in done, f"{work.token} is recomputed twice"
-            done.add(work.token)
-            return recomputed(spec, work, make)
+        def run(works: Sequence[SliceWork]) -> dict[str, tuple[int, int]]:
+            for work in works:
+                assert work.token not in done, f"{work.token} is recomputed twice"
+                done.add(work.token)
+            return recomputed(spec, works, make)
 
         again = recompute(ledger, spec, run)
         assert [fault for check in [*verify(ledger, spec), again] for fault in check.faults] == []

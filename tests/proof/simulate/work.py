@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import Connection, Row, insert, select
 from sqlalchemy.exc import ProgrammingError
 
 from ratchet.errors import Fenced, OutcomeUnknown
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.fence import hold_try
 from ratchet.ledger.schema import events, slices
-from ratchet.ledger.work import SinkVote, SliceToken, Tag, Vote
-from ratchet.protocol.votes import SliceWork, cast_vote
+from ratchet.ledger.work import SinkVote, SliceToken, SliceWork, Tag, Vote
+from ratchet.protocol.votes import cast_vote
 from ratchet.sinks import stage
 from ratchet.sinks.checksum import MODULUS, row_hash
-from ratchet.sinks.staged import staged_columns
-from ratchet.spark.stager import Copying, Stage
+from ratchet.sinks.lookup import sink_of
+from ratchet.sinks.writer import refusals_told
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from tests.proof.reference import Make, staged_rows
@@ -78,9 +81,39 @@ def vote_on(ledger: Ledger, spec: Pipeline, work: SliceWork, make: Make, attempt
     )
 
 
-def recomputed(spec: Pipeline, work: SliceWork, make: Make) -> dict[str, tuple[int, int]]:
-    """What a slice gives, once more: {sink: (rows, checksum)}."""
-    return {name: (len(rows), _checksum(spec, name, rows)) for name, rows in _results(spec, work, make).items()}
+def recomputed(spec: Pipeline, works: Sequence[SliceWork], make: Make) -> dict[str, tuple[int, int]]:
+    """What the slices of a transaction give, once more: {sink: (rows, checksum)}, one row a key."""
+    found: dict[str, list[dict]] = {}
+    for work in works:
+        for name, rows in _results(spec, work, make).items():
+            found.setdefault(name, []).extend(rows)
+    kept = {name: _one_a_key(spec, name, rows) for name, rows in found.items()}
+    return {name: (len(rows), _checksum(sink_of(spec, name).kept, rows)) for name, rows in kept.items()}
+
+
+def _one_a_key(spec: Pipeline, name: str, rows: list[dict]) -> list[dict]:
+    """What is kept of staged rows, by plain Python."""
+    keys = sink_of(spec, name).key_names
+    if not keys:
+        return rows
+    of: dict[tuple, list[dict]] = {}
+    for row in rows:
+        of.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return [_last(same, spec.sink(name).order) if "_offset" in same[0] else _whole(same) for same in of.values()]
+
+
+def _last(rows: list[dict], order: str | None) -> dict:
+    def rank(row: dict) -> tuple:
+        at = row[order] if order else None
+        return at is not None, at or 0, row["_offset"], row["_partition"]
+
+    return max(rows, key=rank)
+
+
+def _whole(rows: list[dict]) -> dict:
+    wholes = {"a_sum": sum, "a_min": min, "a_max": max, "n": sum}
+    there = {name: [row[name] for row in rows if row[name] is not None] for name in wholes}
+    return {"k": rows[0]["k"], **{name: whole(there[name]) if there[name] else None for name, whole in wholes.items()}}
 
 
 def _results(spec: Pipeline, work: SliceWork, make: Make) -> dict[str, list[dict]]:
@@ -88,8 +121,7 @@ def _results(spec: Pipeline, work: SliceWork, make: Make) -> dict[str, list[dict
     return staged_rows(spec, positions, make)
 
 
-def _checksum(spec: Pipeline, name: str, rows: list[dict]) -> int:
-    columns: tuple[Column, ...] = staged_columns(None if name == DEAD_LETTERS else spec.sink(name))
+def _checksum(columns: Sequence[Column], rows: list[dict]) -> int:
     return sum(row_hash(columns, [row.get(c.name) for c in columns]) for row in rows) % MODULUS
 
 
@@ -97,19 +129,16 @@ def _stage(ledger: Ledger, spec: Pipeline, work: SliceWork, name: str, rows: lis
     """One Spark task, run so many times; the last is the one that Spark accepts."""
     if not rows:
         return SinkVote((), 0, 0)
-    sink = None if name == DEAD_LETTERS else spec.sink(name)
-    token = work.token
-    into = Copying(Stage(name, work.stages[name], ledger.url), token)
+    sink, token = sink_of(spec, name), work.token
     for attempt in range(attempts):
         tag = {"_slice": token.slice, "_try": token.try_number, "_task_partition": 0, "_task_attempt": attempt}
         with ledger.begin() as conn:
-            connection = conn.connection.dbapi_connection
-            with into._refusals_told(connection):
+            with refusals_told(f"{token.pipeline}: {token}, try {token.try_number}", name):
                 try:
                     conn.execute(insert(stage.table(work.stages[name], sink)), [{**tag, **row} for row in rows])
                 except ProgrammingError as error:
-                    # Of its own connection the stager hears it as PostgreSQL says it.
+                    # Of its own connection the writer hears it as PostgreSQL says it.
                     raise error.orig from error
-            # The stager's own last statements, which keep late tries out.
-            into._check_try(connection)
-    return SinkVote((Tag(0, attempts - 1),), len(rows), _checksum(spec, name, rows))
+            # The writer's own last statements, which keep late tries out.
+            hold_try(conn, token)
+    return SinkVote((Tag(0, attempts - 1),), len(rows), _checksum(sink.staged, rows))

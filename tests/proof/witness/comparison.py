@@ -17,7 +17,8 @@ import psycopg
 from psycopg import sql
 from xxhash import xxh3_64_intdigest
 
-from ratchet.spec.pipeline import DEAD_LETTERS, Accumulate, Append, Pipeline, Upsert
+from ratchet import Accumulate, Append, Pipeline, Upsert
+from ratchet.spec.pipeline import DEAD_LETTERS
 
 from .console import Record, read
 from .plain import Plain, plain_of
@@ -209,7 +210,7 @@ class _Last:
 
     def __init__(self, sink: Upsert):
         self.sink, self._state = sink, {}
-        self._key, self._values = [c.name for c in sink.keys], [c.name for c in sink.fields]
+        self._key, self._values = [c.name for c in sink.key_columns], [c.name for c in sink.fields]
 
     def add(self, partition: int, offset: int, row: dict) -> None:
         key = tuple([row[c] for c in self._key])

@@ -1,6 +1,6 @@
 """One slice of many records, submitted to a cluster."""
 
-from ratchet.spec.pipeline import Append, Json, Pipeline, Topic
+from ratchet import Append, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="cluster",

@@ -78,14 +78,16 @@ class Content:
     @property
     def ends(self) -> dict[int, int]:
         """{partition: the offset after its last record}, when all is published."""
-        return self.records.groupby("_partition").size().to_dict()
+        sizes = self.records.groupby("_partition").size()
+        return dict(zip(sizes.index.tolist(), sizes.tolist(), strict=True))
 
     def messages(self, done: dict[int, int]) -> Iterator[Message]:
         """The records that are not there yet, where `done` is {partition: its end offset now}."""
         frame = self.records
         frame = frame[frame["_offset"] >= frame["_partition"].map(done).fillna(0)]
         plain = frame[list(self.fields)].astype(object)
-        rows = plain.where(plain.notna(), None).itertuples(index=False, name=None)
+        plain = plain.where(plain.notna(), None)  # pyright: ignore[reportArgumentType]: stubs lack None
+        rows = plain.itertuples(index=False, name=None)
         places = frame[["_partition", "_offset", "key", "kind", "fixed"]].itertuples(index=False, name=None)
         for (partition, offset, key, kind, fixed), row in zip(places, rows, strict=True):
             value = _json(self.fields, row) if kind == "ordinary" else fixed
@@ -94,7 +96,7 @@ class Content:
 
 def flights(spec: Pipeline, partitions: int = 4) -> Content:
     """The 336,776 flights by scheduled departure, keyed by tail number, and 25 broken records among them."""
-    source = pd.read_csv(_file("flights.csv.zip"), dtype=FLIGHT, usecols=list(FLIGHT))
+    source = pd.read_csv(_file("flights.csv.zip"), dtype=FLIGHT, usecols=list(FLIGHT))  # pyright: ignore[reportArgumentType]: stubs want Hashable keys
     minutes = pd.to_timedelta(source["minute"].astype("int64"), unit="min")
     source["scheduled"] = pd.to_datetime(source["time_hour"], utc=True) + minutes
     source = source.sort_values("scheduled", kind="stable", ignore_index=True)
@@ -133,7 +135,7 @@ def _broken(source: pd.DataFrame) -> pd.DataFrame:
     }
     frame = source.iloc[BROKEN_EVERY : BROKEN_EVERY * BROKEN + 1 : BROKEN_EVERY].copy()
     plain = frame[list(FLIGHT)].astype(object)
-    plain = plain.where(plain.notna(), None)
+    plain = plain.where(plain.notna(), None)  # pyright: ignore[reportArgumentType]: stubs lack None
     frame["kind"] = [list(makers)[i % len(makers)] for i in range(len(frame))]
     frame["fixed"] = [makers[kind](said) for kind, said in zip(frame["kind"], plain.to_dict("records"), strict=True)]
     return frame
@@ -151,7 +153,8 @@ def _json(fields, row) -> bytes:
 
 
 def _bytes(texts: pd.Series) -> pd.Series:
-    return texts.map(str.encode, na_action="ignore").astype(object).where(texts.notna(), None)
+    encoded = texts.map(str.encode, na_action="ignore").astype(object)
+    return encoded.where(texts.notna(), None)  # pyright: ignore[reportArgumentType]: stubs lack None
 
 
 def _file(name: str) -> Path:

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pandas as pd
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, select
 
 from ratchet.dev.demo.content import Content
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import dead_letters, ranges, transactions
 from ratchet.ledger.states import State
-from ratchet.sinks.tables import target
+from ratchet.sinks.lookup import sink_of
 from ratchet.spec.pipeline import Pipeline
 
 Rows = Iterable[tuple]
@@ -114,11 +114,12 @@ def _expected(frame: pd.DataFrame, *columns: str) -> Rows:
     for column in plain.columns.intersection(["scheduled"]):
         # The same instants as Python's own datetimes, which hash many times faster.
         plain[column] = pd.Series(pd.DatetimeIndex(frame[column]).to_pydatetime(), plain.index, dtype=object)
-    return plain.where(plain.notna(), None).itertuples(index=False, name=None)
+    plain = plain.where(plain.notna(), None)  # pyright: ignore[reportArgumentType]: stubs lack None
+    return plain.itertuples(index=False, name=None)
 
 
 def _read(conn: Connection, spec: Pipeline, sink: str, *columns: str) -> Rows:
-    table = target(spec.sink(sink))
+    table = sink_of(spec, sink).tables[0]
     return map(tuple, conn.execute(select(*(table.c[c] for c in columns))))
 
 
@@ -134,7 +135,7 @@ def _dead_letters(conn: Connection, spec: Pipeline) -> Rows:
 
 def _strays(conn: Connection, spec: Pipeline) -> Rows:
     """Rows whose txid is not committed, or whose offset is not in that transaction's range."""
-    table: Table = target(spec.sink("flights"))
+    table = sink_of(spec, "flights").tables[0]
     home = (
         select(ranges)
         .join(

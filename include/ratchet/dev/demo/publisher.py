@@ -6,12 +6,14 @@ from collections.abc import Callable
 from itertools import islice
 from threading import Event
 from time import monotonic
+from typing import Any
 
 from kafka import KafkaProducer
 
 from ratchet.dev.demo.content import Content
 from ratchet.errors import StackError, UnknownTopic
-from ratchet.source.kafka import Kafka, client_settings
+from ratchet.source.kafka import Kafka
+from ratchet.source.properties import client_settings
 
 BATCH = 1000
 """Records that are acknowledged before the next are sent."""
@@ -29,7 +31,8 @@ def make_topic(kafka: Kafka, content: Content) -> dict[int, int]:
     except UnknownTopic:
         # Kept for ever: the demo's answer must hold whenever it is started again.
         wanted = {"num_partitions": content.partitions, "replication_factor": 1, "configs": {"retention.ms": "-1"}}
-        kafka.admin.create_topics({content.topic: wanted}, wait_for_metadata=True)
+        # Pyright's stubs are of an older kafka-python.
+        kafka.admin.create_topics({content.topic: wanted}, wait_for_metadata=True)  # pyright: ignore[reportCallIssue]
         offsets = kafka.offsets(content.topic)
     ends = content.ends
     if offsets.stable.keys() != ends.keys() or any(offsets.stable[p] > ends[p] for p in ends):
@@ -56,8 +59,9 @@ def publish(
     """
     missing = len(content) - sum(done.values())
     messages = content.messages(done)
+    settings: dict[str, Any] = client_settings(properties)
     producer = KafkaProducer(
-        **client_settings(properties),
+        **settings,
         acks="all",
         enable_idempotence=True,
         compression_type="lz4",

@@ -77,7 +77,9 @@ def progress(ledger: Ledger, names: Iterable[str]) -> Progress:
     for pipeline, partition, offset in covered:
         until[pipeline][partition] = offset
     committed = int(sums.get(State.COMMITTED, 0))
-    trouble = aborted and f"{aborted.pipeline}: transaction {aborted.txid} was aborted: {aborted.reason}"
+    trouble = None
+    if aborted is not None:
+        trouble = f"{aborted.pipeline}: transaction {aborted.txid} was aborted: {aborted.reason}"
     return Progress(int(sums.get(State.PREPARED, 0)) + committed, committed, until, trouble)
 
 

@@ -15,7 +15,7 @@ from kafka.errors import KafkaError
 from ratchet.dev.stack.ports import HOST
 from ratchet.dev.stack.server import Server
 from ratchet.errors import StackError
-from ratchet.source.kafka import client_settings
+from ratchet.source.properties import client_settings
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,8 @@ class KafkaBroker:
         own = f"{HOST}:{self.ports[self.number - 1][0]}"
         settings = client_settings({**self.properties, "bootstrap.servers": own})
         try:
-            admin = KafkaAdminClient(**settings, bootstrap_timeout_ms=1000)
+            # Pyright's stubs are of an older kafka-python.
+            admin = KafkaAdminClient(**settings, bootstrap_timeout_ms=1000)  # pyright: ignore[reportCallIssue]
         except (KafkaError, OSError, ValueError):
             return False
         try:

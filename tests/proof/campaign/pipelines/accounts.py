@@ -1,6 +1,6 @@
 """The last row of each Kafka key, which tombstones delete; every key is produced to one of two partitions."""
 
-from ratchet.spec.pipeline import Accumulate, Json, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Json, Pipeline, Topic, Upsert
 
 PIPELINE = Pipeline(
     name="accounts",

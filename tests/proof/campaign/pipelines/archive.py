@@ -1,6 +1,6 @@
 """Rows alone, in large transactions, through spark-submit."""
 
-from ratchet.spec.pipeline import Append, Json, Pipeline, Topic
+from ratchet import Append, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="archive",

@@ -1,6 +1,6 @@
 """Several rows a record, or none, of three partitions; some records are given up by the transform."""
 
-from ratchet.spec.pipeline import Accumulate, Append, Json, MaxDeadLetters, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Append, Json, MaxDeadLetters, Pipeline, Topic, Upsert
 
 PIPELINE = Pipeline(
     name="events",

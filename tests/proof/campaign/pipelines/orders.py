@@ -1,6 +1,6 @@
 """Rows and exact sums of four partitions; what is no JSON is a dead letter."""
 
-from ratchet.spec.pipeline import Accumulate, Append, Json, Pipeline, Topic
+from ratchet import Accumulate, Append, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="orders",

@@ -1,6 +1,6 @@
 """Rows, sums and last rows of three partitions, with records that are given up."""
 
-from ratchet.spec.pipeline import Accumulate, Append, Json, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
 
 PIPELINE = Pipeline(
     name="shaken",

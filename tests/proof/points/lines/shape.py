@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from ratchet.spec.pipeline import Accumulate, Append, Condition, Json, MaxDeadLetters, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Append, Condition, Json, MaxDeadLetters, Pipeline, Topic, Upsert
 
 GATE = "faults_gate"
 """The table by which a runner lets a pipeline's gate say no for a while."""

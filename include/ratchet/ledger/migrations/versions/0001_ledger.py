@@ -24,6 +24,8 @@ LEGAL_MOVES = [
 
 def upgrade() -> None:
     # The driver itself, without parameters: the functions have a % of their own.
-    op.get_bind().connection.driver_connection.execute(Path(__file__).with_suffix(".sql").read_text())
+    driver = op.get_bind().connection.driver_connection
+    assert driver is not None, "a migration runs on a connection that is open"
+    driver.execute(Path(__file__).with_suffix(".sql").read_text())
     moves = table("legal_moves", column("from_state"), column("to_state"), schema="ratchet")
     op.bulk_insert(moves, [{"from_state": a, "to_state": b} for a, b in LEGAL_MOVES])

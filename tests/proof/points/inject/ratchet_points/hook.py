@@ -266,16 +266,16 @@ def _triggers(module: ModuleType) -> None:
     module.TurnTrigger.run = traced
 
 
-def _stagers(module: ModuleType) -> None:
-    call = module.Copying.__call__
+def _stagings(module: ModuleType) -> None:
+    call = module.Staging.__call__
 
     @functools.wraps(call)
-    def copying(self: Any, batches: Any):
-        _current.set(Operation("spark worker", self.token.pipeline))
+    def staging(self: Any, batches: Any):
+        _current.set(Operation("spark worker", self.into.token.pipeline))
         with point("the Spark task"):
             yield from call(self, batches)
 
-    module.Copying.__call__ = copying
+    module.Staging.__call__ = staging
 
 
 def _wrap(owner: Any, name: str, what: Callable[..., str]) -> None:
@@ -299,8 +299,8 @@ _WRAPPED: dict[str, Callable[[ModuleType], None]] = {
     "sqlalchemy.pool.impl": _pools,
     "airflow.sdk.execution_time.task_runner": _tasks,
     "ratchet.airflow.trigger": _triggers,
-    "ratchet.spark.stager": _stagers,
-    "ratchet.spark.engine": lambda module: _wrap(module, "process_slice", lambda *_: "the job"),
+    "ratchet.spark.staging": _stagings,
+    "ratchet.protocol.process": lambda module: _wrap(module, "process_slice", lambda *_: "the job"),
     "ratchet.source.kafka": lambda module: _wrap(
         module.KafkaAdminClient, "alter_group_offsets", lambda _, group, *__: "SET the offsets of a consumer group"
     ),

@@ -9,7 +9,7 @@ from decimal import Decimal
 from json.encoder import encode_basestring  # pyright: ignore[reportUnknownVariableType]
 from typing import cast
 
-from ratchet.formats.port import Unfit, excerpt
+from ratchet.values.unfit import Unfit, excerpt
 
 _PLAIN = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _EXPONENT = re.compile(r"[eE]([-+]?[0-9]{1,20})[0-9]*$")

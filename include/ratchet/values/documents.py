@@ -9,11 +9,11 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from ratchet.formats.cells import uuid_of
-from ratchet.formats.jsonb import Document, Number, canonical, parsed, written
-from ratchet.formats.moments import time_of_day
-from ratchet.formats.port import Unfit, excerpt
 from ratchet.spec.types import Array, Json, Map, Struct, Time, Type, Uuid, is_document
+from ratchet.values.jsonb import Document, Number, canonical, parsed, written
+from ratchet.values.moments import time_of_day
+from ratchet.values.unfit import Unfit, excerpt
+from ratchet.values.uuids import uuid_of
 
 
 def staged(kind: Type, value: Any) -> Any:

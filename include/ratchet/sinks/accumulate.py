@@ -1,0 +1,178 @@
+"""Accumulate: per key exact sums, least and greatest values, and the number of rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import sqlalchemy as sa
+from pydantic import field_validator, model_validator
+from sqlalchemy import Connection, FromClause, Table, cast, func, insert, literal, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from ratchet.sinks import stage
+from ratchet.sinks.keyed import Keyed
+from ratchet.sinks.port import Tagged
+from ratchet.spec.columns import IDENTIFIER, Column, parse_columns
+from ratchet.spec.declaration import LONGEST_NAME, sink_columns
+from ratchet.spec.types import BIGINT, Boolean, Decimal, Type, Uuid, is_scalar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PARTS = ("sum", "min", "max")
+
+
+class Accumulate(Keyed, frozen=True):
+    """Per key: exact sums, least and greatest values, and the number of rows.
+
+    Column `x` gives `x_sum`, `x_min`, `x_max`; `count` names the column with the number of rows.
+    """
+
+    has_positions: ClassVar[bool] = False
+    kind: Literal["accumulate"] = "accumulate"
+    key: str
+    sum: str | None = None
+    min: str | None = None
+    max: str | None = None
+    count: str | None = None
+    _check = field_validator("key", "sum", "min", "max")(lambda ddl: ddl if ddl is None else sink_columns(ddl))
+
+    @model_validator(mode="after")
+    def _is_exact(self) -> Accumulate:
+        for name in ("key", *PARTS):
+            for column in self.columns_of(name):
+                if column.floating:
+                    raise ValueError(
+                        f"{name}: {column.name!r} is a {column.type}, whose sums and keys are not exact; "
+                        f"cast it in the transform and declare {column.name} decimal(18,6)"
+                    )
+                if not is_scalar(column.type):
+                    raise ValueError(f"{name}: {column.name!r} is a {column.type}, whose values have no order")
+                if name in ("min", "max") and isinstance(column.type, Boolean | Uuid):
+                    other = "int" if isinstance(column.type, Boolean) else "string"
+                    raise ValueError(
+                        f"{name}: {column.name!r} is a {column.type}, of which PostgreSQL has no {name}; "
+                        f"cast it in the transform and declare {column.name} {other}"
+                    )
+                if name == "sum" and not column.exact:
+                    raise ValueError(f"sum: {column.name!r} is a {column.type}; sums need integers or decimals")
+        if self.count is not None and not IDENTIFIER.fullmatch(self.count):
+            raise ValueError(f"count: {self.count!r} is not a legal column name")
+        names = self.key_names + self.measures
+        for measure in self.measures:
+            if len(measure) > LONGEST_NAME:
+                raise ValueError(f"{measure!r} is too long: PostgreSQL's names end at {LONGEST_NAME}; shorten it")
+        if not self.measures:
+            raise ValueError("declare at least one of sum, min, max, count")
+        if len(set(names)) != len(names):
+            raise ValueError(f"two columns have one name among {', '.join(names)}")
+        kinds: dict[str, Type] = {}
+        for column in (c for part in ("key", *PARTS) for c in self.columns_of(part)):
+            if kinds.setdefault(column.name, column.type) != column.type:
+                raise ValueError(
+                    f"{column.name!r} is declared {kinds[column.name]} and {column.type}; one column has one type"
+                )
+        return self
+
+    def columns_of(self, part: str) -> tuple[Column, ...]:
+        """The declared columns of `key`, `sum`, `min` or `max`."""
+        ddl = getattr(self, part)
+        return parse_columns(ddl) if ddl else ()
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        return self.columns_of("key")
+
+    @property
+    def measures(self) -> list[str]:
+        """The names of the folded columns in the table."""
+        named = [f"{c.name}_{part}" for part in PARTS for c in self.columns_of(part)]
+        return named + ([self.count] if self.count else [])
+
+    @property
+    def needed(self) -> tuple[Column, ...]:
+        # A key of which a sum is taken too is one column of the transform's; not null where either says so.
+        found: dict[str, Column] = {}
+        for column in (c for part in ("key", *PARTS) for c in self.columns_of(part)):
+            found.setdefault(column.name, column)
+        return tuple(found.values())
+
+    @property
+    def staged(self) -> tuple[Column, ...]:
+        sums = [Column(f"{c.name}_sum", _sum_type(c)) for c in self.columns_of("sum")]
+        least = [Column(f"{c.name}_min", c.type) for c in self.columns_of("min")]
+        greatest = [Column(f"{c.name}_max", c.type) for c in self.columns_of("max")]
+        return (
+            *self.key_columns,
+            *sums,
+            *least,
+            *greatest,
+            *([Column(self.count, BIGINT, False)] if self.count else []),
+        )
+
+    @property
+    def state(self) -> tuple[Column, ...]:
+        return self.staged
+
+    @property
+    def described(self) -> str:
+        return f"per `{self.key}`: {', '.join(f'`{name}`' for name in self.measures)}"
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """One row a key: exact sums, of which TransformError says where one does not fit its column."""
+        from ratchet.sinks import combine
+
+        measures = [(c.name, part, f"{c.name}_{part}") for part in PARTS for c in self.columns_of(part)]
+        return combine.accumulated(rows, self.name, self.staged, self.key_names, measures, self.count)
+
+    def folded(self, deltas: FromClause) -> sa.Select:
+        names, into = self.key_names, self.target
+        measures = [cast(_whole(self._part(m), deltas.c[m]), into.c[m].type).label(m) for m in self.measures]
+        columns = [*(deltas.c[n] for n in names), *measures, func.max(deltas.c._txid).label("_txid")]
+        return select(*columns).group_by(*(deltas.c[n] for n in names))
+
+    def _merged(self, base: Table) -> sa.Select:
+        return self.folded(base)
+
+    def _part(self, measure: str) -> str:
+        """Which of sum, min and max a measure is; a count is a sum of ones."""
+        for part in ("min", "max"):
+            if any(measure == f"{c.name}_{part}" for c in self.columns_of(part)):
+                return part
+        return "sum"
+
+    def _store(self, conn: Connection, staged: Table, txid: int, votes: Tagged) -> None:
+        """Rows of one key from several tasks are merged, so a key is folded once a transaction."""
+        keys, deltas = self.key_names, self.delta
+        merged = [cast(_whole(self._part(m), staged.c[m]), deltas.c[m].type).label(m) for m in self.measures]
+        rows = stage.voted(staged, votes, *(staged.c[k] for k in keys), *merged, literal(txid, sa.BigInteger))
+        names = [*keys, *self.measures, "_txid"]
+        conn.execute(insert(deltas).from_select(names, rows.group_by(*(staged.c[k] for k in keys))))
+
+    def _fold_in(self, conn: Connection, txid: int) -> None:
+        into, deltas, keys = self.target, self.delta, self.key_names
+        names = [*keys, *self.measures, "_txid"]
+        mine = select(*(deltas.c[n] for n in names)).where(deltas.c._txid == txid)
+        folding = upsert(into).from_select(names, mine)
+        new = folding.excluded
+        changed = {m: _join(self._part(m), into.c[m], new[m]) for m in self.measures}
+        conn.execute(folding.on_conflict_do_update(index_elements=keys, set_={**changed, "_txid": new._txid}))
+
+
+def _sum_type(column: Column) -> Type:
+    """A sum needs room: bigint for integers, 38 digits for decimals; what does not fit raises, never wraps."""
+    return Decimal(38, column.type.scale) if isinstance(column.type, Decimal) else BIGINT
+
+
+def _whole(part: str, column: sa.ColumnElement) -> sa.ColumnElement:
+    """The aggregate over many rows."""
+    return getattr(func, part)(column)
+
+
+def _join(part: str, old: sa.ColumnElement, new: sa.ColumnElement) -> sa.ColumnElement:
+    """State ⊕ delta; a null is a measure without values, and does not count."""
+    if part == "min":
+        return func.least(old, new)
+    if part == "max":
+        return func.greatest(old, new)
+    return func.coalesce(old + new, old, new)

@@ -1,0 +1,63 @@
+"""Kafka's client properties, by their Java names, for clients that are written in Python."""
+
+from __future__ import annotations
+
+import re
+
+from ratchet.errors import SettingsError
+
+_SAME = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "ssl.truststore.location": "ssl_cafile",
+    "ssl.keystore.location": "ssl_certfile",
+    "ssl.key.password": "ssl_password",
+    "client.id": "client_id",
+    "client.dns.lookup": "client_dns_lookup",
+}
+_IMPLIED = {"ssl.truststore.type", "ssl.keystore.type", "ssl.protocol", "ssl.enabled.protocols"}
+_JAAS_LOGINS = ("PlainLoginModule", "ScramLoginModule")
+
+
+def client_settings(properties: dict[str, str]) -> dict[str, object]:
+    """Java-style client properties as keyword arguments of kafka-python's clients.
+
+    Properties that only tune (fetch sizes and the like) are left out, as they mean nothing to these clients.
+    Raises SettingsError for a missing `bootstrap.servers`, and for a `sasl.*` or `ssl.*` property that
+    cannot be honoured: a connection must not be less safe than it was asked to be.
+    """
+    if not properties.get("bootstrap.servers"):
+        raise SettingsError("the Kafka connection has no bootstrap.servers; set it to host:port,host:port")
+    settings: dict[str, object] = {"bootstrap_servers": properties["bootstrap.servers"].split(",")}
+    for name, value in properties.items():
+        if name in ("ssl.truststore.type", "ssl.keystore.type") and value.upper() != "PEM":
+            raise SettingsError(f"Kafka property {name}={value} cannot be read by Python; give PEM files")
+        if name in _SAME:
+            settings[_SAME[name]] = value
+        elif name == "sasl.jaas.config":
+            settings |= _jaas(value)
+        elif name == "ssl.endpoint.identification.algorithm":
+            settings["ssl_check_hostname"] = bool(value)
+        elif name.startswith(("ssl.", "sasl.")) and name not in _IMPLIED:
+            raise SettingsError(
+                f"Kafka property {name} is not supported; use security.protocol, sasl.mechanism, "
+                "sasl.jaas.config, and PEM files in "
+                "ssl.truststore.location and ssl.keystore.location"
+            )
+    for name in ("truststore", "keystore"):
+        if f"ssl.{name}.location" in properties and f"ssl.{name}.type" not in properties:
+            raise SettingsError(f"Kafka property ssl.{name}.location needs ssl.{name}.type=PEM beside it")
+    return settings
+
+
+def _jaas(config: str) -> dict[str, object]:
+    """User and password of a plain or SCRAM login; SettingsError (which never shows them) for another."""
+    said = dict(re.findall(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"', config))
+    if not any(login in config for login in _JAAS_LOGINS) or not {"username", "password"} <= said.keys():
+        raise SettingsError(
+            "Kafka property sasl.jaas.config is not understood; "
+            'write …PlainLoginModule (or ScramLoginModule) required username="…" password="…";'
+        )
+    plain = {name: re.sub(r"\\(.)", r"\1", value) for name, value in said.items()}
+    return {"sasl_plain_username": plain["username"], "sasl_plain_password": plain["password"]}

@@ -1,0 +1,82 @@
+"""Staging from Spark: what each task does with its rows, and what the driver hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from ratchet.ledger.work import OffsetRange, SinkVote, Tag
+from ratchet.sinks.checksum import MODULUS, batch_checksum
+from ratchet.sinks.forms import in_one_form
+from ratchet.sinks.port import Sink
+from ratchet.sinks.writer import Into, Writer, check_own
+
+_REPORT = "partition int, attempt bigint, rows bigint, checksum string"
+
+
+@dataclass(frozen=True)
+class Staging:
+    """What each Spark task does with its rows for one sink; carried to the workers by value."""
+
+    sink: Sink
+    into: Into
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Stage the batches under this attempt's tag, and report it in one row; no rows, no report."""
+        task = TaskContext.get()
+        assert task is not None
+        tag = Tag(task.partitionId(), task.taskAttemptId())
+        with Writer(self.into, tag, (self.sink,)) as writer:
+            for batch in batches:
+                writer.write(self.sink, pa.Table.from_batches([batch]))
+            done = writer.finish()[self.sink.name]
+        if done.rows:
+            cells = [[tag.partition], [tag.attempt], [done.rows], [str(done.checksum)]]
+            kinds = [pa.int32(), pa.int64(), pa.int64(), pa.string()]
+            arrays = [pa.array(cell, kind) for cell, kind in zip(cells, kinds, strict=True)]
+            yield pa.record_batch(arrays, ["partition", "attempt", "rows", "checksum"])
+
+
+def stage(rows: DataFrame, sink: Sink, into: Into) -> SinkVote:
+    """Stage rows under this try's tags; the vote names only the attempts that Spark accepted.
+
+    A task that Spark runs twice stages its rows twice, under two attempts; the driver hears of one.
+    """
+    reports = rows.mapInArrow(Staging(sink, into), _REPORT).collect()
+    return SinkVote(
+        tags=tuple(sorted((Tag(r.partition, r.attempt) for r in reports), key=lambda t: (t.partition, t.attempt))),
+        rows=sum(r.rows for r in reports),
+        checksum=sum(int(r.checksum) for r in reports) % MODULUS,
+    )
+
+
+@dataclass(frozen=True)
+class Summing:
+    """What a task would have kept of its rows; nothing is staged."""
+
+    sink: Sink
+    ranges: tuple[OffsetRange, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Combine all rows of the task, and report how many are kept, with their checksum."""
+        tables = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
+        if not tables:
+            return
+        rows = in_one_form(self.sink.name, pa.concat_tables(tables), self.sink.needed)
+        check_own(self.sink, rows, self.ranges)
+        kept = self.sink.combine(rows).select([c.name for c in self.sink.kept])
+        checksum = sum(batch_checksum(self.sink.kept, batch) for batch in kept.combine_chunks().to_batches())
+        arrays = [pa.array([kept.num_rows], pa.int64()), pa.array([str(checksum % MODULUS)])]
+        yield pa.record_batch(arrays, ["rows", "checksum"])
+
+
+def summed(rows: DataFrame, sink: Sink, ranges: tuple[OffsetRange, ...]) -> tuple[int, int]:
+    """(rows, checksum) of what a sink would keep of these rows, one row a key where it has keys."""
+    if sink.key_names:
+        rows = rows.repartition(*sink.key_names)
+    reports = rows.mapInArrow(Summing(sink, ranges), "rows bigint, checksum string").collect()
+    return sum(r.rows for r in reports), sum(int(r.checksum) for r in reports) % MODULUS
