@@ -269,6 +269,10 @@ def _numeric(written: str) -> Decimal:
         number = Decimal(written)
     except InvalidOperation:
         raise NoRow(f"{written} is no numeric") from None
+    exponent = re.search("[eE](.*)", written)
+    if exponent and abs(int(exponent[1])) >= 2**30 - 1:
+        # PostgreSQL reads no such exponent, not even of a zero.
+        raise NoRow(f"{written} is no numeric")
     if number and number.adjusted() >= 131_072 or -number.as_tuple().exponent > 16_383:
         raise NoRow(f"{written} is no numeric")
     return number

@@ -72,7 +72,8 @@ def faults(topic: Topic, sent: list[Message]) -> Counter:
     opened = Envelope(topic, format_of(topic.value)).open(batch_of(sent))
     rows: dict[int, list[dict]] = {}
     for row in opened.rows.to_pylist():
-        rows.setdefault(row["_offset"] - 100, []).append(row)
+        cells = {c.name: staged(c.type, row[c.name]) for c in topic.columns}
+        rows.setdefault(row["_offset"] - 100, []).append(row | cells)
     dead = {row["_offset"] - 100: row for row in opened.dead.to_pylist()}
     empty = {row["_offset"] - 100 for row in opened.empty.to_pylist()}
     assert Counter([*rows, *dead, *empty]) == Counter(range(len(sent))), f"RATCHET_DECODE_SEED={SEED}"
@@ -100,6 +101,6 @@ def fault_of(topic: Topic, message: Message, rows: list[dict], letter: dict | No
         return f"{message}: {len(rows)} rows, Python reads {expected}"
     for row, wanted in zip(rows, expected, strict=True):
         for column in topic.columns:
-            if not agrees(column, wanted[column.name], staged(column.type, row[column.name])):
+            if not agrees(column, wanted[column.name], row[column.name]):
                 return f"{message}: {column} is {row[column.name]!r}, Python reads {wanted[column.name]!r}"
     return None

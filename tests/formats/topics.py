@@ -55,4 +55,5 @@ TOPICS = {
         tombstones="delete",
     ),
 }
-TIMESTAMP = datetime(2026, 5, 1, 10, 0, 0, 123000, tzinfo=UTC)
+TIMESTAMP = datetime.now(UTC).replace(microsecond=123_000)
+"""Of every record; a topic's retention would delete an old one."""

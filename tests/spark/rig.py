@@ -11,6 +11,7 @@ import psycopg
 from kafka import KafkaProducer
 from psycopg import sql
 from psycopg.rows import dict_row
+from psycopg.types.string import TextLoader
 
 from ratchet import Append, Json, Pipeline, Topic
 from ratchet.ledger.connection import Ledger
@@ -76,6 +77,8 @@ class Rig:
     def staged(self, work: SliceWork, sink: str) -> list[dict]:
         with psycopg.connect(self.ledger.url, row_factory=dict_row) as conn:
             conn.execute("set time zone 'UTC'")
+            # What is voted for of jsonb is its text.
+            conn.adapters.register_loader("jsonb", TextLoader)
             return conn.execute(
                 sql.SQL("select * from {}").format(sql.Identifier("ratchet_stage", work.stages[sink]))
             ).fetchall()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -29,7 +30,8 @@ class Missing:
     """Looks for the fields of columns that are null in every row."""
 
     def __init__(self, columns: tuple[Column, ...], rows: RowsOf):
-        self._columns, self._rows_of = columns, rows
+        self._columns = columns
+        self._rows_of: RowsOf = rows
         self._wires: dict[tuple[int, ...], Wire] = {}
 
     def of(self, decoded: Decoded, values: pa.BinaryArray) -> tuple[frozenset[str], Mapping[str, frozenset[str]]]:
@@ -44,19 +46,25 @@ class Missing:
         absent: dict[str, frozenset[str]] = {}
         if empty:
             good = values.filter(pc.is_null(decoded.errors))
-            objects = self._read(tuple(empty), good)
-            wire = self._wires[tuple(empty)]
+            wire = self._wire(tuple(empty))
+            objects = self._read(wire, good)
             some = good.slice(0, _LOOKED_AT).to_pylist()
             for place, number in enumerate(empty):
-                if not wire.has(place, objects):
+                if wire.usable and not wire.has(place, objects):
                     column = self._columns[number]
                     absent[column.name] = self._names(path_of(column)[:-1], some)
         return frozenset(c.name for c in self._columns if c.name not in absent), absent
 
-    def _read(self, empty: tuple[int, ...], good: pa.BinaryArray) -> list[object]:
-        wire = self._wires.setdefault(empty, Wire(tuple(self._columns[i] for i in empty), self._rows_of, "raw"))
+    def _wire(self, empty: tuple[int, ...]) -> Wire:
+        if empty not in self._wires:
+            self._wires[empty] = Wire(tuple(self._columns[i] for i in empty), self._rows_of, "raw")
+        return self._wires[empty]
+
+    def _read(self, wire: Wire, good: pa.BinaryArray) -> list[Any]:
         read = wire.read(good)
-        assert read is not None, "a value that was decoded can be read as it was sent"
+        if read is None:
+            assert not wire.usable, "a value that was decoded can be read as it was sent"
+            return []
         return [row for value in read for row in value] if self._rows_of == "array" else read
 
     def _names(self, outer: tuple[str, ...], values: list[bytes]) -> frozenset[str]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ Reading = Literal["exact", "lenient", "raw"]
 """By the declared types; by wider ones, where the declared ones do not fit; or all as the bytes that were sent."""
 RowsOf = Literal["object", "array"]
 
+_ODD = re.compile(r'[\\"\x00-\x1f]')
 _MARK = str(secrets.randbits(62)).encode()
 _BETWEEN = b"," + _MARK + b","
 """Stands between values, so that no value can close, open or add one: nobody can know it."""
@@ -61,8 +63,9 @@ class Wire:
         self._columns = columns
         self._taken: dict[int, Taken] = {}
         self._rows: RowsOf = rows
-        root = _tree(columns)
-        kind: Any = self._struct(root, (), ())
+        # msgspec takes no such name; then each value is read by itself.
+        self.usable = not any(_ODD.search(name) for column in columns for name in path_of(column))
+        kind: Any = self._struct(_tree(columns), (), ())
         whole: Any = list[kind] if rows == "array" else kind
         self._many: Callable[[bytes], list[Any]] = msgspec.json.Decoder(list[whole | int]).decode
         self._one: Callable[[bytes], Any] = msgspec.json.Decoder(whole).decode
@@ -71,6 +74,8 @@ class Wire:
         """What each value is, by one call; None if one of them cannot be read so."""
         # However a value ends, or what it holds behind its end, it cannot stand for another one's begin or end: the
         # mark would be missing, or stand where it may not.
+        if not self.usable and len(values):
+            return None
         try:
             found = self._many(b"".join((b"[", joined(values, _BETWEEN), b",", _MARK, b"]")))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -80,6 +85,8 @@ class Wire:
 
     def read_one(self, value: bytes) -> Any:
         """What a value is; None if it cannot be read so."""
+        if not self.usable:
+            return None
         try:
             return self._one(value)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -128,7 +135,7 @@ class Wire:
                 self._taken[number] = Taken(column, path, rest, kind is Raw)
                 if number == _all(node)[0]:
                     fields.append((node.attribute, kind, ABSENT if kind is Raw else None))
-        rename = {node.attribute: name for name, node in level.items()}
+        rename = {node.attribute: name for name, node in level.items()} if self.usable else None
         return msgspec.defstruct("Object", fields, rename=rename, gc=False)
 
 

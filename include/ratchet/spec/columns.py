@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 from ratchet.errors import SpecError
 from ratchet.spec.types import (
@@ -232,9 +232,10 @@ class _Parser:
                 return Map(value)
             case "struct":
                 return self._struct(depth)
-            case _ if word in NAMED:
+            case _:
+                if word not in NAMED:
+                    raise _NoType
                 return NAMED[word]
-        raise _NoType
 
     def _decimal(self) -> Decimal:
         self._sign("(")
@@ -254,7 +255,7 @@ class _Parser:
             said = self._take().text.lower()
             if said not in MICROS:
                 raise _NoType
-            unit = cast(Unit, said)
+            unit = said
             self._sign(")")
             token = self._peek()
         strict = token is not None and token.says("strict")
@@ -294,7 +295,7 @@ class _Parser:
         names = tuple(token.name for token in tokens)
         if tokens[0].kind == "quoted" or names[0] not in _PARTS:
             return FieldPath(names)
-        part = cast(Part, names[0])
+        part = names[0]
         if len(names) > (2 if part == "_headers" else 1):
             raise SpecError(
                 f'column {column!r}: {part} has no such part; a field of that name is written in quotes: from "{part}"'

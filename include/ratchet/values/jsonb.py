@@ -12,6 +12,9 @@ from typing import cast
 from ratchet.values.unfit import Unfit, excerpt
 
 _PLAIN = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_EXPONENT = re.compile(r"[eE]([-+]?[0-9]{1,20})[0-9]*$")
+_LARGEST_EXPONENT = (2**31 - 1) // 2
+"""PostgreSQL reads no exponent from here on, not even of a zero."""
 _WHOLE_DIGITS, _DECIMALS = 131_072, 16_383
 """PostgreSQL's numeric has so many digits before the point, and so many behind it."""
 _quote = cast("type[str]", encode_basestring)
@@ -101,10 +104,11 @@ def _number(digits: str) -> str:
         whole, _, fraction = digits.lstrip("-").partition(".")
         said = digits
     else:
-        exact = Decimal(digits) if len(digits) < 30 or re.search("[eE][-+]?[0-9]{1,9}$", digits) else None
+        exponent = int(_EXPONENT.search(digits)[1])  # pyright: ignore[reportOptionalSubscript]
+        exact = Decimal(digits) if abs(exponent) < _LARGEST_EXPONENT else None
         if exact is not None and not exact and int(exact.as_tuple().exponent) > 0:
             return "0"
-        # An exponent of a million needs no further look, and to write it out would take a megabyte.
+        # What is too long needs no further look, and to write it out would take a megabyte.
         if exact is None or exact.adjusted() > _WHOLE_DIGITS or -int(exact.as_tuple().exponent) > _DECIMALS:
             raise Unfit(excerpt(digits), "json with numbers that PostgreSQL's numeric can hold")
         said = format(exact, "f")
