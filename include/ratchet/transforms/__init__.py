@@ -1,4 +1,4 @@
 """Transforms: what becomes of decoded records, by name alone, by a function over Arrow tables or over DataFrames.
 
-Imports: errors, sinks, spec.
+Imports: errors, sinks, spec, values.
 """

@@ -343,7 +343,7 @@ PLANTS = [
     plant(
         "a job finds the views of the job before it in its session",
         "spark/engine.py",
-        "            _drop_views(opened)\n",
+        "            _drop_views(session)\n",
         "",
         layers=SPARK,
     ),
