@@ -16,8 +16,9 @@ from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Run
 from ratchet.protocol.begin import Skipped, begin, wants_another_run
-from ratchet.protocol.claims import end, renew, settle
+from ratchet.protocol.claims import end, settle
 from ratchet.protocol.commit import commit
+from ratchet.protocol.leases import renew
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.source.kafka import TopicOffsets
 from tests.until import until

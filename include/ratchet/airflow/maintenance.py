@@ -13,6 +13,7 @@ from ratchet.airflow.another import RunOperator
 from ratchet.airflow.factory import START
 from ratchet.airflow.run import activity, working_on
 from ratchet.errors import GroupHasMembers
+from ratchet.ledger.work import turn_of
 from ratchet.logs import get_logger
 from ratchet.spec.loading import load_pipeline
 from ratchet.spec.pipeline import Pipeline
@@ -85,7 +86,7 @@ class UpkeepOperator(RunOperator):
             if wanted is None:
                 log.info("no run is due")
                 return
-            self.start(context, "maintenance", standing.head + 1, wanted)
+            self.start(context, "maintenance", turn_of(standing.head), wanted)
 
     def _records(self, ledger: Ledger, spec: Pipeline, ti: Any) -> str | None:
         """Mirror the offsets, and say how many records wait if no run is active that would take them."""

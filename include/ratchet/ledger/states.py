@@ -23,6 +23,9 @@ class State(StrEnum):
     """
 
 
+UNFINISHED = (State.OPEN, State.PREPARED, State.ABORTED)
+"""The states from which a transaction goes on without a person."""
+
 LEGAL_MOVES: frozenset[tuple[State | None, State]] = frozenset(
     {
         (None, State.OPEN),

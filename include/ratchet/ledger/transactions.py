@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, func, select, update
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, select, update
 
 from ratchet.errors import Fenced, IllegalMove
 from ratchet.ledger import history
@@ -59,6 +59,16 @@ def is_row(row: LedgerRow) -> ColumnElement[bool]:
         transactions.c.pipeline == row.pipeline,
         transactions.c.txid == row.txid,
         transactions.c.revision == row.revision,
+    )
+
+
+def is_newest() -> ColumnElement[bool]:
+    """The condition that no newer revision of the transaction has been begun."""
+    newer = transactions.alias("newer")
+    return ~exists().where(
+        newer.c.pipeline == transactions.c.pipeline,
+        newer.c.txid == transactions.c.txid,
+        newer.c.revision > transactions.c.revision,
     )
 
 

@@ -31,6 +31,11 @@ def name_of(txid: int, revision: int = 0) -> str:
     return f"revision {revision} of transaction {txid}" if revision else f"transaction {txid}"
 
 
+def turn_of(head: int) -> int:
+    """The txid whose turn it is: only this one may move the head, by being committed or voided."""
+    return head + 1
+
+
 @dataclass(frozen=True)
 class Run:
     """One DAG run at one clear: what Airflow repeats is one Run, what a person clears is a new one."""

@@ -11,7 +11,7 @@ from ratchet.errors import IllegalMove, LedgerUnreachable, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import LedgerRow, losses, pipelines, slices, transactions
-from ratchet.ledger.states import State
+from ratchet.ledger.states import UNFINISHED, State
 from ratchet.ledger.transactions import (
     is_row,
     lock_pipeline,
@@ -22,7 +22,7 @@ from ratchet.ledger.transactions import (
     read_transaction,
 )
 from ratchet.ledger.work import OffsetRange, Run, name_of
-from ratchet.protocol import claims, plan
+from ratchet.protocol import claims, halts, plan
 from ratchet.protocol.commit import Advanced, advance, discard_finished
 from ratchet.source.kafka import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
@@ -42,9 +42,7 @@ def retry(ledger: Ledger, spec: Pipeline, txid: int | None, who: str) -> list[st
         row = _unfinished(conn, spec, _halted_at(conn, spec) if txid is None else txid)
         if not row.claim_ended:
             raise IllegalMove(f"{_named(row)} is {row.state}, and run {row.run_id} works on it")
-        row = conn.execute(
-            update(transactions).where(is_row(row)).values(failures=0, halted_at=None).returning(transactions)
-        ).one()
+        row = conn.execute(update(transactions).where(is_row(row)).values(**halts.LIFTED).returning(transactions)).one()
         history.record(conn, row, who=who, move="retry", detail={"why": row.reason})
         notify(conn, spec.name)
     return [f"{_named(row)} is {row.state} and may be tried again; the next run of any kind goes on with it"]
@@ -132,7 +130,7 @@ def _lock(conn: Connection, spec: Pipeline) -> LedgerRow:
 
 
 def _halted_at(conn: Connection, spec: Pipeline) -> int:
-    halt = claims.halt(conn, spec.name)
+    halt = halts.halt(conn, spec.name)
     if halt is None:
         raise IllegalMove(f"{spec.name} is not halted; name a transaction to try again")
     return halt.txid
@@ -146,7 +144,7 @@ def _unfinished(conn: Connection, spec: Pipeline, txid: int) -> LedgerRow:
     """The unfinished row of a transaction, locked: itself, or its newest revision."""
     newest = newest_revision(conn, spec.name, txid)
     row = read_transaction(conn, spec.name, txid, newest.revision, lock=True)
-    if row.state not in claims.UNFINISHED:
+    if row.state not in UNFINISHED:
         raise IllegalMove(f"{_named(row)} is {row.state}, which is final; there is nothing to try again or to abort")
     return row
 
@@ -221,7 +219,7 @@ def _lose_of(
         )
         said += [f"{_named(row)}, slice {part.slice}: {r}, {len(r):,} offsets, are accepted as lost" for r in gone]
     if said:
-        conn.execute(update(transactions).where(is_row(row)).values(failures=0, halted_at=None))
+        conn.execute(update(transactions).where(is_row(row)).values(**halts.LIFTED))
         history.record(conn, row, who=who, move="accept-loss", detail={"why": reason, "lost": said})
         notify(conn, spec.name)
     return said

@@ -9,9 +9,10 @@ from sqlalchemy import Connection, func, select
 
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import LedgerRow, pipelines, slices, transactions
-from ratchet.ledger.states import State
-from ratchet.protocol import claims
-from ratchet.protocol.begin import waits_for
+from ratchet.ledger.states import UNFINISHED, State
+from ratchet.ledger.transactions import is_newest
+from ratchet.protocol import halts
+from ratchet.protocol.turns import waits_for
 
 
 @dataclass(frozen=True)
@@ -53,17 +54,17 @@ def status(ledger: Ledger, pipeline: str) -> Status:
         latest = select(func.max(c.committed_at)).where(c.pipeline == pipeline)
         unfinished = conn.execute(
             select(transactions)
-            .where(c.pipeline == pipeline, c.state.in_(claims.UNFINISHED), claims.is_newest())
+            .where(c.pipeline == pipeline, c.state.in_(UNFINISHED), is_newest())
             .order_by(c.revision > 0, c.txid, c.revision)
         ).all()
-        halt = claims.halt(conn, pipeline)
+        halt = halts.halt(conn, pipeline)
         return Status(
             pipeline,
             line.head,
             line.last_txid,
             line.compacted,
             conn.execute(latest).scalar_one(),
-            claims.why_halted(halt) if halt else None,
+            halts.why_halted(halt) if halt else None,
             tuple(_standing(conn, line, row) for row in unfinished),
         )
 
@@ -92,7 +93,7 @@ def _standing(conn: Connection, line: LedgerRow, row: LedgerRow) -> Standing:
 def _why(conn: Connection, line: LedgerRow, row: LedgerRow, missing: int) -> str:
     """What has to happen next, and who does it."""
     if row.halted_at is not None:
-        return f"given up: {row.reason}; clear the run again" if row.revision else claims.why_halted(row)
+        return f"given up: {row.reason}; clear the run again" if row.revision else halts.why_halted(row)
     if row.claim_ended:
         by = f"its run {row.run_id} has ended; the next run of any kind adopts it"
     else:

@@ -14,6 +14,7 @@ from ratchet.protocol import claims
 from ratchet.protocol.claims import IsActive
 from ratchet.protocol.commit import discard_finished
 from ratchet.protocol.compact import compact
+from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.plan import reached
 from ratchet.source.kafka import Kafka
 from ratchet.spec.pipeline import Pipeline
@@ -30,7 +31,7 @@ def upkeep(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Iterator[str]
     # Step 1
     with ledger.begin() as conn:
         lock_pipeline(conn, spec.name)
-        overdue = claims.abort_overdue(conn, spec.name)
+        overdue = abort_overdue(conn, spec.name)
     for row in overdue:
         yield f"{name_of(row.txid, row.revision)} is aborted: {row.reason}"
     # Step 2

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet.errors import Fenced, Halted, RecordsLost, SpecError, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import LedgerRow, pipelines, slices
-from ratchet.ledger.states import State
+from ratchet.ledger.states import UNFINISHED, State
 from ratchet.ledger.transactions import lock_pipeline, newest_revision, next_txid, read_transaction
-from ratchet.ledger.work import Claim, Run, name_of
-from ratchet.protocol import claims
+from ratchet.ledger.work import Claim, Run, name_of, turn_of
+from ratchet.protocol import claims, halts
 from ratchet.protocol.claims import IsActive
+from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.plan import (
     Slice,
     anchor,
@@ -29,10 +30,11 @@ from ratchet.protocol.plan import (
     previous_until,
     read_ranges,
     store,
+    store_cut,
     taken_by,
-    write_ranges,
 )
 from ratchet.protocol.revise import revise
+from ratchet.protocol.turns import waits_for
 from ratchet.sinks import tables
 from ratchet.source.kafka import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
@@ -138,17 +140,17 @@ def _decide(
     line = lock_pipeline(conn, spec.name)
     if line is None:
         return _AskKafka(0)
-    claims.abort_overdue(conn, spec.name)
+    abort_overdue(conn, spec.name)
     found = _resume(conn, spec, line, run) or _adopt(conn, spec, run, lambda dag, run: asked.get((dag, run), True))
     if found:
         return found
-    halt = claims.halt(conn, spec.name)
+    halt = halts.halt(conn, spec.name)
     if halt:
         # Not raised here: the failure that was counted must be stored.
-        return Halted(claims.why_halted(halt))
+        return Halted(halts.why_halted(halt))
     if line.last_txid - line.head >= spec.max_in_flight:
         return Skipped(
-            f"{spec.name}: {line.last_txid - line.head} transactions are unfinished, {line.head + 1} to "
+            f"{spec.name}: {line.last_txid - line.head} transactions are unfinished, {turn_of(line.head)} to "
             f"{line.last_txid}; max_in_flight is {spec.max_in_flight}; their runs will take the rest"
         )
     if spec.plan == "interval" and wants.interval_end is None:
@@ -164,7 +166,7 @@ def wants_another_run(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffset
 def abandoned_work(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> str | None:
     """What lies abandoned and may be adopted, in a line."""
     with ledger.begin() as conn:
-        candidates, halt = claims.unclaimed(conn, spec), claims.halt(conn, spec.name)
+        candidates, halt = claims.unclaimed(conn, spec), halts.halt(conn, spec.name)
     lost = claims.abandoned(candidates, is_active, halt)
     return f"{name_of(lost[0].txid, lost[0].revision)} is {lost[0].state} and abandoned" if lost else None
 
@@ -173,7 +175,7 @@ def waiting_records(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets)
     """How many records wait, in a line, where a run could take them now: by interval, only a run with one can."""
     with ledger.begin() as conn:
         line = conn.execute(select(pipelines).where(pipelines.c.pipeline == spec.name)).one_or_none()
-        halt = claims.halt(conn, spec.name)
+        halt = halts.halt(conn, spec.name)
         previous = previous_until(conn, spec.name, line.topic_id) if line else {}
     if line is None or halt or spec.plan == "interval" or line.last_txid - line.head >= spec.max_in_flight:
         return None
@@ -201,10 +203,10 @@ def _register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> None:
 
 def _resume(conn: Connection, spec: Pipeline, line: LedgerRow, run: Run) -> Begun | Skipped | None:
     """What this run has begun before: the same again when Airflow repeats it; after a clear, the rest or a revision."""
-    mine = claims.bound(conn, run)
+    mine = claims.binding_of(conn, run)
     if mine is not None:
         return _repeated(conn, spec, run, mine)
-    before = claims.bound_before(conn, run)
+    before = claims.earlier_binding(conn, run)
     if before is None:
         return None
     original = read_transaction(conn, spec.name, before.txid)
@@ -220,7 +222,7 @@ def _resume(conn: Connection, spec: Pipeline, line: LedgerRow, run: Run) -> Begu
         return _begun(conn, spec, claim, "resumed", "resumed after a clear")
     if not is_mine:
         return Skipped(f"{where} was adopted and committed by run {original.run_id}; clear that one to revise it")
-    if newest.revision and newest.state in claims.UNFINISHED and newest.run_id == run.run_id:
+    if newest.revision and newest.state in UNFINISHED and newest.run_id == run.run_id:
         claim = claims.take(conn, spec, newest, run, afresh=True)
         return _begun(conn, spec, claim, "resumed", "resumed after a clear")
     claim = revise(conn, spec, line, before.txid, run)
@@ -232,17 +234,17 @@ def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: LedgerRow) -> Be
     """A begin that Airflow repeats makes nothing new, whatever has become of its transaction."""
     row = read_transaction(conn, mine.pipeline, mine.txid, mine.revision)
     what = f"{spec.name}: {name_of(row.txid, row.revision)}"
-    if row.claim != mine.claim and row.state in claims.UNFINISHED:
+    if row.claim != mine.claim and row.state in UNFINISHED:
         raise Fenced(f"{what} was adopted by run {row.run_id} meanwhile")
     claim = Claim(mine.pipeline, mine.txid, mine.epoch, mine.claim, mine.revision)
-    if row.claim_ended and row.state in claims.UNFINISHED:
+    if row.claim_ended and row.state in UNFINISHED:
         raise Fenced(f"{what}: this run's claim has ended; clear the run")
     return _begun(conn, spec, claim, "resumed", "begun before by this run")
 
 
 def _adopt(conn: Connection, spec: Pipeline, run: Run, is_active: IsActive) -> Begun | None:
     """The first of what is abandoned; a claim that nobody ended is ended here, and counts as a failure."""
-    unclaimed, halt = claims.unclaimed(conn, spec), claims.halt(conn, spec.name)
+    unclaimed, halt = claims.unclaimed(conn, spec), halts.halt(conn, spec.name)
     for row in claims.abandoned(unclaimed, is_active, halt):
         lost_by = row.run_id
         if not row.claim_ended:
@@ -279,13 +281,7 @@ def _allocate(
     row, claim = claims.open_transaction(conn, spec, run, next_txid(conn, line))
     txid = row.txid
     store(conn, spec.name, txid, offsets.topic_id, planned)
-    conn.execute(
-        insert(slices),
-        [
-            {"pipeline": spec.name, "txid": txid, "epoch": 1, "slice": s.number, "ranges": write_ranges(s.ranges)}
-            for s in cut(planned, spec.slice_records)
-        ],
-    )
+    store_cut(conn, spec.name, txid, cut(planned, spec.slice_records))
     said = {"from": None, "ranges": [str(r) for r in planned], "why": "allocated"}
     history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
     return _begun(conn, spec, claim, "allocated", "allocated")
@@ -315,22 +311,6 @@ def _begun(conn: Connection, spec: Pipeline, claim: Claim, how: How, why: str) -
         f"claim {claim.number}; {waits or place}"
     )
     return Begun(claim, cut_, how, message)
-
-
-def waits_for(conn: Connection, pipeline: str, head: int, txid: int) -> str | None:
-    """What stands before a transaction: "waits for 11, which run X is processing"; None when it is its turn."""
-    if txid <= head + 1:
-        return None
-    first = read_transaction(conn, pipeline, head + 1)
-    if first.halted_at is not None:
-        return f"waits for {head + 1}: {claims.why_halted(first)}"
-    doing = {
-        State.OPEN: f"which run {first.run_id} is processing",
-        State.PREPARED: f"which run {first.run_id} is about to commit",
-        State.ABORTED: f"which was aborted ({first.reason}) and will be tried again",
-    }
-    gone = "; its run has ended, the next one adopts it" if first.claim_ended else ""
-    return f"waits for {head + 1}, {doing.get(State(first.state), f'which is {first.state}')}{gone}"
 
 
 def _utc(moment: datetime) -> str:

@@ -15,11 +15,11 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import LedgerRow, pipelines, stages, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, move, read_transaction
-from ratchet.ledger.work import Claim, name_of
+from ratchet.ledger.work import Claim, name_of, turn_of
 from ratchet.protocol import revise
-from ratchet.protocol.begin import waits_for
-from ratchet.protocol.claims import why_stopped
 from ratchet.protocol.gates import is_passed, judge
+from ratchet.protocol.halts import why_stopped
+from ratchet.protocol.turns import waits_for
 from ratchet.protocol.votes import read_votes
 from ratchet.sinks import stage
 from ratchet.sinks.lookup import sinks_of
@@ -132,7 +132,7 @@ def advance(conn: Connection, spec: Pipeline, line: LedgerRow, by: LedgerRow | N
     head: int = line.head
     done: list[int] = []
     while head < line.last_txid:
-        row = read_transaction(conn, spec.name, head + 1, lock=True)
+        row = read_transaction(conn, spec.name, turn_of(head), lock=True)
         if row.state == State.PREPARED and row.halted_at is None and is_passed(spec, row):
             try:
                 with conn.begin_nested():

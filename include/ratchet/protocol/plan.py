@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, and_, false, func, insert, or_, select
 
 from ratchet.errors import RecordsLost, TopicChanged
-from ratchet.ledger.schema import losses, ranges
+from ratchet.ledger.schema import LedgerRow, losses, ranges, slices
 from ratchet.ledger.work import OffsetRange
 from ratchet.source.kafka import TopicOffsets
 
@@ -92,7 +92,7 @@ def cut(planned: list[OffsetRange], slice_records: int) -> list[Slice]:
     total = sum(len(r) for r in planned)
     count = max(1, -(-total // slice_records))
     size = -(-total // count)
-    slices: list[Slice] = []
+    parts: list[Slice] = []
     current: list[OffsetRange] = []
     room = size
     for r in planned:
@@ -103,11 +103,11 @@ def cut(planned: list[OffsetRange], slice_records: int) -> list[Slice]:
             room -= until - start
             start = until
             if room == 0:
-                slices.append(Slice(len(slices), tuple(current)))
+                parts.append(Slice(len(parts), tuple(current)))
                 current, room = [], size
     if current:
-        slices.append(Slice(len(slices), tuple(current)))
-    return slices
+        parts.append(Slice(len(parts), tuple(current)))
+    return parts
 
 
 def anchor(conn: Connection, pipeline: str, offsets: TopicOffsets) -> None:
@@ -136,6 +136,39 @@ def store(conn: Connection, pipeline: str, txid: int, topic_id: str, planned: li
         for r in planned
     ]
     conn.execute(insert(ranges), rows)
+
+
+def store_cut(conn: Connection, pipeline: str, txid: int, of: list[Slice]) -> None:
+    """Make the cut of a transaction's first epoch durable: Airflow maps slices by position."""
+    conn.execute(
+        insert(slices),
+        [
+            {"pipeline": pipeline, "txid": txid, "epoch": 1, "slice": s.number, "ranges": write_ranges(s.ranges)}
+            for s in of
+        ],
+    )
+
+
+def copy_cut(conn: Connection, row: LedgerRow, before: int) -> None:
+    """Give the row's epoch the cut of epoch `before`, less what was accepted as lost since.
+
+    Airflow maps slices by position, so a slice of which nothing is left stays as an empty one.
+    """
+    mine = (slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == before)
+    lost = losses_of(conn, row.pipeline, row.txid)
+    conn.execute(
+        insert(slices),
+        [
+            {
+                "pipeline": row.pipeline,
+                "txid": row.txid,
+                "epoch": row.epoch,
+                "slice": part.slice,
+                "ranges": without(part.ranges, lost),
+            }
+            for part in conn.execute(select(slices.c.slice, slices.c.ranges).where(*mine).order_by(slices.c.slice))
+        ],
+    )
 
 
 def reached(conn: Connection, pipeline: str, head: int) -> dict[int, int]:

@@ -11,6 +11,7 @@ from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run
 from ratchet.protocol import claims
+from ratchet.protocol.plan import copy_cut
 from ratchet.spec.pipeline import Pipeline
 
 
@@ -31,7 +32,7 @@ def revise(conn: Connection, spec: Pipeline, line: LedgerRow, txid: int, run: Ru
     row, claim = claims.open_transaction(
         conn, spec, run, txid, revision=number, epoch=newest.epoch + 1, txn_time=original.txn_time
     )
-    claims.copy_cut(conn, row, newest.epoch)
+    copy_cut(conn, row, newest.epoch)
     said = {"from": None, "why": f"revises {original.state} transaction {txid}", "code": spec.code_hash}
     history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
     return claim

@@ -30,7 +30,7 @@ STATE = CHECKOUT / ".state" / "mutants"
 COSMIC_RAY = "cosmic-ray==8.7.0"
 FILES = (
     *("ledger/connection.py", "ledger/transactions.py"),
-    *(f"protocol/{what}.py" for what in ("plan", "votes", "failures", "claims", "begin", "commit")),
+    *(f"protocol/{what}.py" for what in "plan votes failures claims leases deadlines halts turns begin commit".split()),
     *(f"sinks/{what}.py" for what in ("stage", "append", "keyed", "accumulate", "upsert", "keys")),
 )
 """Plan, ledger, stage and commit, and what they are made of."""

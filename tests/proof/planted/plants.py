@@ -175,9 +175,9 @@ PLANTS = [
     ),
     plant(
         "the cut is computed anew when a transaction is tried again",
-        "protocol/claims.py",
-        '                "ranges": plan.without(part.ranges, lost),',
-        '                "ranges": plan.without([[p, a, b - (b - a) // 2] for p, a, b in part.ranges], lost),',
+        "protocol/plan.py",
+        '                "ranges": without(part.ranges, lost),',
+        '                "ranges": without([[p, a, b - (b - a) // 2] for p, a, b in part.ranges], lost),',
     ),
     plant(
         "an adoption takes what its run still works on",
@@ -186,7 +186,7 @@ PLANTS = [
         "    return within",
         (
             "protocol/claims.py",
-            "                transactions.c.claim_ended | ~holds,\n",
+            "                transactions.c.claim_ended | ~holds(spec.lease_seconds),\n",
             "",
         ),
     ),
@@ -199,7 +199,7 @@ PLANTS = [
     ),
     plant(
         "a lease is renewed by whoever held it once",
-        "protocol/claims.py",
+        "protocol/leases.py",
         "        if row.claim != claim.number or row.claim_ended:\n            raise Fenced",
         "        if row.claim_ended:\n            raise Fenced",
     ),
@@ -228,7 +228,7 @@ PLANTS = [
     ),
     plant(
         "a deadline aborts what is prepared",
-        "protocol/claims.py",
+        "protocol/deadlines.py",
         "            transactions.c.state == State.OPEN,\n            transactions.c.deadline <",
         "            transactions.c.state.in_([State.OPEN, State.PREPARED]),\n            transactions.c.deadline <",
     ),
@@ -317,7 +317,7 @@ PLANTS = [
     ),
     plant(
         "an outage counts as a failure of the transaction",
-        "protocol/claims.py",
+        "protocol/halts.py",
         "    failed = unfinished and not met_outages_alone(conn, row)",
         "    failed = unfinished",
     ),

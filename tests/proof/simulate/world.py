@@ -19,9 +19,10 @@ from ratchet.operate.actions import abort, retry, void
 from ratchet.operate.upkeep import upkeep
 from ratchet.protocol import compact as compaction
 from ratchet.protocol.begin import Begun, Skipped, begin
-from ratchet.protocol.claims import claim_of, renew, settle
+from ratchet.protocol.claims import claim_of, settle
 from ratchet.protocol.commit import Committed, Waits, commit
 from ratchet.protocol.failures import errors_recorded, last_error
+from ratchet.protocol.leases import renew
 from ratchet.protocol.revise import revise
 from ratchet.protocol.votes import take_try, vote_no
 from ratchet.source.kafka import TopicOffsets
