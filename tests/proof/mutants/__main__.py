@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -98,7 +99,7 @@ def _drawn(part: Part) -> list[dict[str, Any]]:
         subprocess.run([sys.executable, "-m", "venv", STATE / "venv"], check=True)
         subprocess.run([python, "-m", "pip", "install", "-q", COSMIC_RAY], check=True)
     said = subprocess.run(
-        [python, CHECKOUT / "tests" / "mutants" / "mutate.py", *FILES],
+        [python, Path(__file__).with_name("mutate.py"), *FILES],
         cwd=CHECKOUT / "include" / "ratchet",
         capture_output=True,
         text=True,
