@@ -10,8 +10,9 @@ from sqlalchemy import Connection, insert, select, update
 from ratchet.errors import IllegalMove, LedgerUnreachable, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import LedgerRow, losses, pipelines, slices, transactions
-from ratchet.ledger.states import UNFINISHED, State
+from ratchet.ledger.rows import Line, SliceRow, Transaction
+from ratchet.ledger.schema import losses, pipelines, slices, transactions
+from ratchet.ledger.states import State
 from ratchet.ledger.transactions import (
     is_row,
     lock_pipeline,
@@ -21,7 +22,7 @@ from ratchet.ledger.transactions import (
     notify,
     read_transaction,
 )
-from ratchet.ledger.work import OffsetRange, Run, name_of
+from ratchet.ledger.work import OffsetRange, Run
 from ratchet.protocol import claims, halts, plan
 from ratchet.protocol.commit import Advanced, advance, discard_finished
 from ratchet.source.kafka import TopicOffsets
@@ -42,7 +43,9 @@ def retry(ledger: Ledger, spec: Pipeline, txid: int | None, who: str) -> list[st
         row = _unfinished(conn, spec, _halted_at(conn, spec) if txid is None else txid)
         if not row.claim_ended:
             raise IllegalMove(f"{_named(row)} is {row.state}, and run {row.run_id} works on it")
-        row = conn.execute(update(transactions).where(is_row(row)).values(**halts.LIFTED).returning(transactions)).one()
+        row = Transaction.one(
+            conn.execute(update(transactions).where(is_row(row)).values(**halts.LIFTED).returning(transactions))
+        )
         history.record(conn, row, who=who, move="retry", detail={"why": row.reason})
         notify(conn, spec.name)
     return [f"{_named(row)} is {row.state} and may be tried again; the next run of any kind goes on with it"]
@@ -122,7 +125,7 @@ def _discard(ledger: Ledger, spec: Pipeline) -> None:
         discard_finished(ledger, spec.name)
 
 
-def _lock(conn: Connection, spec: Pipeline) -> LedgerRow:
+def _lock(conn: Connection, spec: Pipeline) -> Line:
     line = lock_pipeline(conn, spec.name)
     if line is None:
         raise IllegalMove(f"the ledger has nothing of pipeline {spec.name} yet")
@@ -136,15 +139,15 @@ def _halted_at(conn: Connection, spec: Pipeline) -> int:
     return halt.txid
 
 
-def _named(row: LedgerRow) -> str:
-    return f"{row.pipeline}: {name_of(row.txid, row.revision)}"
+def _named(row: Transaction) -> str:
+    return f"{row.pipeline}: {row}"
 
 
-def _unfinished(conn: Connection, spec: Pipeline, txid: int) -> LedgerRow:
+def _unfinished(conn: Connection, spec: Pipeline, txid: int) -> Transaction:
     """The unfinished row of a transaction, locked: itself, or its newest revision."""
     newest = newest_revision(conn, spec.name, txid)
     row = read_transaction(conn, spec.name, txid, newest.revision, lock=True)
-    if row.state not in UNFINISHED:
+    if not row.is_unfinished:
         raise IllegalMove(f"{_named(row)} is {row.state}, which is final; there is nothing to try again or to abort")
     return row
 
@@ -157,7 +160,7 @@ def _say(conn: Connection, spec: Pipeline, advanced: Advanced) -> list[str]:
 
 
 def _lose_unplanned(
-    conn: Connection, spec: Pipeline, line: LedgerRow, offsets: TopicOffsets, reason: str, who: str
+    conn: Connection, spec: Pipeline, line: Line, offsets: TopicOffsets, reason: str, who: str
 ) -> list[str]:
     """A voided transaction over what retention has deleted before any plan took it."""
     previous = plan.previous_until(conn, spec.name, offsets.topic_id)
@@ -169,7 +172,7 @@ def _lose_unplanned(
     if not missing:
         return []
     txid = next_txid(conn, line)
-    row, _ = claims.open_transaction(conn, spec, Run(spec.name, f"accept-loss {txid}"), txid)
+    row = claims.open_transaction(conn, spec, Run(spec.name, f"accept-loss {txid}"), txid)
     plan.store(conn, spec.name, txid, offsets.topic_id, missing)
     said = {"from": None, "ranges": [str(r) for r in missing], "why": "records are lost"}
     history.record(conn, row, who=who, move=str(State.OPEN), detail=said)
@@ -180,7 +183,7 @@ def _lose_unplanned(
 
 def _lose_planned(conn: Connection, spec: Pipeline, offsets: TopicOffsets, reason: str, who: str) -> list[str]:
     """Take what is gone out of the slices that still have to be read."""
-    rows = conn.execute(
+    found = conn.execute(
         select(transactions)
         .where(
             transactions.c.pipeline == spec.name,
@@ -189,17 +192,18 @@ def _lose_planned(conn: Connection, spec: Pipeline, offsets: TopicOffsets, reaso
         )
         .order_by(transactions.c.txid)
         .with_for_update()
-    ).all()
+    )
+    rows = Transaction.all(found)
     return [line for row in rows for line in _lose_of(conn, spec, row, offsets, reason, who)]
 
 
 def _lose_of(
-    conn: Connection, spec: Pipeline, row: LedgerRow, offsets: TopicOffsets, reason: str, who: str
+    conn: Connection, spec: Pipeline, row: Transaction, offsets: TopicOffsets, reason: str, who: str
 ) -> list[str]:
     mine = (slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
     # Of an epoch that is over nothing stands; of an open one, what has voted needs Kafka no more.
     to_read = slices.c.voted_at.is_(None) if row.state == State.OPEN else slices.c.slice >= 0
-    parts = conn.execute(select(slices).where(*mine, to_read).order_by(slices.c.slice)).all()
+    parts = SliceRow.all(conn.execute(select(slices).where(*mine, to_read).order_by(slices.c.slice)))
     said: list[str] = []
     for part in parts:
         gone = [
@@ -226,7 +230,7 @@ def _lose_of(
 
 
 def _record_losses(
-    conn: Connection, row: LedgerRow, topic_id: str, gone: list[OffsetRange], who: str, reason: str
+    conn: Connection, row: Transaction, topic_id: str, gone: list[OffsetRange], who: str, reason: str
 ) -> None:
     said = {"pipeline": row.pipeline, "txid": row.txid, "topic_id": topic_id, "who": who, "reason": reason}
     conn.execute(

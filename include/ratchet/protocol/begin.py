@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 from sqlalchemy import Connection, select
@@ -13,10 +13,11 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from ratchet.errors import Fenced, Halted, RecordsLost, SpecError, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import LedgerRow, pipelines, slices
-from ratchet.ledger.states import UNFINISHED, State
-from ratchet.ledger.transactions import lock_pipeline, newest_revision, next_txid, read_transaction
-from ratchet.ledger.work import Claim, Run, name_of, turn_of
+from ratchet.ledger.rows import Binding, Line
+from ratchet.ledger.schema import pipelines, slices
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import lock_pipeline, newest_revision, next_txid, read_line, read_transaction
+from ratchet.ledger.work import Claim, Run, utc
 from ratchet.protocol import claims, halts
 from ratchet.protocol.claims import IsActive
 from ratchet.protocol.deadlines import abort_overdue
@@ -148,9 +149,9 @@ def _decide(
     if halt:
         # Not raised here: the failure that was counted must be stored.
         return Halted(halts.why_halted(halt))
-    if line.last_txid - line.head >= spec.max_in_flight:
+    if line.in_flight >= spec.max_in_flight:
         return Skipped(
-            f"{spec.name}: {line.last_txid - line.head} transactions are unfinished, {turn_of(line.head)} to "
+            f"{spec.name}: {line.in_flight} transactions are unfinished, {line.turn} to "
             f"{line.last_txid}; max_in_flight is {spec.max_in_flight}; their runs will take the rest"
         )
     if spec.plan == "interval" and wants.interval_end is None:
@@ -168,16 +169,16 @@ def abandoned_work(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> str |
     with ledger.begin() as conn:
         candidates, halt = claims.unclaimed(conn, spec), halts.halt(conn, spec.name)
     lost = claims.abandoned(candidates, is_active, halt)
-    return f"{name_of(lost[0].txid, lost[0].revision)} is {lost[0].state} and abandoned" if lost else None
+    return f"{lost[0]} is {lost[0].state} and abandoned" if lost else None
 
 
 def waiting_records(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets) -> str | None:
     """How many records wait, in a line, where a run could take them now: by interval, only a run with one can."""
     with ledger.begin() as conn:
-        line = conn.execute(select(pipelines).where(pipelines.c.pipeline == spec.name)).one_or_none()
+        line = read_line(conn, spec.name)
         halt = halts.halt(conn, spec.name)
         previous = previous_until(conn, spec.name, line.topic_id) if line else {}
-    if line is None or halt or spec.plan == "interval" or line.last_txid - line.head >= spec.max_in_flight:
+    if line is None or halt or spec.plan == "interval" or line.in_flight >= spec.max_in_flight:
         return None
     waiting = backlog(previous, kafka_offsets(None))
     return f"{waiting:,} records wait" if waiting else None
@@ -201,7 +202,7 @@ def _register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> None:
         )
 
 
-def _resume(conn: Connection, spec: Pipeline, line: LedgerRow, run: Run) -> Begun | Skipped | None:
+def _resume(conn: Connection, spec: Pipeline, line: Line, run: Run) -> Begun | Skipped | None:
     """What this run has begun before: the same again when Airflow repeats it; after a clear, the rest or a revision."""
     mine = claims.binding_of(conn, run)
     if mine is not None:
@@ -222,22 +223,22 @@ def _resume(conn: Connection, spec: Pipeline, line: LedgerRow, run: Run) -> Begu
         return _begun(conn, spec, claim, "resumed", "resumed after a clear")
     if not is_mine:
         return Skipped(f"{where} was adopted and committed by run {original.run_id}; clear that one to revise it")
-    if newest.revision and newest.state in UNFINISHED and newest.run_id == run.run_id:
+    if newest.revision and newest.is_unfinished and newest.run_id == run.run_id:
         claim = claims.take(conn, spec, newest, run, afresh=True)
         return _begun(conn, spec, claim, "resumed", "resumed after a clear")
     claim = revise(conn, spec, line, before.txid, run)
-    why = f"the result committed at {_utc(original.committed_at)} is revised with code {spec.code_hash}"
+    why = f"the result committed at {utc(original.committed_at)} is revised with code {spec.code_hash}"
     return _begun(conn, spec, claim, "revised", why)
 
 
-def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: LedgerRow) -> Begun | Skipped:
+def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: Binding) -> Begun | Skipped:
     """A begin that Airflow repeats makes nothing new, whatever has become of its transaction."""
     row = read_transaction(conn, mine.pipeline, mine.txid, mine.revision)
-    what = f"{spec.name}: {name_of(row.txid, row.revision)}"
-    if row.claim != mine.claim and row.state in UNFINISHED:
+    what = f"{spec.name}: {row}"
+    if row.claim != mine.claim and row.is_unfinished:
         raise Fenced(f"{what} was adopted by run {row.run_id} meanwhile")
-    claim = Claim(mine.pipeline, mine.txid, mine.epoch, mine.claim, mine.revision)
-    if row.claim_ended and row.state in UNFINISHED:
+    claim = mine.token
+    if row.claim_ended and row.is_unfinished:
         raise Fenced(f"{what}: this run's claim has ended; clear the run")
     return _begun(conn, spec, claim, "resumed", "begun before by this run")
 
@@ -262,7 +263,7 @@ def _adopt(conn: Connection, spec: Pipeline, run: Run, is_active: IsActive) -> B
 
 
 def _allocate(
-    conn: Connection, spec: Pipeline, run: Run, line: LedgerRow, kafka: _KafkaSaid, wants: _Wants
+    conn: Connection, spec: Pipeline, run: Run, line: Line, kafka: _KafkaSaid, wants: _Wants
 ) -> Begun | Skipped | _AskKafka:
     """The next txid and its plan, in this one database transaction; the caller holds the pipeline's lock."""
     offsets = kafka.offsets
@@ -278,13 +279,12 @@ def _allocate(
     planned = plan(previous, offsets, wants.max_records, offsets.wanted)
     if not planned:
         return Skipped(f"{spec.name}: {_why_nothing(conn, spec, offsets, wants)}")
-    row, claim = claims.open_transaction(conn, spec, run, next_txid(conn, line))
-    txid = row.txid
-    store(conn, spec.name, txid, offsets.topic_id, planned)
-    store_cut(conn, spec.name, txid, cut(planned, spec.slice_records))
+    row = claims.open_transaction(conn, spec, run, next_txid(conn, line))
+    store(conn, spec.name, row.txid, offsets.topic_id, planned)
+    store_cut(conn, spec.name, row.txid, cut(planned, spec.slice_records))
     said = {"from": None, "ranges": [str(r) for r in planned], "why": "allocated"}
     history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
-    return _begun(conn, spec, claim, "allocated", "allocated")
+    return _begun(conn, spec, row.token, "allocated", "allocated")
 
 
 def _why_nothing(conn: Connection, spec: Pipeline, offsets: TopicOffsets, wants: _Wants) -> str:
@@ -292,7 +292,7 @@ def _why_nothing(conn: Connection, spec: Pipeline, offsets: TopicOffsets, wants:
     if wants.interval_end is None or offsets.wanted is None:
         return f"no records wait in topic {offsets.topic} below its last stable offset"
     by = taken_by(conn, spec.name, offsets.wanted)
-    before = f"no records from before {_utc(wants.interval_end)} wait in topic {offsets.topic}"
+    before = f"no records from before {utc(wants.interval_end)} wait in topic {offsets.topic}"
     return f"{before}: transaction {by} took the last of them" if by else before
 
 
@@ -303,15 +303,12 @@ def _begun(conn: Connection, spec: Pipeline, claim: Claim, how: How, why: str) -
         .order_by(slices.c.slice)
     ).all()
     cut_ = tuple(Slice(row.slice, read_ranges(spec.source.name, row.ranges)) for row in rows)
-    line = conn.execute(select(pipelines.c.head).where(pipelines.c.pipeline == spec.name)).scalar_one()
-    waits = None if claim.revision else waits_for(conn, spec.name, line, claim.txid)
+    line = read_line(conn, spec.name)
+    assert line is not None, "a foreign key holds each transaction to its pipeline"
+    waits = None if claim.revision else waits_for(conn, line, claim.txid)
     place = "it waits for no turn" if claim.revision else "it is next in line"
     message = (
         f"{claim}: {why}; {len(cut_)} slices, {sum(map(len, cut_)):,} offsets; epoch {claim.epoch}, "
         f"claim {claim.number}; {waits or place}"
     )
     return Begun(claim, cut_, how, message)
-
-
-def _utc(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -10,10 +10,11 @@ from sqlalchemy import Connection, func, insert, select, update
 from ratchet.errors import Fenced
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import LedgerRow, runs, transactions
+from ratchet.ledger.rows import Binding, Transaction
+from ratchet.ledger.schema import runs, transactions
 from ratchet.ledger.states import UNFINISHED, State
 from ratchet.ledger.transactions import is_newest, is_row, move, notify, read_transaction
-from ratchet.ledger.work import Claim, Run, name_of
+from ratchet.ledger.work import Claim, Run
 from ratchet.protocol.deadlines import deadline
 from ratchet.protocol.halts import LIFTED, count_failure, why_stopped
 from ratchet.protocol.leases import holds, lease
@@ -31,50 +32,51 @@ def claim_of(ledger: Ledger, run: Run) -> Claim:
         row = binding_of(conn, run)
     if row is None:
         raise Fenced(f"run {run}: its begin has taken no transaction; clear the whole run")
-    return Claim(row.pipeline, row.txid, row.epoch, row.claim, row.revision)
+    return row.token
 
 
-def binding_of(conn: Connection, run: Run) -> LedgerRow | None:
+def binding_of(conn: Connection, run: Run) -> Binding | None:
     """The row that binds this run, at this clear number, to its transaction."""
-    return conn.execute(
+    found = conn.execute(
         select(runs).where(
             runs.c.dag_id == run.dag_id, runs.c.run_id == run.run_id, runs.c.clear_number == run.clear_number
         )
-    ).one_or_none()
+    )
+    return Binding.one_or_none(found)
 
 
-def earlier_binding(conn: Connection, run: Run) -> LedgerRow | None:
+def earlier_binding(conn: Connection, run: Run) -> Binding | None:
     """The row of this run's latest earlier clear number, if it ever began."""
-    return conn.execute(
+    found = conn.execute(
         select(runs)
         .where(runs.c.dag_id == run.dag_id, runs.c.run_id == run.run_id, runs.c.clear_number < run.clear_number)
         .order_by(runs.c.clear_number.desc())
         .limit(1)
-    ).one_or_none()
+    )
+    return Binding.one_or_none(found)
 
 
-def unclaimed(conn: Connection, spec: Pipeline) -> list[LedgerRow]:
+def unclaimed(conn: Connection, spec: Pipeline) -> list[Transaction]:
     """What is unfinished and not given up, whose claim has ended or whose lease has run out.
 
     The newest revision of each transaction counts. Live transactions first, the lowest first, then revisions. Each row
     has `claim_ended`: where it is false, only Airflow can tell whether the run still lives.
     """
-    return list(
-        conn.execute(
-            select(transactions)
-            .where(
-                transactions.c.pipeline == spec.name,
-                transactions.c.state.in_(UNFINISHED),
-                transactions.c.halted_at.is_(None),
-                transactions.c.claim_ended | ~holds(spec.lease_seconds),
-                is_newest(),
-            )
-            .order_by(transactions.c.revision > 0, transactions.c.txid)
+    found = conn.execute(
+        select(transactions)
+        .where(
+            transactions.c.pipeline == spec.name,
+            transactions.c.state.in_(UNFINISHED),
+            transactions.c.halted_at.is_(None),
+            transactions.c.claim_ended | ~holds(spec.lease_seconds),
+            is_newest(),
         )
+        .order_by(transactions.c.revision > 0, transactions.c.txid)
     )
+    return Transaction.all(found)
 
 
-def abandoned(rows: list[LedgerRow], is_active: IsActive, halt: LedgerRow | None) -> list[LedgerRow]:
+def abandoned(rows: list[Transaction], is_active: IsActive, halt: Transaction | None) -> list[Transaction]:
     """Those of `unclaimed` that nobody works on and that a run may adopt: what waits behind a halt goes on waiting.
 
     A lease that ran out alone is no reason to adopt.
@@ -108,12 +110,12 @@ def open_transaction(
     revision: int = 0,
     epoch: int = 1,
     txn_time: datetime | None = None,
-) -> tuple[LedgerRow, Claim]:
+) -> Transaction:
     """A new row of the ledger, OPEN and claimed by `run`; its plan and its cut are the caller's to store.
 
     `txn_time` is now, where it is not given. The caller holds the pipeline's lock.
     """
-    row = conn.execute(
+    found = conn.execute(
         insert(transactions)
         .values(
             pipeline=spec.name,
@@ -131,13 +133,13 @@ def open_transaction(
             txn_time=txn_time or func.date_trunc("milliseconds", func.clock_timestamp()),
         )
         .returning(transactions)
-    ).one()
-    claim = Claim(spec.name, txid, epoch, 1, revision)
-    bind(conn, run, claim)
-    return row, claim
+    )
+    row = Transaction.one(found)
+    bind(conn, run, row.token)
+    return row
 
 
-def take(conn: Connection, spec: Pipeline, row: LedgerRow, run: Run, *, afresh: bool = False) -> Claim:
+def take(conn: Connection, spec: Pipeline, row: Transaction, run: Run, *, afresh: bool = False) -> Claim:
     """Claim what is unfinished for `run`, whatever its state; the caller holds the pipeline's lock.
 
     ABORTED, or OPEN with other code than today's, begins a new epoch with the same ranges and the same cut.
@@ -155,7 +157,7 @@ def take(conn: Connection, spec: Pipeline, row: LedgerRow, run: Run, *, afresh: 
         before = dict.fromkeys(("prepared_at", "records", "verdict", "reason"))
         row = move(conn, row, State.OPEN, who=str(run), why=why, **epoch, **before)
         copy_cut(conn, row, row.epoch - 1)
-    row = conn.execute(
+    found = conn.execute(
         update(transactions)
         .where(is_row(row), transactions.c.claim == row.claim, transactions.c.epoch == row.epoch)
         .values(
@@ -169,8 +171,9 @@ def take(conn: Connection, spec: Pipeline, row: LedgerRow, run: Run, *, afresh: 
             **(LIFTED if afresh else {}),
         )
         .returning(transactions)
-    ).one()
-    claim = Claim(row.pipeline, row.txid, row.epoch, row.claim, row.revision)
+    )
+    row = Transaction.one(found)
+    claim = row.token
     bind(conn, run, claim)
     history.record(conn, row, who=str(run), move="claim", detail={"claim": claim.number, "state": row.state})
     if row.state == State.OPEN:
@@ -178,7 +181,7 @@ def take(conn: Connection, spec: Pipeline, row: LedgerRow, run: Run, *, afresh: 
     return claim
 
 
-def end(conn: Connection, spec: Pipeline, row: LedgerRow, *, who: str, why: str) -> LedgerRow:
+def end(conn: Connection, spec: Pipeline, row: Transaction, *, who: str, why: str) -> Transaction:
     """End the row's claim; if nothing came of it, count a failure, and halt after as many as the spec allows.
 
     Servers that did not answer are no failure of the transaction. A revision that failed so often is given up: the
@@ -189,7 +192,7 @@ def end(conn: Connection, spec: Pipeline, row: LedgerRow, *, who: str, why: str)
     if halts and row.revision and row.state == State.OPEN:
         # Nobody goes on with its votes, so its stages may go.
         row = move(conn, row, State.ABORTED, who=who, why=why, reason=why)
-    ended = conn.execute(
+    found = conn.execute(
         update(transactions)
         .where(is_row(row), transactions.c.claim == row.claim, transactions.c.claim_ended.is_(False))
         .values(
@@ -199,7 +202,8 @@ def end(conn: Connection, spec: Pipeline, row: LedgerRow, *, who: str, why: str)
             reason=func.coalesce(transactions.c.reason, why) if is_unprepared else transactions.c.reason,
         )
         .returning(transactions)
-    ).one()
+    )
+    ended = Transaction.one(found)
     said = {"claim": row.claim, "state": row.state, "why": why, "failures": failures}
     history.record(conn, ended, who=who, move="halt" if halts else "end", detail=said)
     notify(conn, row.pipeline)
@@ -223,7 +227,7 @@ def settle(ledger: Ledger, spec: Pipeline, run: Run, succeeded: bool, reason: st
             )
             .values(ended_at=func.clock_timestamp(), outcome="success" if succeeded else f"failed: {reason}")
         )
-        what = name_of(row.txid, row.revision)
+        what = str(row)
         if row.claim != mine.claim or row.claim_ended:
             return f"{what} is {row.state}; claim {mine.claim} had ended before"
         row = end(conn, spec, row, who=str(run), why=reason or "the run ended")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from ratchet.ledger.schema import LedgerRow, transactions
+from ratchet.ledger.rows import Transaction
+from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move
+from ratchet.ledger.work import utc
 from ratchet.protocol.failures import DEADLINE
 from ratchet.spec.pipeline import Pipeline
 
@@ -20,9 +22,9 @@ def deadline(spec: Pipeline) -> ColumnElement[datetime] | None:
     return func.clock_timestamp() + timedelta(seconds=spec.timeout_seconds)
 
 
-def abort_overdue(conn: Connection, pipeline: str) -> list[LedgerRow]:
+def abort_overdue(conn: Connection, pipeline: str) -> list[Transaction]:
     """Abort every epoch that is still OPEN after its deadline; of a race with its last vote, the row's lock decides."""
-    overdue = conn.execute(
+    found = conn.execute(
         select(transactions)
         .where(
             transactions.c.pipeline == pipeline,
@@ -32,18 +34,18 @@ def abort_overdue(conn: Connection, pipeline: str) -> list[LedgerRow]:
         .order_by(transactions.c.txid)
         .with_for_update()
     )
-    return [_abort(conn, row) for row in overdue.all()]
+    return [_abort(conn, row) for row in Transaction.all(found)]
 
 
-def abort_if_overdue(conn: Connection, row: LedgerRow) -> LedgerRow | None:
+def abort_if_overdue(conn: Connection, row: Transaction) -> Transaction | None:
     """The row as it is once aborted, if it is OPEN after its deadline; the caller holds its lock."""
     if row.state == State.OPEN and row.deadline and conn.execute(select(_passed(row.deadline))).scalar_one():
         return _abort(conn, row)
     return None
 
 
-def _abort(conn: Connection, row: LedgerRow) -> LedgerRow:
-    why = f"epoch {row.epoch} was not prepared by its deadline, {row.deadline.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+def _abort(conn: Connection, row: Transaction) -> Transaction:
+    why = f"epoch {row.epoch} was not prepared by its deadline, {utc(row.deadline)}"
     return move(conn, row, State.ABORTED, who=DEADLINE, why=why, reason=why)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, and_, false, func, insert, or_, select
 
 from ratchet.errors import RecordsLost, TopicChanged
-from ratchet.ledger.schema import LedgerRow, losses, ranges, slices
+from ratchet.ledger.rows import Transaction
+from ratchet.ledger.schema import losses, ranges, slices
 from ratchet.ledger.work import OffsetRange
 from ratchet.source.kafka import TopicOffsets
 
@@ -149,7 +150,7 @@ def store_cut(conn: Connection, pipeline: str, txid: int, of: list[Slice]) -> No
     )
 
 
-def copy_cut(conn: Connection, row: LedgerRow, before: int) -> None:
+def copy_cut(conn: Connection, row: Transaction, before: int) -> None:
     """Give the row's epoch the cut of epoch `before`, less what was accepted as lost since.
 
     Airflow maps slices by position, so a slice of which nothing is left stays as an empty one.

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
+from ratchet.ledger.rows import Line
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
-from ratchet.ledger.work import turn_of
 from ratchet.protocol.halts import why_halted
 
 
-def waits_for(conn: Connection, pipeline: str, head: int, txid: int) -> str | None:
+def waits_for(conn: Connection, line: Line, txid: int) -> str | None:
     """What stands before a transaction: "waits for 11, which run X is processing"; None when it is its turn."""
-    turn = turn_of(head)
+    turn = line.turn
     if txid <= turn:
         return None
-    first = read_transaction(conn, pipeline, turn)
+    first = read_transaction(conn, line.pipeline, turn)
     if first.halted_at is not None:
         return f"waits for {turn}: {why_halted(first)}"
     doing = {
@@ -24,4 +24,4 @@ def waits_for(conn: Connection, pipeline: str, head: int, txid: int) -> str | No
         State.ABORTED: f"which was aborted ({first.reason}) and will be tried again",
     }
     gone = "; its run has ended, the next one adopts it" if first.claim_ended else ""
-    return f"waits for {turn}, {doing.get(State(first.state), f'which is {first.state}')}{gone}"
+    return f"waits for {turn}, {doing.get(first.state, f'which is {first.state}')}{gone}"

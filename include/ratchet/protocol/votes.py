@@ -12,10 +12,11 @@ from ratchet.errors import Fenced, Refused
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import check_try, read_slice
-from ratchet.ledger.schema import LedgerRow, pipelines, slices
+from ratchet.ledger.rows import SliceRow, Transaction
+from ratchet.ledger.schema import pipelines, slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, read_transaction
-from ratchet.ledger.work import Claim, SinkVote, SliceToken, SliceWork, Vote, name_of
+from ratchet.ledger.work import Claim, SinkVote, SliceToken, SliceWork, Vote
 from ratchet.protocol.plan import read_ranges
 from ratchet.sinks import stage
 from ratchet.sinks.lookup import sinks_of
@@ -59,7 +60,7 @@ def load_work(ledger: Ledger, spec: Pipeline, token: SliceToken) -> SliceWork:
         return _work(conn, spec, row, current)
 
 
-def voted_work(conn: Connection, spec: Pipeline, row: LedgerRow) -> list[SliceWork]:
+def voted_work(conn: Connection, spec: Pipeline, row: Transaction) -> list[SliceWork]:
     """Each slice of the row's epoch as its job had it; its stages may be gone."""
     found = conn.execute(
         select(slices)
@@ -67,7 +68,7 @@ def voted_work(conn: Connection, spec: Pipeline, row: LedgerRow) -> list[SliceWo
         .where(slices.c.voted_at.is_not(None))
         .order_by(slices.c.slice)
     )
-    return [_work(conn, spec, row, part) for part in found.all()]
+    return [_work(conn, spec, row, part) for part in SliceRow.all(found)]
 
 
 def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> str:
@@ -118,7 +119,7 @@ def vote_no(ledger: Ledger, token: SliceToken, reason: str) -> str:
     return f"{token}: voted no: {reason}"
 
 
-def promote_if_complete(conn: Connection, row: LedgerRow) -> str | None:
+def promote_if_complete(conn: Connection, row: Transaction) -> str | None:
     """OPEN → PREPARED if every slice of the epoch has voted; the line that says so, or None.
 
     The caller holds the transaction's lock.
@@ -139,7 +140,7 @@ def promote_if_complete(conn: Connection, row: LedgerRow) -> str | None:
         prepared_at=func.clock_timestamp(),
         records=int(records),
     )
-    return f"{name_of(row.txid, row.revision)}: every slice has voted, {int(records):,} records are prepared"
+    return f"{row}: every slice has voted, {int(records):,} records are prepared"
 
 
 Voted = tuple[int, int, dict[str, SinkVote]]
@@ -165,9 +166,9 @@ def _sinks(stored: dict[str, dict[str, Any]]) -> dict[str, SinkVote]:
     }
 
 
-def _next_try(conn: Connection, spec: Pipeline, row: LedgerRow, current: LedgerRow) -> SliceWork:
+def _next_try(conn: Connection, spec: Pipeline, row: Transaction, current: SliceRow) -> SliceWork:
     """Fence the tries before, and make the epoch's stages, once; the caller holds the transaction's lock."""
-    taken = conn.execute(
+    found = conn.execute(
         update(slices)
         .where(
             slices.c.pipeline == row.pipeline,
@@ -178,14 +179,15 @@ def _next_try(conn: Connection, spec: Pipeline, row: LedgerRow, current: LedgerR
         )
         .values(try_number=slices.c.try_number + 1, tried_at=func.clock_timestamp())
         .returning(slices)
-    ).one()
+    )
+    taken = SliceRow.one(found)
     stage.create(conn, spec.name, sinks_of(spec), row.txid, row.epoch)
     said = {"slice": taken.slice, "try": taken.try_number}
     history.record(conn, row, who=row.run_id, move="try", detail=said)
     return _work(conn, spec, row, taken)
 
 
-def _work(conn: Connection, spec: Pipeline, row: LedgerRow, current: LedgerRow) -> SliceWork:
+def _work(conn: Connection, spec: Pipeline, row: Transaction, current: SliceRow) -> SliceWork:
     topic, topic_id = conn.execute(
         select(pipelines.c.topic, pipelines.c.topic_id).where(pipelines.c.pipeline == row.pipeline)
     ).one()
@@ -233,7 +235,7 @@ def _overlap(
     return None
 
 
-def _write_vote(conn: Connection, row: LedgerRow, token: SliceToken, vote: Vote) -> None:
+def _write_vote(conn: Connection, row: Transaction, token: SliceToken, vote: Vote) -> None:
     written = conn.execute(
         update(slices)
         .where(
@@ -267,6 +269,6 @@ def _vote_columns(vote: Vote) -> dict[str, Any]:
     }
 
 
-def _is_same(current: LedgerRow, token: SliceToken, vote: Vote) -> bool:
+def _is_same(current: SliceRow, token: SliceToken, vote: Vote) -> bool:
     said = _vote_columns(vote)
     return current.try_number == token.try_number and current.sinks == said["sinks"]

@@ -157,8 +157,8 @@ PLANTS = [
     plant(
         "a commit does without the lock on the pipeline",
         "ledger/transactions.py",
-        "where(pipelines.c.pipeline == pipeline).with_for_update()).one_or_none()",
-        "where(pipelines.c.pipeline == pipeline)).one_or_none()",
+        "where(pipelines.c.pipeline == pipeline).with_for_update()\n",
+        "where(pipelines.c.pipeline == pipeline)\n",
     ),
     plant(
         "the state is not looked at again under the commit lock",
@@ -184,11 +184,7 @@ PLANTS = [
         "protocol/claims.py",
         "    return [row for row in within if row.claim_ended or not is_active(row.dag_id, row.run_id)]",
         "    return within",
-        (
-            "protocol/claims.py",
-            "                transactions.c.claim_ended | ~holds(spec.lease_seconds),\n",
-            "",
-        ),
+        ("protocol/claims.py", "            transactions.c.claim_ended | ~holds(spec.lease_seconds),\n", ""),
     ),
     plant(
         "a lease does not fence",
