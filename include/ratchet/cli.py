@@ -25,6 +25,7 @@ from ratchet.ledger.work import name_of, utc
 
 if TYPE_CHECKING:
     from ratchet.ledger.connection import Ledger
+    from ratchet.operate.outcome import Outcome
     from ratchet.operate.verify import Check
     from ratchet.spec.pipeline import Pipeline
 
@@ -61,11 +62,14 @@ def _who() -> str:
     return f"{getpass.getuser()} by command"
 
 
-def _say(lines: list[str], as_json: bool) -> None:
+def _say(outcome: Outcome, as_json: bool) -> None:
+    from ratchet.operate.outcome import lines_of
+
+    said = lines_of(outcome)
     if as_json:
-        _print_json({"said": lines})
+        _print_json({**asdict(outcome), "said": said})
     else:
-        typer.echo("\n".join(lines))
+        typer.echo("\n".join(said))
 
 
 def _print_json(document: object) -> None:

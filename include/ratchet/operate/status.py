@@ -100,11 +100,10 @@ def _why(conn: Connection, line: Line, row: Transaction, missing: int) -> str:
         by = f"its run {row.run_id} has ended; the next run of any kind adopts it"
     else:
         by = f"run {row.run_id} works on it"
-    match row.state:
-        case State.OPEN:
-            return f"{missing} slices have not voted; {by}"
-        case State.ABORTED:
-            return f"aborted: {row.reason}; {by}"
+    if row.state == State.OPEN:
+        return f"{missing} slices have not voted; {by}"
+    if row.state == State.ABORTED:
+        return f"aborted: {row.reason}; {by}"
     if row.revision:
         return f"prepared, and waits for no turn; {by}"
     return f"prepared; {waits_for(conn, line, row.txid) or 'it is its turn'}; {by}"

@@ -70,7 +70,8 @@ def recompute(
         rows = [row for row in _applied(conn, spec.name).values() if row.txid >= since]
         work = {row.txid: voted_work(conn, spec, row) for row in rows}
         kept = {row.txid: _contents(conn, spec, row, line.compacted) for row in rows if line}
-    faults, checked = [], 0
+    faults: list[str] = []
+    checked = 0
     for row in rows:
         where = f"transaction {row.txid}"
         if row.code_hash != spec.code_hash:

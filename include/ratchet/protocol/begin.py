@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Literal
 
 from sqlalchemy import Connection, select
@@ -24,7 +25,6 @@ from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.plan import (
     Slice,
     anchor,
-    backlog,
     check_readable,
     cut,
     plan,
@@ -55,10 +55,28 @@ class Begun:
     message: str
 
 
+class Skip(StrEnum):
+    """Why there is nothing for a run to do."""
+
+    MAX_IN_FLIGHT = "max_in_flight"
+    """As many transactions as the spec allows are unfinished, and none of them is abandoned."""
+    NO_RECORDS = "no_records"
+    """No records wait, or none of the run's data interval."""
+    NO_INTERVAL = "no_interval"
+    """The pipeline plans by data intervals, and this run has none."""
+    VOIDED = "voided"
+    """The run's own transaction is voided."""
+    ADOPTED = "adopted"
+    """Another run has adopted its transaction, and works on it."""
+    COMMITTED_BY_ANOTHER = "committed_by_another"
+    """Another run has adopted its transaction and committed it."""
+
+
 @dataclass(frozen=True)
 class Skipped:
-    """There is nothing for this run to do; the message says why."""
+    """There is nothing for this run to do; the message says why, with txids and runs."""
 
+    reason: Skip
     message: str
 
 
@@ -151,37 +169,14 @@ def _decide(
         return Halted(halts.why_halted(halt))
     if line.in_flight >= spec.max_in_flight:
         return Skipped(
+            Skip.MAX_IN_FLIGHT,
             f"{spec.name}: {line.in_flight} transactions are unfinished, {line.turn} to "
-            f"{line.last_txid}; max_in_flight is {spec.max_in_flight}; their runs will take the rest"
+            f"{line.last_txid}; max_in_flight is {spec.max_in_flight}; their runs will take the rest",
         )
     if spec.plan == "interval" and wants.interval_end is None:
-        return Skipped(f"{spec.name}: nothing is abandoned, and a run without a data interval plans nothing")
+        why = f"{spec.name}: nothing is abandoned, and a run without a data interval plans nothing"
+        return Skipped(Skip.NO_INTERVAL, why)
     return _allocate(conn, spec, run, line, kafka, wants) if kafka else _AskKafka(line.last_txid)
-
-
-def wants_another_run(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, is_active: IsActive) -> str | None:
-    """Why one more run should be started now, in a line; None if it should not."""
-    return abandoned_work(ledger, spec, is_active) or waiting_records(ledger, spec, kafka_offsets)
-
-
-def abandoned_work(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> str | None:
-    """What lies abandoned and may be adopted, in a line."""
-    with ledger.begin() as conn:
-        candidates, halt = claims.unclaimed(conn, spec), halts.halt(conn, spec.name)
-    lost = claims.abandoned(candidates, is_active, halt)
-    return f"{lost[0]} is {lost[0].state} and abandoned" if lost else None
-
-
-def waiting_records(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets) -> str | None:
-    """How many records wait, in a line, where a run could take them now: by interval, only a run with one can."""
-    with ledger.begin() as conn:
-        line = read_line(conn, spec.name)
-        halt = halts.halt(conn, spec.name)
-        previous = previous_until(conn, spec.name, line.topic_id) if line else {}
-    if line is None or halt or spec.plan == "interval" or line.in_flight >= spec.max_in_flight:
-        return None
-    waiting = backlog(previous, kafka_offsets(None))
-    return f"{waiting:,} records wait" if waiting else None
 
 
 def _register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> None:
@@ -215,14 +210,15 @@ def _resume(conn: Connection, spec: Pipeline, line: Line, run: Run) -> Begun | S
     where = f"{spec.name}: transaction {before.txid}"
     is_mine = (original.dag_id, original.run_id) == (run.dag_id, run.run_id)
     if original.state == State.VOIDED:
-        return Skipped(f"{where} is voided: {original.reason}")
+        return Skipped(Skip.VOIDED, f"{where} is voided: {original.reason}")
     if original.state != State.COMMITTED:
         if not is_mine and not original.claim_ended:
-            return Skipped(f"{where} was adopted by run {original.run_id}, which works on it")
+            return Skipped(Skip.ADOPTED, f"{where} was adopted by run {original.run_id}, which works on it")
         claim = claims.take(conn, spec, original, run, afresh=True)
         return _begun(conn, spec, claim, "resumed", "resumed after a clear")
     if not is_mine:
-        return Skipped(f"{where} was adopted and committed by run {original.run_id}; clear that one to revise it")
+        why = f"{where} was adopted and committed by run {original.run_id}; clear that one to revise it"
+        return Skipped(Skip.COMMITTED_BY_ANOTHER, why)
     if newest.revision and newest.is_unfinished and newest.run_id == run.run_id:
         claim = claims.take(conn, spec, newest, run, afresh=True)
         return _begun(conn, spec, claim, "resumed", "resumed after a clear")
@@ -278,7 +274,7 @@ def _allocate(
         raise
     planned = plan(previous, offsets, wants.max_records, offsets.wanted)
     if not planned:
-        return Skipped(f"{spec.name}: {_why_nothing(conn, spec, offsets, wants)}")
+        return Skipped(Skip.NO_RECORDS, f"{spec.name}: {_why_nothing(conn, spec, offsets, wants)}")
     row = claims.open_transaction(conn, spec, run, next_txid(conn, line))
     store(conn, spec.name, row.txid, offsets.topic_id, planned)
     store_cut(conn, spec.name, row.txid, cut(planned, spec.slice_records))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from psycopg.errors import UndefinedTable
@@ -26,8 +28,25 @@ from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 _GONE = "its stages are gone"
 
 
-def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) -> SliceWork | str:
-    """A new try at a slice, for the run that holds the claim; or, in a line, why nothing is left to do.
+class NoTry(StrEnum):
+    """Why a slice needs no try."""
+
+    VOTED = "voted"
+    """It has voted, which is final in its epoch."""
+    NOT_OPEN = "not_open"
+    """Its transaction is no longer processed: it is prepared, or its epoch is over."""
+
+
+@dataclass(frozen=True)
+class NothingToDo:
+    """The work on a slice is done, or not wanted any more; the message says which, and in what state it is."""
+
+    reason: NoTry
+    message: str
+
+
+def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) -> SliceWork | NothingToDo:
+    """A new try at a slice, for the run that holds the claim, where one is needed.
 
     Raises Fenced when another run holds the claim or it has ended, Refused when the code is not that of the epoch.
     """
@@ -39,10 +58,10 @@ def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) ->
         if row.claim_ended and row.state == State.OPEN:
             raise Fenced(f"{claim.pipeline}: {where}: this run's claim has ended; clear the run")
         if row.state != State.OPEN:
-            return f"{where}: nothing to do, the transaction is {row.state}"
+            return NothingToDo(NoTry.NOT_OPEN, f"{where}: nothing to do, the transaction is {row.state}")
         current = read_slice(conn, claim.pipeline, claim.txid, claim.epoch, slice_number)
         if current.voted_at is not None:
-            return f"{where}: nothing to do, it has voted in try {current.try_number}"
+            return NothingToDo(NoTry.VOTED, f"{where}: nothing to do, it has voted in try {current.try_number}")
         if spec.code_hash != row.code_hash:
             why = f"the code is {spec.code_hash}, the epoch began with {row.code_hash}"
             move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why)

@@ -31,7 +31,10 @@ STATE = CHECKOUT / ".state" / "mutants"
 COSMIC_RAY = "cosmic-ray==8.7.0"
 FILES = (
     *("ledger/connection.py", "ledger/transactions.py"),
-    *(f"protocol/{what}.py" for what in "plan votes failures claims leases deadlines halts turns begin commit".split()),
+    *(
+        f"protocol/{what}.py"
+        for what in "plan votes failures claims leases deadlines halts turns begin another commit".split()
+    ),
     *(f"sinks/{what}.py" for what in ("stage", "append", "keyed", "accumulate", "upsert", "keys")),
 )
 """Plan, ledger, stage and commit, and what they are made of."""

@@ -71,8 +71,8 @@ PLANTS = [
     plant(
         "a slice that has voted takes a new try",
         "protocol/votes.py",
-        "        if current.voted_at is not None:\n            return f",
-        "        if False:\n            return f",
+        "        if current.voted_at is not None:\n            return NothingToDo",
+        "        if False:\n            return NothingToDo",
         (
             "protocol/votes.py",
             "            slices.c.slice == current.slice,\n            slices.c.voted_at.is_(None),\n",
