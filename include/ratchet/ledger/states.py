@@ -24,7 +24,7 @@ class State(StrEnum):
 
 
 UNFINISHED = (State.OPEN, State.PREPARED, State.ABORTED)
-"""The states from which a transaction goes on without a person."""
+"""The states of a transaction that is neither committed nor voided: the head cannot pass it."""
 
 LEGAL_MOVES: frozenset[tuple[State | None, State]] = frozenset(
     {
