@@ -22,7 +22,7 @@ from benchmarks import backlog, streaming, table  # noqa: E402
 from benchmarks.drain import Drain  # noqa: E402
 from ratchet.dev.stack import CHECKOUT, Stack, prerequisites  # noqa: E402
 from ratchet.sinks.lookup import sinks_of  # noqa: E402
-from ratchet.spark.decoder import decode  # noqa: E402
+from ratchet.spark.decode import decode  # noqa: E402
 from ratchet.spark.engine import connect_session  # noqa: E402
 from ratchet.spark.reader import read  # noqa: E402
 from ratchet.spark.result import rows_of  # noqa: E402

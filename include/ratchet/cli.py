@@ -101,10 +101,11 @@ def migrate(
 def validate() -> None:
     """Check every spec and that its transform can be imported, without any server."""
     from ratchet.spec.loading import load_pipelines
+    from ratchet.transforms.kinds import kind_of
 
     for spec in load_pipelines().values():
-        spec.load_transform()
-        typer.echo(f"{spec.name}: {spec.source.name} → {spec.transform} → {', '.join(s.name for s in spec.sinks)}")
+        by = f"{spec.transform} over {kind_of(spec)}" if spec.transform else str(kind_of(spec))
+        typer.echo(f"{spec.name}: {spec.source.name} → {by} → {', '.join(s.name for s in spec.sinks)}")
 
 
 @app.command()
@@ -244,13 +245,13 @@ def verify(
 
 def _recompute(ledger: Ledger, spec: Pipeline, since: int, say: Callable[[str], None]) -> Check:
     from ratchet.operate.verify import recompute as look
-    from ratchet.spark.engine import connect_session
+    from ratchet.spark.engine import session_for
     from ratchet.spark.slice import recompute
 
     kafka, url = _kafka_properties(), os.environ.get("RATCHET_SPARK")
     if not url:
         raise SettingsError("no Spark is named; set RATCHET_SPARK=sc://HOST:15002")
-    with connect_session(url, spec.name, spec.code_hash) as session:
+    with session_for(spec, url) as session:
         return look(ledger, spec, lambda works: recompute(session, spec, works, kafka), since, say)
 
 

@@ -19,9 +19,9 @@ from ratchet.ledger.work import OffsetRange
 from ratchet.source import columnar
 from ratchet.source.columnar import ColumnarSource
 from ratchet.source.kafka import Kafka
-from tests.spark.test_kafka_security import PASSWORD, certificates
 from tests.source.conformance import checked
 from tests.source.topics import make_topic, stable_ranges, witnessed, write_everything
+from tests.spark.test_kafka_security import PASSWORD, certificates
 
 MECHANISMS = {
     "PLAIN": None,

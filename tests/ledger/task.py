@@ -13,8 +13,8 @@ from ratchet.sinks.lookup import sink_of
 from ratchet.sinks.port import Sink
 from ratchet.sinks.types import POSITION
 from ratchet.sinks.writer import Into, Writer
-from ratchet.spec.arrow import arrow_schema
 from ratchet.spec.pipeline import DEAD_LETTERS
+from ratchet.values.arrow import arrow_schema
 
 from .staging import SPEC, positions, vote_of
 

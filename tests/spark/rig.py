@@ -11,6 +11,7 @@ import psycopg
 from kafka import KafkaProducer
 from psycopg import sql
 from psycopg.rows import dict_row
+from psycopg.types.string import TextLoader
 
 from ratchet import Append, Json, Pipeline, Topic
 from ratchet.ledger.connection import Ledger
@@ -76,6 +77,8 @@ class Rig:
     def staged(self, work: SliceWork, sink: str) -> list[dict]:
         with psycopg.connect(self.ledger.url, row_factory=dict_row) as conn:
             conn.execute("set time zone 'UTC'")
+            # What is voted for of jsonb is its text.
+            conn.adapters.register_loader("jsonb", TextLoader)
             return conn.execute(
                 sql.SQL("select * from {}").format(sql.Identifier("ratchet_stage", work.stages[sink]))
             ).fetchall()
@@ -96,12 +99,14 @@ def address(transform: Callable) -> str:
     return f"{transform.__module__}:{transform.__name__}"
 
 
-def spec_of(topic: str, transform: Callable = every, value: str = "a int, b string", sinks=None, **given) -> Pipeline:
-    source = {k: given.pop(k) for k in ("key", "tombstones") if k in given}
+def spec_of(
+    topic: str, transform: Callable | None = every, value: str = "a int, b string", sinks=None, **given
+) -> Pipeline:
+    source = {k: given.pop(k) for k in ("key", "tombstones", "reader") if k in given}
     return Pipeline(
         name="p",
         source=Topic(topic, value=Json(value), **source),
-        transform=address(transform),
+        transform=address(transform) if transform else None,
         sinks=sinks or [Append(SINK, columns=value)],
         **{"max_records": 100_000, "slice_records": 100_000, **given},
     )

@@ -34,7 +34,7 @@ def test_every_type_arrives_exactly_and_its_checksum_is_the_vector(rig):
     vote = rig.run(spec, work)
     rows = sorted(rig.staged(work, SINK), key=lambda r: r["_offset"])
     assert [row_hash(COLUMNS, [r[c.name] for c in COLUMNS]) for r in rows] == VECTORS
-    exact = [i for i, c in enumerate(COLUMNS) if c.type not in ("float", "double")]
+    exact = [i for i, c in enumerate(COLUMNS) if not c.floating]
     assert [[list(r.values())[4:][i] for i in exact] for r in rows] == [[row[i] for i in exact] for row in ROWS]
     rig.check(spec, work, vote)
 

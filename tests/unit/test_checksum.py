@@ -5,8 +5,9 @@ import os
 import struct
 import subprocess
 import sys
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 
 from ratchet.sinks.buffers import Fixed
 from ratchet.sinks.checksum import MODULUS, batch_checksum, row_hash
-from ratchet.spec.columns import Column, parse_columns
+from ratchet.spec.columns import parse_columns
+from ratchet.values.arrow import arrow_type
 
 COLUMNS = parse_columns(
     "s smallint, i int, l bigint, f float, d double, b boolean, t string, y binary, da date, ts timestamp, "
@@ -131,14 +133,10 @@ def array_of(values, kind):
 
 
 def batch_of(columns, rows):
-    kinds = [ARROW[c.type][0] if c.type in ARROW else decimal_of(c.type) for c in columns]
+    kinds = [arrow_type(c.type) for c in columns]
     cells = zip(*rows, strict=True)
     arrays = [array_of(values, kind) for values, kind in zip(cells, kinds, strict=True)]
     return pa.record_batch(arrays, [c.name for c in columns])
-
-
-def decimal_of(kind):
-    return pa.decimal128(*map(int, kind.removeprefix("decimal(").removesuffix(")").split(",")))
 
 
 def expected_sum(columns, rows):
@@ -148,17 +146,17 @@ def expected_sum(columns, rows):
 @st.composite
 def slices(draw, kinds):
     """Columns, a batch whose arrays begin and end anywhere in their buffers, and its rows."""
-    columns = [Column(f"c{n}", kind) for n, kind in enumerate(kinds)]
+    columns = [parse_columns(f"c{n} {kind}")[0] for n, kind in enumerate(kinds)]
     count = draw(st.integers(0, 20))
     arrays, cells = [], []
     for column in columns:
         before, after = draw(st.integers(0, 17)), draw(st.integers(0, 3))
-        value = VALUES[column.type]
+        value = VALUES[str(column.type)]
         if draw(st.booleans()):
             value = value | st.none()
         total = before + count + after
         values = draw(st.lists(value, min_size=total, max_size=total))
-        arrays.append(array_of(values, draw(st.sampled_from(ARROW[column.type]))).slice(before, count))
+        arrays.append(array_of(values, draw(st.sampled_from(ARROW[str(column.type)]))).slice(before, count))
         cells.append(values[before : before + count])
     batch = pa.record_batch(arrays, [c.name for c in columns])
     return columns, batch, list(zip(*cells, strict=True))
@@ -233,7 +231,7 @@ def test_every_nan_of_four_bytes_counts_as_one(sign, payload):
 
 @pytest.mark.parametrize("kind", ARROW)
 def test_what_lies_under_a_null_does_not_count(kind):
-    columns = [Column("a", kind)]
+    columns = parse_columns(f"a {kind}")
     arrow = ARROW[kind][-1]
     junk = [pa.py_buffer(b"\xa5" * 64)]
     if str(arrow).endswith(("string", "binary")):
@@ -297,7 +295,7 @@ def test_no_columns_and_no_rows():
 )
 def test_another_arrow_type_than_declared_is_refused(declared, arrow):
     with pytest.raises(TypeError, match="column a "):
-        batch_checksum([Column("a", declared)], pa.record_batch([pa.nulls(1, arrow)], ["a"]))
+        batch_checksum(parse_columns(f"a {declared}"), pa.record_batch([pa.nulls(1, arrow)], ["a"]))
 
 
 @pytest.mark.parametrize("unscaled", [2**63, -(2**63) - 1, 10**38 - 1])
@@ -375,3 +373,31 @@ def test_long_decimals_are_twos_complement_of_least_length(unscaled):
     seed = xxhash.xxh64_intdigest(struct.pack("<i", 0), seed=42)
     expected = xxhash.xxh64_intdigest(unscaled.to_bytes(length, "big", signed=True), seed=seed)
     assert row_hash([column], [Decimal(f"{unscaled}e-5")]) == expected
+
+
+def test_documents_uuids_times_and_arrays_in_a_batch():
+    columns = parse_columns(
+        "j json, u uuid, t time, l array<int>, ls array<string>, lt array<time>, ld array<decimal(5,2)>"
+    )
+    uuid = "550e8400-e29b-41d4-a716-446655440000"
+    rows = [
+        ('{"a": 1}', uuid, "07:30:00.000000", [1, None], ["", None], ["07:30:00.000000"], [Decimal("1.50")]),
+        (None,) * 7,
+        ("[]", uuid, "23:59:59.999999", [], [None], [], [None]),
+    ]
+    kinds = [pa.string() if str(c.type) == "json" else arrow_type(c.type) for c in columns]
+    cells = zip(*rows, strict=True)
+    arrays = [pa.array(values, kind) for values, kind in zip(cells, kinds, strict=True)]
+    batch = pa.record_batch(arrays, [c.name for c in columns])
+    assert batch_checksum(columns, batch) == sum(row_hash(columns, row) for row in rows) % MODULUS
+    # As the database's driver gives them.
+    as_read = ('{"a": 1}', UUID(uuid), time(7, 30), [1, None], ["", None], [time(7, 30)], [Decimal("1.50")])
+    assert row_hash(columns, as_read) == row_hash(columns, rows[0])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [([1, None], [None, 1]), ([None], []), (["ab"], ["a", "b"]), ([1], [1, None]), ([""], [None])]
+)
+def test_arrays_that_differ_have_other_hashes(one, other):
+    columns = parse_columns("l array<string>" if "" in one or "ab" in one else "l array<int>")
+    assert row_hash(columns, [one]) != row_hash(columns, [other])

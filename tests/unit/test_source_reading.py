@@ -6,7 +6,7 @@ import random
 import socket
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from uuid import UUID, uuid4
 
@@ -52,6 +52,9 @@ class Brokers:
     """What a fetch of a partition says."""
     start: int = 0
     fetches: int = 0
+    small: bool = False
+    """An answer has room for the first partition that has something."""
+    dead: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.leaders = {p: self.chance.randrange(3) for p in self.logs}
@@ -71,7 +74,7 @@ class Brokers:
         return Layout({}, {t: TopicLayout(self.error, self.topic_id, leaders) for t in topics})
 
     def connect(self, node: int) -> Connection:
-        if self.misbehave():
+        if node in self.dead or self.misbehave():
             raise Lost("refused")
         return Connection(self, node)
 
@@ -117,7 +120,13 @@ class Connection:
             raise Lost("it ended")
         if brokers.misbehave():
             return Answer(brokers.chance.choice([0.0, 0.5]), [])
+        if self.node in brokers.dead:
+            raise Lost("it died")
         parts = [self._part(piece) for piece in wanted]
+        if brokers.small:
+            brokers.now += 1
+            served = next((n for n, part in enumerate(parts) if part.records), None)
+            parts = [part if n == served else replace(part, records=b"") for n, part in enumerate(parts)]
         if not any(part.records for part in parts):
             brokers.now += 0.5
         return Answer(0.0, brokers.chance.sample(parts, len(parts)))
@@ -289,6 +298,45 @@ def test_the_wait_begins_anew_with_every_record(reading_of):
     brokers.chance.randint = later
     assert [row[1] for row in rows(reading)] == list(range(9))
     assert brokers.now > 100
+
+
+def test_partitions_take_turns_and_a_wait_for_a_turn_is_no_standstill(reading_of):
+    logs = {p: plain(*[1] * 4)[0] for p in range(60)}
+    brokers = Brokers(logs, small=True)
+    brokers.leaders = dict.fromkeys(logs, 0)
+    brokers.chance.randint = lambda a, b: a
+    reading = reading_of(brokers, [OffsetRange("t", p, 0, 4) for p in logs])
+    found = rows(reading)
+    assert [sorted(row[0] for row in found[n : n + 60]) for n in range(0, 240, 60)] == [list(range(60))] * 4
+    assert brokers.now > 200
+
+
+def test_a_leader_that_died_is_not_asked_again(reading_of):
+    brokers = Brokers(plain(4, 5))
+    brokers.leaders, brokers.chance.randint = {0: 1}, lambda a, b: a
+    reading = reading_of(brokers, WHOLE)
+    next(reading)
+    brokers.dead, brokers.leaders = {1}, {0: 2}
+    assert [row[1] for row in rows(reading)] == [4, 5, 6, 7, 8]
+    assert brokers.now < 2
+
+
+def test_a_broker_that_does_not_know_the_topic_yet_is_asked_again(reading_of):
+    brokers = Brokers(plain(4, 5))
+    brokers.chance.randint = lambda a, b: a
+    reading = reading_of(brokers, WHOLE)
+    next(reading)
+    layout = brokers.layout
+
+    def behind(topics: Sequence[str]) -> Layout:
+        brokers.error = UNKNOWN_TOPIC if brokers.now < 10 else OK
+        if brokers.now >= 10:
+            brokers.refuse = {}
+        return layout(topics)
+
+    brokers.layout, brokers.refuse = behind, {0: NOT_LEADER}
+    assert reading.records + len(rows(reading)) == 9
+    assert 10 <= brokers.now < 12
 
 
 def test_another_topic_of_the_same_name_is_seen_at_once_and_in_the_middle(reading_of):

@@ -12,7 +12,7 @@ from ratchet.logs import get_logger
 from ratchet.protocol.failures import errors_recorded
 from ratchet.protocol.process import process_slice
 from ratchet.spark import failure
-from ratchet.spark.engine import connect_session
+from ratchet.spark.engine import session_for
 from ratchet.spark.slice import run_slice
 from ratchet.spec.pipeline import Pipeline
 
@@ -32,7 +32,7 @@ class ConnectJob:
 
     def run(self) -> str:
         recorded = errors_recorded(self._ledger, self._work.token)
-        with recorded, connect_session(self._url, self._spec.name, self._spec.code_hash) as session:
+        with recorded, session_for(self._spec, self._url) as session:
             session.addTag(self.tag)
             self._session = session
             try:

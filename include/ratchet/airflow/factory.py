@@ -95,13 +95,13 @@ def describe(spec: Pipeline) -> str:
         "",
         "### Reads",
         f"Topic `{spec.source.name}` as JSON: `{spec.source.value.columns}`"
-        + (f", key `{spec.source.key}`" if spec.source.key else "")
+        + (f", key `{', '.join(map(str, spec.source.key_columns))}`" if spec.source.key else "")
         + f". {tombstones[spec.source.tombstones]}",
         "",
         "### Writes",
         *(f"- `{sink.shown}`: {sink.described}" for sink in sinks_of(spec)),
         "",
-        f"The transform is `{spec.transform}`.",
+        f"The transform is `{spec.transform}`." if spec.transform else "Each sink takes the columns of its own names.",
         "",
         "### Limits",
         f"- at most {spec.max_records:,} records a transaction, {spec.slice_records:,} a slice",

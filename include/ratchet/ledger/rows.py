@@ -156,6 +156,9 @@ class SliceRow(_Row):
     """{sink: its part of the vote}, as it is stored."""
     reached: Mapping[str, int] | None
     seconds: Mapping[str, float] | None
+    absent: list[tuple[str, str, list[str]]] | None
+    """[[column, field, [like names]], …]."""
+    cut: int | None
     application_id: str | None
 
 

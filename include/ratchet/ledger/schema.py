@@ -149,6 +149,8 @@ slices = Table(
     Column("sinks", JSONB, comment="{sink: {tags: [[partition, attempt]], rows, checksum}}"),
     Column("reached", JSONB, comment="{partition: position}"),
     Column("seconds", JSONB, comment="{step: seconds}"),
+    Column("absent", JSONB, comment="[[column, field, [like names]]] that no message had; null if none was good"),
+    Column("cut", BigInteger, comment="moments that lost digits beyond microseconds"),
     Column("application_id", Text),
     CheckConstraint("(voted_at is null) = (sinks is null)", name="a_vote_has_its_sinks"),
     comment="the cut of an epoch into jobs, and their votes",

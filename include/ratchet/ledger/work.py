@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -24,6 +25,24 @@ class OffsetRange:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}[{self.from_offset},{self.until_offset})"
+
+
+def divided(ranges: Sequence[OffsetRange], size: int) -> list[tuple[OffsetRange, ...]]:
+    """The ranges in parts of `size` offsets each, but for the last."""
+    parts: list[tuple[OffsetRange, ...]] = []
+    current: list[OffsetRange] = []
+    room = size
+    for r in ranges:
+        start = r.from_offset
+        while start < r.until_offset:
+            until = min(r.until_offset, start + room)
+            current.append(OffsetRange(r.topic, r.partition, start, until))
+            room -= until - start
+            start = until
+            if room == 0:
+                parts.append(tuple(current))
+                current, room = [], size
+    return [*parts, tuple(current)] if current else parts
 
 
 def name_of(txid: int, revision: int = 0) -> str:
@@ -105,11 +124,26 @@ class SinkVote:
 
 
 @dataclass(frozen=True)
+class Absent:
+    """A declared field that no message had, the column that is null for it, and the names that are most like it."""
+
+    column: str
+    field: str
+    nearest: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        said = f"column {self.column} is null everywhere, as no message has a field {self.field}"
+        return f"{said}; there is {' and '.join(self.nearest)} (camelCase?)" if self.nearest else said
+
+
+@dataclass(frozen=True)
 class Vote:
     """A slice's durable word that its results are staged.
 
     `reached` maps a partition to the position reached (the offset after the last one covered);
-    `sinks` maps a sink's name to its part; `dead_letters` counts the rows staged for them.
+    `sinks` maps a sink's name to its part; `dead_letters` counts the rows staged for them. `absent` are the declared
+    fields that no good message of the slice had, None where it had no good message; `cut` counts the moments that lost
+    digits beyond microseconds.
     """
 
     records: int
@@ -119,6 +153,8 @@ class Vote:
     code_hash: str
     application_id: str
     seconds: dict[str, float]
+    absent: tuple[Absent, ...] | None = None
+    cut: int = 0
 
 
 @dataclass(frozen=True)

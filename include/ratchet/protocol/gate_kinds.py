@@ -38,7 +38,7 @@ class Prepared:
         return sum(vote.rows for _, _, vote in self.staged[sink][2])
 
 
-class Gate(DeclaredGate, ABC):
+class Gate(DeclaredGate, ABC, frozen=True):
     """A check on what is prepared; it may read whatever the snapshot shows, and writes nothing."""
 
     @abstractmethod
@@ -46,7 +46,7 @@ class Gate(DeclaredGate, ABC):
         """Whether the epoch may be committed, and why."""
 
 
-class MaxDeadLetters(Gate):
+class MaxDeadLetters(Gate, frozen=True):
     """A gate: at most this ratio of the records read may be dead letters, 0 to 1."""
 
     kind: Literal["max_dead_letters"] = "max_dead_letters"
@@ -63,7 +63,7 @@ class MaxDeadLetters(Gate):
         return {"yes": ratio <= self.ratio, "why": why, "dead_letters": dead, "records": of.records, "ratio": ratio}
 
 
-class MaxChange(Gate):
+class MaxChange(Gate, frozen=True):
     """A gate: the rows that a record gives in one sink may change by this factor at most, up or down.
 
     Compared with the median of the last `over` committed transactions; the first one passes.
@@ -110,7 +110,7 @@ class MaxChange(Gate):
         return [row.applied[self.sink]["rows"] / row.records for row in found if self.sink in (row.applied or {})]
 
 
-class Condition(Gate):
+class Condition(Gate, frozen=True):
     """A gate: an SQL expression over the staged rows that must be true.
 
     A sink's staged rows are a table with the sink's name (`schema_table` for `schema.table`), and so are
@@ -129,7 +129,7 @@ class Condition(Gate):
         tags = {tag.name for tag in stage.TAGS}
         tables: list[CTE] = []
         for name, (sink, relation, votes) in of.staged.items():
-            staged = stage.table(relation, sink)  # pyright: ignore[reportArgumentType]: a frozen model is hashable
+            staged = stage.table(relation, sink)
             shown = [c for c in staged.columns if c.name not in tags]
             # What sinks give is not fully typed yet.
             cte = stage.voted(staged, votes, *shown).cte(  # pyright: ignore[reportUnknownMemberType]

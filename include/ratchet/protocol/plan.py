@@ -9,7 +9,7 @@ from sqlalchemy import Connection, and_, false, func, insert, or_, select
 from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import losses, ranges, slices
-from ratchet.ledger.work import OffsetRange
+from ratchet.ledger.work import OffsetRange, divided
 from ratchet.source.kafka import TopicOffsets
 
 
@@ -92,23 +92,7 @@ def cut(planned: list[OffsetRange], slice_records: int) -> list[Slice]:
     """The planned ranges in slices of nearly equal size, each of at most `slice_records` offsets."""
     total = sum(len(r) for r in planned)
     count = max(1, -(-total // slice_records))
-    size = -(-total // count)
-    parts: list[Slice] = []
-    current: list[OffsetRange] = []
-    room = size
-    for r in planned:
-        start = r.from_offset
-        while start < r.until_offset:
-            until = min(r.until_offset, start + room)
-            current.append(OffsetRange(r.topic, r.partition, start, until))
-            room -= until - start
-            start = until
-            if room == 0:
-                parts.append(Slice(len(parts), tuple(current)))
-                current, room = [], size
-    if current:
-        parts.append(Slice(len(parts), tuple(current)))
-    return parts
+    return [Slice(number, part) for number, part in enumerate(divided(planned, max(1, -(-total // count))))]
 
 
 def anchor(conn: Connection, pipeline: str, offsets: TopicOffsets) -> None:

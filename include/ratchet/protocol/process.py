@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ratchet.errors import Refused
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import SliceWork, Vote
+from ratchet.logs import get_logger
 from ratchet.protocol.votes import cast_vote, vote_no
 from ratchet.spec.pipeline import Pipeline
 
@@ -22,6 +23,10 @@ def process_slice(ledger: Ledger, spec: Pipeline, work: SliceWork, run: Callable
     except Refused as refused:
         vote_no(ledger, work.token, str(refused))
         raise
+    for absent in vote.absent or ():
+        get_logger().warning(f"{work.token}: {absent}")
+    if vote.cut:
+        get_logger().info(f"{work.token}: {vote.cut:,} moments had digits beyond microseconds, which were cut off")
     said = cast_vote(ledger, spec, work.token, vote)
     counts = ", ".join(f"{name} {sink.rows:,}" for name, sink in vote.sinks.items())
     return f"{said}; {vote.records:,} records read in {sum(vote.seconds.values()):.2f} s; rows: {counts}"

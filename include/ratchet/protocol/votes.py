@@ -18,7 +18,7 @@ from ratchet.ledger.rows import SliceRow, Transaction
 from ratchet.ledger.schema import pipelines, slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, read_transaction
-from ratchet.ledger.work import Claim, SinkVote, SliceToken, SliceWork, Vote
+from ratchet.ledger.work import Absent, Claim, SinkVote, SliceToken, SliceWork, Vote
 from ratchet.protocol.plan import read_ranges
 from ratchet.sinks import stage
 from ratchet.sinks.lookup import sinks_of
@@ -159,7 +159,27 @@ def promote_if_complete(conn: Connection, row: Transaction) -> str | None:
         prepared_at=func.clock_timestamp(),
         records=int(records),
     )
-    return f"{row}: every slice has voted, {int(records):,} records are prepared"
+    said = f"{row}: every slice has voted, {int(records):,} records are prepared"
+    return "; ".join([said, *map(str, absent_of(conn, row.pipeline, row.txid, row.epoch))])
+
+
+def absent_of(conn: Connection, pipeline: str, txid: int, epoch: int) -> list[Absent]:
+    """The declared fields that no message of an epoch has, of those slices that had a good one."""
+    told = conn.execute(
+        select(slices.c.absent)
+        .where(slices.c.pipeline == pipeline, slices.c.txid == txid, slices.c.epoch == epoch)
+        .where(slices.c.voted_at.is_not(None), slices.c.absent.is_not(None))
+        .order_by(slices.c.slice)
+    ).scalars()
+    lists = [
+        [Absent(column, field, tuple(names)) for column, field, names in absent]
+        for absent in told
+        if absent is not None
+    ]
+    if not lists:
+        return []
+    everywhere = set[str].intersection(*({a.column for a in absent} for absent in lists))
+    return [a for a in lists[0] if a.column in everywhere]
 
 
 Voted = tuple[int, int, dict[str, SinkVote]]
@@ -285,6 +305,8 @@ def _vote_columns(vote: Vote) -> dict[str, Any]:
         "reached": {str(partition): position for partition, position in vote.reached.items()},
         "seconds": vote.seconds,
         "application_id": vote.application_id,
+        "absent": None if vote.absent is None else [[a.column, a.field, list(a.nearest)] for a in vote.absent],
+        "cut": vote.cut,
     }
 
 

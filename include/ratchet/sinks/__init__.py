@@ -1,4 +1,4 @@
 """What each sink stages, keeps and folds.
 
-Imports: errors, ledger, spec.
+Imports: errors, ledger, spec, values.
 """

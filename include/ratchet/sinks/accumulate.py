@@ -13,7 +13,8 @@ from ratchet.sinks import stage
 from ratchet.sinks.keyed import Keyed
 from ratchet.sinks.port import Tagged
 from ratchet.spec.columns import IDENTIFIER, Column, parse_columns
-from ratchet.spec.declaration import LONGEST_NAME, column_list
+from ratchet.spec.declaration import LONGEST_NAME, sink_columns
+from ratchet.spec.types import BIGINT, Boolean, Decimal, Type, Uuid, is_scalar
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 PARTS = ("sum", "min", "max")
 
 
-class Accumulate(Keyed):
+class Accumulate(Keyed, frozen=True):
     """Per key: exact sums, least and greatest values, and the number of rows.
 
     Column `x` gives `x_sum`, `x_min`, `x_max`; `count` names the column with the number of rows.
@@ -34,21 +35,24 @@ class Accumulate(Keyed):
     min: str | None = None
     max: str | None = None
     count: str | None = None
-    _check = field_validator("key", "sum", "min", "max")(lambda ddl: ddl if ddl is None else column_list(ddl))
+    _check = field_validator("key", "sum", "min", "max")(lambda ddl: ddl if ddl is None else sink_columns(ddl))
 
     @model_validator(mode="after")
     def _is_exact(self) -> Accumulate:
         for name in ("key", *PARTS):
             for column in self.columns_of(name):
-                if column.type in ("float", "double"):
+                if column.floating:
                     raise ValueError(
                         f"{name}: {column.name!r} is a {column.type}, whose sums and keys are not exact; "
                         f"cast it in the transform and declare {column.name} decimal(18,6)"
                     )
-                if name in ("min", "max") and column.type == "boolean":
+                if not is_scalar(column.type):
+                    raise ValueError(f"{name}: {column.name!r} is a {column.type}, whose values have no order")
+                if name in ("min", "max") and isinstance(column.type, Boolean | Uuid):
+                    other = "int" if isinstance(column.type, Boolean) else "string"
                     raise ValueError(
-                        f"{name}: {column.name!r} is a boolean, of which PostgreSQL has no {name}; "
-                        f"cast it in the transform and declare {column.name} int"
+                        f"{name}: {column.name!r} is a {column.type}, of which PostgreSQL has no {name}; "
+                        f"cast it in the transform and declare {column.name} {other}"
                     )
                 if name == "sum" and not column.exact:
                     raise ValueError(f"sum: {column.name!r} is a {column.type}; sums need integers or decimals")
@@ -62,7 +66,7 @@ class Accumulate(Keyed):
             raise ValueError("declare at least one of sum, min, max, count")
         if len(set(names)) != len(names):
             raise ValueError(f"two columns have one name among {', '.join(names)}")
-        kinds: dict[str, str] = {}
+        kinds: dict[str, Type] = {}
         for column in (c for part in ("key", *PARTS) for c in self.columns_of(part)):
             if kinds.setdefault(column.name, column.type) != column.type:
                 raise ValueError(
@@ -103,7 +107,7 @@ class Accumulate(Keyed):
             *sums,
             *least,
             *greatest,
-            *([Column(self.count, "bigint", False)] if self.count else []),
+            *([Column(self.count, BIGINT, False)] if self.count else []),
         )
 
     @property
@@ -155,11 +159,9 @@ class Accumulate(Keyed):
         conn.execute(folding.on_conflict_do_update(index_elements=keys, set_={**changed, "_txid": new._txid}))
 
 
-def _sum_type(column: Column) -> str:
+def _sum_type(column: Column) -> Type:
     """A sum needs room: bigint for integers, 38 digits for decimals; what does not fit raises, never wraps."""
-    if not column.type.startswith("decimal"):
-        return "bigint"
-    return f"decimal(38,{column.type.rstrip(')').partition(',')[2]})"
+    return Decimal(38, column.type.scale) if isinstance(column.type, Decimal) else BIGINT
 
 
 def _whole(part: str, column: sa.ColumnElement) -> sa.ColumnElement:

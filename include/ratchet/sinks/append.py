@@ -15,20 +15,21 @@ from ratchet.sinks import stage
 from ratchet.sinks.checksum import row_hash
 from ratchet.sinks.port import Applied, Check, Delta, Sink, Tagged, Voted
 from ratchet.sinks.rows import check_rows, insert_rows
-from ratchet.sinks.types import POSITION, TXID, sql_column
+from ratchet.sinks.types import POSITION, TXID, as_hashed, sql_column
 from ratchet.spec.columns import Column, parse_columns
-from ratchet.spec.declaration import column_list
+from ratchet.spec.declaration import sink_columns
+from ratchet.spec.types import STRING
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Append(Sink):
+class Append(Sink, frozen=True):
     """Every row that the transform returns, once."""
 
     kind: Literal["append"] = "append"
     columns: str
-    _check = field_validator("columns")(column_list)
+    _check = field_validator("columns")(sink_columns)
 
     @property
     def fields(self) -> tuple[Column, ...]:
@@ -87,7 +88,7 @@ class Append(Sink):
     def _hashes(self, conn: Connection) -> Iterator[tuple[int, int]]:
         """(txid, hash) of every row that readers see."""
         c = self.target.c
-        query = select(c._txid, *(c[column.name] for column in self.staged))
+        query = select(c._txid, *(as_hashed(column, c[column.name]) for column in self.staged))
         for txid, *cells in conn.execution_options(yield_per=5_000).execute(query):
             yield txid, row_hash(self.staged, cells)
 
@@ -96,7 +97,7 @@ class Append(Sink):
 def _target(sink: Append) -> Table:
     """The same object each time, so that SQLAlchemy compiles a statement about it once."""
     schema, name = sink.table
-    columns = (*sink.fields, Column("_topic", "string", False), *POSITION, TXID)
+    columns = (*sink.fields, Column("_topic", STRING, False), *POSITION, TXID)
     # Block ranges suffice: rows of one transaction lie together. They make a revision's delete quick.
     by_txid = sa.Index(f"{name}_txid", "_txid", postgresql_using="brin")
     return Table(name, MetaData(), *map(sql_column, columns), by_txid, schema=schema)

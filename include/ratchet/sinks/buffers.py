@@ -123,3 +123,10 @@ def _whole(buffer: pa.Buffer | None, kind: type[np.generic]) -> NDArray[Any]:
     if buffer is None or not buffer.size:
         return np.empty(0, kind)
     return np.frombuffer(memoryview(buffer), kind, buffer.size // np.dtype(kind).itemsize)
+
+
+def packed(array: pa.Array[Any], pack: Callable[[Any], bytes]) -> Variable:
+    """What `pack` makes of each row, one after the other in Python: for types that have no simpler form."""
+    cells = [b"" if cell is None else pack(cell) for cell in array.to_pylist()]
+    offsets = np.cumsum([0, *map(len, cells)], dtype=np.int64)
+    return Variable(offsets, np.frombuffer(b"".join(cells), np.uint8))

@@ -4,7 +4,9 @@ A row's hash is a chain of XXH64 over its staged columns in order, each hash the
 the int32 1 if the column is null, else 0; then, if it is not null, its bytes. Numbers are little-endian: smallint,
 int, boolean and date (days) in 4 bytes, bigint, timestamp (microseconds) and decimals of up to 18 digits (unscaled)
 in 8, float and double as their IEEE bits, with one zero and one NaN; longer decimals are their unscaled value in the
-fewest bytes, two's complement, big-endian; strings are UTF-8, binary is itself.
+fewest bytes, two's complement, big-endian; strings are UTF-8, binary is itself, UUIDs are their text in lower case,
+times of day the text hh:mm:ss.ffffff, jsonb is its text. An array of scalars is for each element the int32 1 if it is
+null, else 0, the number of its bytes as an int32, and these.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from decimal import Context, Decimal
+from datetime import UTC, date, datetime, time
+from decimal import Context
+from decimal import Decimal as Exact
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +27,24 @@ import xxhash
 
 from ratchet.sinks import buffers
 from ratchet.spec.columns import Column
+from ratchet.spec.types import (
+    Array,
+    Binary,
+    Boolean,
+    Date,
+    Decimal,
+    Floating,
+    Integer,
+    Json,
+    Map,
+    String,
+    Struct,
+    Time,
+    Timestamp,
+    Type,
+    Uuid,
+    is_document,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +55,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def row_hash(columns: Sequence[Column], row: Sequence[object]) -> int:
-    """The hash of a row, 0 to 2**64 - 1, of values as PostgreSQL's driver gives them."""
+    """The hash of a row, 0 to 2**64 - 1, of values as PostgreSQL's driver gives them, of jsonb its text."""
     value = _SEED
     for column, cell in zip(columns, row, strict=True):
         value = xxhash.xxh64_intdigest(struct.pack("<i", cell is None), seed=value)
@@ -89,32 +110,67 @@ def _microseconds(cell: datetime) -> bytes:
     return struct.pack("<q", (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
 
 
-_LAYOUTS = {
-    "string": Layout(lambda cell: str(cell).encode(), "(large_)?string", buffers.variable),
-    "binary": Layout(bytes, "(large_)?binary", buffers.variable),
-    "boolean": Layout(_pack("<i"), "bool", buffers.booleans),
-    "smallint": Layout(_pack("<i"), "int16", buffers.int16s),
-    "int": Layout(_pack("<i"), "int32", buffers.int32s),
-    "bigint": Layout(_pack("<q"), "int64", buffers.int64s),
-    "float": Layout(_float("<f"), "float", buffers.floats),
-    "double": Layout(_float("<d"), "double", buffers.doubles),
-    "date": Layout(_days, r"date32\[day\]", buffers.int32s),
-    "timestamp": Layout(_microseconds, r"timestamp\[us(, tz=.+)?\]", buffers.int64s),
-}
+def _moment_of_day(cell: time | str) -> bytes:
+    return (cell if isinstance(cell, str) else cell.isoformat("microseconds")).encode()
+
+
+def _text(cell: object) -> bytes:
+    return str(cell).encode()
+
+
+_TEXT = Layout(_text, "(large_)?string", buffers.variable)
 
 
 @lru_cache
-def _layout(kind: str) -> Layout:
-    if kind in _LAYOUTS:
-        return _LAYOUTS[kind]
-    precision, scale = map(int, kind.removeprefix("decimal(").removesuffix(")").split(","))
+def _layout(kind: Type) -> Layout:
+    match kind:
+        case String() | Uuid() | Json() | Map() | Struct():
+            return _TEXT
+        case Array(element):
+            return _TEXT if is_document(kind) else _of_array(_layout(element))
+        case Time():
+            return Layout(_moment_of_day, "(large_)?string", buffers.variable)
+        case Binary():
+            return Layout(bytes, "(large_)?binary", buffers.variable)
+        case Boolean():
+            return Layout(_pack("<i"), "bool", buffers.booleans)
+        case Integer(64):
+            return Layout(_pack("<q"), "int64", buffers.int64s)
+        case Integer(bits):
+            return Layout(_pack("<i"), f"int{bits}", buffers.int16s if bits == 16 else buffers.int32s)
+        case Floating(32):
+            return Layout(_float("<f"), "float", buffers.floats)
+        case Floating():
+            return Layout(_float("<d"), "double", buffers.doubles)
+        case Date():
+            return Layout(_days, r"date32\[day\]", buffers.int32s)
+        case Timestamp():
+            return Layout(_microseconds, r"timestamp\[us(, tz=.+)?\]", buffers.int64s)
+        case Decimal(precision, scale):
+            return _of_decimal(precision, scale)
+
+
+def _of_array(element: Layout) -> Layout:
+    """For each element the int32 1 if it is null, else 0, the number of its bytes as an int32, and they themselves."""
+
+    def pack(cells: Sequence[object]) -> bytes:
+        parts: list[bytes] = []
+        for cell in cells:
+            held = b"" if cell is None else element.pack(cell)
+            parts += [struct.pack("<ii", cell is None, len(held)), held]
+        return b"".join(parts)
+
+    return Layout(pack, "list<.*>", lambda array: buffers.packed(array, pack))
+
+
+def _of_decimal(precision: int, scale: int) -> Layout:
     arrow = rf"decimal128\(\d+, {scale}\)"
 
-    def unscaled(cell: Decimal) -> int:
+    def unscaled(cell: Exact) -> int:
         # The default context would round to 28 digits.
-        return int(Decimal(cell).scaleb(scale, Context(prec=80)))
+        return int(Exact(cell).scaleb(scale, Context(prec=80)))
 
-    def fewest(cell: Decimal) -> bytes:
+    def fewest(cell: Exact) -> bytes:
         value = unscaled(cell)
         bits = (value if value >= 0 else ~value).bit_length()
         return value.to_bytes(bits // 8 + 1, "big", signed=True)

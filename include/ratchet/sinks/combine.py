@@ -3,6 +3,9 @@
 A key may come out of several tasks, and several times out of one: the fold groups what is staged once more.
 """
 
+# pyarrow makes its functions when it is imported.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -11,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ratchet.errors import TransformError
-from ratchet.spec.arrow import arrow_schema
+from ratchet.sinks.forms import staged_schema
 from ratchet.spec.columns import Column
 
 Measure = tuple[str, str, str]
@@ -42,7 +45,7 @@ def accumulated(
     given |= {out: grouped.column(f"m{i}_{part}") for i, (_, part, out) in enumerate(measures)}
     if count:
         given[count] = grouped.column("count_all")
-    schema = arrow_schema(tuple(staged))
+    schema = staged_schema(staged)
     return pa.table([_fitted(given[field.name], field, sink) for field in schema], schema=schema)
 
 

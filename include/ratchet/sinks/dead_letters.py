@@ -18,6 +18,7 @@ from ratchet.sinks.rows import check_rows, insert_rows
 from ratchet.sinks.types import POSITION
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import DEAD_LETTERS
+from ratchet.spec.types import BINARY, STRING
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +27,7 @@ PLACE = POSITION[:2]
 """A record is one dead letter at most."""
 
 
-class DeadLetters(Sink):
+class DeadLetters(Sink, frozen=True):
     """Records that give no row, with their bytes and the reason, in the ledger."""
 
     name: str = DEAD_LETTERS
@@ -39,10 +40,10 @@ class DeadLetters(Sink):
     @property
     def needed(self) -> tuple[Column, ...]:
         return (
-            Column("key", "binary"),
-            Column("value", "binary"),
-            Column("headers", "string"),
-            Column("error", "string", False),
+            Column("key", BINARY),
+            Column("value", BINARY),
+            Column("headers", STRING),
+            Column("error", STRING, False),
         )
 
     @property

@@ -17,11 +17,11 @@ from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.keys import record_hash, same_keys, temporary
 from ratchet.sinks.port import Applied, Check, Delta, Sink, Tagged, Voted
 from ratchet.sinks.rows import counted
-from ratchet.sinks.types import TXID, sql_column
+from ratchet.sinks.types import TXID, as_hashed, sql_column
 from ratchet.spec.columns import Column
 
 
-class Keyed(Sink):
+class Keyed(Sink, frozen=True):
     """A sink whose state has one row for each key, folded from what each transaction contributed to it."""
 
     @property
@@ -126,7 +126,7 @@ class Keyed(Sink):
 
     def contents(self, conn: Connection, of: Voted) -> tuple[int, int]:
         c = self.delta.c
-        query = select(*(c[column.name] for column in self.kept)).where(c._txid == of.txid)
+        query = select(*(as_hashed(column, c[column.name]) for column in self.kept)).where(c._txid == of.txid)
         rows, checksum = 0, 0
         for cells in conn.execution_options(yield_per=5_000).execute(query):
             rows, checksum = rows + 1, (checksum + row_hash(self.kept, cells)) % MODULUS

@@ -53,7 +53,7 @@ class Check:
     faults: tuple[str, ...]
 
 
-class Sink(DeclaredSink, ABC):
+class Sink(DeclaredSink, ABC, frozen=True):
     """A sink of a pipeline; the dead letters are one.
 
     All methods that take a connection work in the caller's database transaction and never end it. Their errors are
@@ -64,11 +64,6 @@ class Sink(DeclaredSink, ABC):
     """Whether each staged row names the record that it comes from."""
 
     # declares
-
-    @property
-    @abstractmethod
-    def needed(self) -> tuple[Column, ...]:
-        """The columns that a transform returns for the sink, without hidden ones."""
 
     @property
     @abstractmethod

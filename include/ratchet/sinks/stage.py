@@ -15,12 +15,13 @@ from ratchet.ledger.work import OffsetRange, SinkVote, SliceToken, Tag
 from ratchet.sinks.port import Sink, Tagged
 from ratchet.sinks.types import sql_column
 from ratchet.spec.columns import Column
+from ratchet.spec.types import BIGINT, INT
 
 TAGS = (
-    Column("_slice", "int", False),
-    Column("_try", "int", False),
-    Column("_task_partition", "int", False),
-    Column("_task_attempt", "bigint", False),
+    Column("_slice", INT, False),
+    Column("_try", INT, False),
+    Column("_task_partition", INT, False),
+    Column("_task_attempt", BIGINT, False),
 )
 
 

@@ -22,7 +22,7 @@ def create(conn: Connection, pipeline: str, sink: Sink) -> str:
     """
     existing, made = [], []
     for table, unique in zip(sink.tables, sink.unique, strict=True):
-        conn.execute(CreateSchema(table.schema, if_not_exists=True))
+        conn.execute(CreateSchema(str(table.schema), if_not_exists=True))
         if sa.inspect(conn).has_table(table.name, table.schema):
             _check(conn, sink, table, unique)
             existing.append(table)

@@ -3,35 +3,74 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import DOUBLE_PRECISION, REAL
+from sqlalchemy.dialects.postgresql import ARRAY, DOUBLE_PRECISION, JSONB, REAL
 
 from ratchet.spec.columns import Column
+from ratchet.spec.types import (
+    BIGINT,
+    BOOLEAN,
+    INT,
+    Array,
+    Binary,
+    Boolean,
+    Date,
+    Decimal,
+    Floating,
+    Integer,
+    Json,
+    Map,
+    String,
+    Struct,
+    Time,
+    Timestamp,
+    Type,
+    Uuid,
+    is_document,
+)
 
-POSITION = (Column("_partition", "int", False), Column("_offset", "bigint", False), Column("_n", "int", False))
+POSITION = (Column("_partition", INT, False), Column("_offset", BIGINT, False), Column("_n", INT, False))
 """Where a row comes from: its record, and its number among the rows of that record."""
-TXID = Column("_txid", "bigint", False)
-DELETED = Column("_deleted", "boolean", False)
+TXID = Column("_txid", BIGINT, False)
+DELETED = Column("_deleted", BOOLEAN, False)
 
-_TYPES: dict[str, sa.types.TypeEngine] = {
-    # Compared by bytes, as Arrow and Spark do: else a last row or a greatest text depends on how a topic was sliced.
-    "string": sa.Text(collation="C"),
-    "boolean": sa.Boolean(),
-    "smallint": sa.SmallInteger(),
-    "int": sa.Integer(),
-    "bigint": sa.BigInteger(),
-    "float": REAL(),
-    "double": DOUBLE_PRECISION(),
-    "date": sa.Date(),
-    "timestamp": sa.DateTime(timezone=True),
-    "binary": sa.LargeBinary(),
-}
+
+def sql_type(kind: Type) -> sa.types.TypeEngine:
+    """The PostgreSQL type of a declared one: documents are jsonb, arrays of scalars arrays."""
+    match kind:
+        case String():
+            # Compared by bytes, as Arrow does: else a last row or a greatest text depends on how a topic was sliced.
+            return sa.Text(collation="C")
+        case Array(String()):
+            return ARRAY(sa.Text())
+        case Array(element) if not is_document(kind):
+            return ARRAY(sql_type(element))
+        case Json() | Array() | Map() | Struct():
+            return JSONB()
+        case Boolean():
+            return sa.Boolean()
+        case Integer(bits):
+            return {16: sa.SmallInteger(), 32: sa.Integer(), 64: sa.BigInteger()}[bits]
+        case Floating(bits):
+            return REAL() if bits == 32 else DOUBLE_PRECISION()
+        case Decimal(precision, scale):
+            return sa.Numeric(precision, scale)
+        case Date():
+            return sa.Date()
+        case Time():
+            return sa.Time()
+        case Timestamp():
+            return sa.DateTime(timezone=True)
+        case Binary():
+            return sa.LargeBinary()
+        case Uuid():
+            return sa.Uuid(as_uuid=False)
 
 
 def sql_column(column: Column) -> sa.Column:
     """The SQLAlchemy column of a declared one."""
-    if column.type in _TYPES:
-        kind = _TYPES[column.type]
-    else:
-        precision, scale = column.type.removeprefix("decimal(").removesuffix(")").split(",")
-        kind = sa.Numeric(int(precision), int(scale))
-    return sa.Column(column.name, kind, nullable=column.nullable)
+    return sa.Column(column.name, sql_type(column.type), nullable=column.nullable)
+
+
+def as_hashed(column: Column, held: sa.ColumnElement) -> sa.ColumnElement:
+    """A column as the checksum takes it: of a document its text."""
+    return sa.cast(held, sa.Text) if is_document(column.type) else held

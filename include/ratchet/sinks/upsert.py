@@ -19,8 +19,9 @@ from ratchet.sinks.keys import same_keys
 from ratchet.sinks.port import Tagged
 from ratchet.sinks.types import DELETED, POSITION
 from ratchet.spec.columns import Column, parse_columns
-from ratchet.spec.declaration import column_list
+from ratchet.spec.declaration import sink_columns
 from ratchet.spec.source import Topic
+from ratchet.spec.types import is_scalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Upsert(Keyed):
+class Upsert(Keyed, frozen=True):
     """The last row of each key: the greatest `order` column, then the later record.
 
     Without `order` the key must be the Kafka key, whose records Kafka keeps in order in one partition;
@@ -39,7 +40,7 @@ class Upsert(Keyed):
     key: str
     columns: str
     order: str | None = None
-    _check = field_validator("key", "columns")(column_list)
+    _check = field_validator("key", "columns")(sink_columns)
 
     @model_validator(mode="after")
     def _names_fit(self) -> Upsert:
@@ -48,6 +49,10 @@ class Upsert(Keyed):
             raise ValueError(f"columns: {', '.join(sorted(keys & values))} is in key too")
         if self.order is not None and self.order not in values:
             raise ValueError(f"order: {self.order!r} is not one of columns")
+        for part, columns in (("key", self.key_columns), ("order", [c for c in self.fields if c.name == self.order])):
+            for column in columns:
+                if not is_scalar(column.type):
+                    raise ValueError(f"{part}: {column.name!r} is a {column.type}, whose values have no order")
         return self
 
     @property
@@ -69,8 +74,7 @@ class Upsert(Keyed):
                 f"Upsert {self.name!r} has an order column, and tombstones have no order: "
                 'leave order out, or let tombstones="dead_letter"'
             )
-        key = source.key_column
-        if self.order is None and (key is None or self.key_names != [key.name]):
+        if self.order is None and set(self.key_names) != {c.name for c in source.key_columns}:
             return (
                 f"Upsert {self.name!r} has no order column, so its key must be the Kafka key: "
                 "declare key in Topic with the same name, or give order"
@@ -137,7 +141,7 @@ class Upsert(Keyed):
             last.insert(0, staged.c[self.order].desc().nulls_last())
         key_columns = [staged.c[k] for k in self.key_names]
         given = {"_txid": literal(txid, sa.BigInteger).label("_txid")}
-        chosen = [given.get(n, staged.c.get(n)) for n in names]
+        chosen = [given[n] if n in given else staged.c[n] for n in names]
         rows = stage.voted(staged, votes, *chosen).ext(distinct_on(*key_columns)).order_by(*key_columns, *last)
         conn.execute(insert(deltas).from_select(names, rows))
 
@@ -203,7 +207,7 @@ class Upsert(Keyed):
         for pair in pairs:
             clash = conn.execute(pair.limit(1)).one_or_none()
             if clash:
-                *key, p, o, p2, o2 = clash
+                *key, p, o, p2, o2 = tuple(clash)
                 raise Refused(
                     f"{self.name}: key {', '.join(map(str, key))} is in partition {p} at offset {o} and in partition "
                     f"{p2} at offset {o2}, so no order says which is the last; give the sink an order column, or "

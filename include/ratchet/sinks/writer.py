@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 
 import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
-from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import sql
 from sqlalchemy import Connection
 
@@ -19,7 +19,9 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import hold_try
 from ratchet.ledger.schema import STAGE_SCHEMA
 from ratchet.ledger.work import OffsetRange, SliceToken, Tag
+from ratchet.sinks.binary import encoder_of, wire_batch
 from ratchet.sinks.checksum import MODULUS, batch_checksum
+from ratchet.sinks.forms import in_one_form
 from ratchet.sinks.port import Sink
 
 BUFFER_ROWS = 100_000
@@ -73,10 +75,12 @@ class Writer:
     def __enter__(self) -> Writer:
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
         # What the connection has lost meanwhile is noticed here.
         with self._told():
-            self._open.__exit__(*raised)
+            self._open.__exit__(kind, raised, trace)
 
     def write(self, sink: Sink, rows: pa.Table) -> None:
         """Take rows with the columns that the sink needs and their positions, which must be of the slice."""
@@ -84,7 +88,7 @@ class Writer:
             return
         check_own(sink, rows, self._into.ranges)
         waiting = self._waiting[sink.name]
-        waiting.append(rows)
+        waiting.append(in_one_form(sink.name, rows, sink.needed))
         if sum(t.num_rows for t in waiting) >= BUFFER_ROWS or sum(t.nbytes for t in waiting) >= BUFFER_BYTES:
             self._flush(sink)
 
@@ -108,12 +112,13 @@ class Writer:
             connection = self._connection()
             for batch in combined.combine_chunks().to_batches():
                 rows, checksum = rows + batch.num_rows, checksum + batch_checksum(sink.staged, batch)
-                self._copy(connection, self._into.stages[sink.name], self._with_tag(batch))
+                self._copy(connection, sink, wire_batch(self._with_tag(batch), sink.staged))
         self._written[sink.name] = Written(done.rows + rows, (done.checksum + checksum) % MODULUS)
 
-    def _copy(self, connection: psycopg.Connection, relation: str, batch: pa.RecordBatch) -> None:
-        statement = sql.SQL("copy {} from stdin (format binary)").format(sql.Identifier(STAGE_SCHEMA, relation))
-        encoder = ArrowToPostgresBinaryEncoder(batch.schema)
+    def _copy(self, connection: psycopg.Connection, sink: Sink, batch: pa.RecordBatch) -> None:
+        relation = sql.Identifier(STAGE_SCHEMA, self._into.stages[sink.name])
+        statement = sql.SQL("copy {} from stdin (format binary)").format(relation)
+        encoder = encoder_of(batch.schema, sink.staged)
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
             copy.write(encoder.write_header())
             copy.write(encoder.write_batch(batch))

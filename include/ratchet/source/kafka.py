@@ -1,5 +1,8 @@
 """What Kafka says about a topic, an independent count of its records, and offsets for monitoring tools to see."""
 
+# The annotations that pyright brings for kafka-python are of another version.
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -200,7 +203,8 @@ class Kafka:
                 # Short polls: over markers the position moves, but poll() waits for a record.
                 polled = reader.poll(timeout_ms=100)
                 count += sum(record.offset < r.until_offset for record in polled.get(tp, ()))
-                before, position = position, reader.position(tp, timeout_ms=TIMEOUT_MS)
+                # None where the broker has not said it in time: then it has not moved.
+                before, position = position, reader.position(tp, timeout_ms=TIMEOUT_MS) or position
                 if position > before:
                     deadline = monotonic() + TIMEOUT_MS / 1000
                 elif monotonic() > deadline:
@@ -216,7 +220,7 @@ class Kafka:
         except missing:
             found = None
         error = client_errors.for_code(found["error_code"]) if found else missing
-        if error in (missing, client_errors.InvalidTopicError):
+        if found is None or error in (missing, client_errors.InvalidTopicError):
             raise UnknownTopic(f"there is no topic {topic!r} at {self.servers}; create it or correct the spec's topic")
         if error is not client_errors.NoError:
             raise error(f"topic {topic!r}")

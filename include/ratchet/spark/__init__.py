@@ -1,4 +1,4 @@
-"""From exact Kafka ranges to a staged slice and its vote: reader, decoder, stager and the engines that run them.
+"""From exact Kafka ranges to a staged slice and its vote: reader, formats, stager and the engines that run them.
 
-Imports: errors, ledger, sinks, source, spec.
+Imports: errors, formats, ledger, sinks, source, spec.
 """

@@ -6,7 +6,7 @@ import os
 import secrets
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -15,13 +15,14 @@ from pyspark.sql import SparkSession
 from ratchet.errors import EngineUnreachable
 from ratchet.spark import failure
 from ratchet.spark.sessions import Kept
+from ratchet.spec.code import library_hash
+from ratchet.spec.pipeline import Pipeline
+from ratchet.transforms.kinds import Kind, kind_of
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # Sums that overflow and casts that fail must raise, never wrap or become null.
     "spark.sql.ansi.enabled": "true",
-    # Else a pass that needs fewer columns would parse fewer, and call a record good that another pass calls bad.
-    "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
 }
 
@@ -51,15 +52,38 @@ def connect_session(url: str, pipeline: str, code_hash: str) -> Iterator[SparkSe
     the block in any case: one that is left open would, at exit, try for ten minutes to reach a server that is gone.
     Raises EngineUnreachable when no server answers.
     """
-    with Kept(url, pipeline, code_hash).lent() as ids:
+    with Kept(url, pipeline, f"{code_hash} {library_hash()}").lent() as ids:
         session = _open_session(url, pipeline, ids)
         try:
+            _drop_views(session)
             yield session
         except BaseException:
             _release(session)
             raise
         finally:
             _leave(session)
+
+
+@contextmanager
+def shared_session(url: str, pipeline: str, code_hash: str) -> Iterator[SparkSession]:
+    """A session that all jobs of this code share, also at the same time: for jobs that leave nothing in it.
+
+    Its workers have the code loaded; jobs of other code, of the transform or of this library, have another session.
+    Whoever ends a job interrupts its own operations by their tag. Raises EngineUnreachable when no server answers.
+    """
+    with Kept(url, "", f"{code_hash} {library_hash()}").shared() as ids:
+        session = _open_session(url, pipeline, ids)
+        try:
+            yield session
+        finally:
+            _leave(session)
+
+
+def session_for(spec: Pipeline, url: str) -> AbstractContextManager[SparkSession]:
+    """The session in which a pipeline's slices are processed, shared where its lane leaves nothing behind."""
+    if kind_of(spec) is Kind.FRAMES:
+        return connect_session(url, spec.name, spec.code_hash)
+    return shared_session(url, spec.name, spec.transform_hash)
 
 
 def _open_session(url: str, pipeline: str, ids: Iterator[str]) -> SparkSession:
@@ -85,7 +109,6 @@ def _open_session(url: str, pipeline: str, ids: Iterator[str]) -> SparkSession:
             # The first of them is what a closed session refuses.
             for name, value in SETTINGS.items():
                 opened.conf.set(name, value)
-            _drop_views(opened)
             return opened
         except PySparkException as error:
             _leave(opened)

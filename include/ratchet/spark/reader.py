@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 from ratchet.ledger.work import OffsetRange
 
 SCHEMA = (
-    "_partition int, _offset bigint, _key binary, _value binary, _headers array<struct<key: string, value: binary>>"
+    "_partition int, _offset bigint, _timestamp timestamp, _key binary, _value binary, "
+    "_headers array<struct<key: string, value: binary>>"
 )
 PARALLEL_FROM = 20_000
 """From so many offsets a slice is read by two tasks; below it a second task costs more than it saves."""
@@ -49,6 +50,7 @@ def read(spark: SparkSession, ranges: Sequence[OffsetRange], kafka: dict[str, st
         .select(
             F.col("partition").alias("_partition"),
             F.col("offset").alias("_offset"),
+            F.col("timestamp").alias("_timestamp"),
             F.col("key").alias("_key"),
             F.col("value").alias("_value"),
             F.col("headers").alias("_headers"),

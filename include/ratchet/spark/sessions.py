@@ -41,6 +41,29 @@ class Kept:
             with suppress(OSError):
                 self._keep(taken[-1])
 
+    @contextmanager
+    def shared(self) -> Iterator[Iterator[str]]:
+        """The id of the session that jobs without a state of their own share, and then new ones, which they share then.
+
+        Whoever takes the next id has found the one before unusable.
+        """
+        yield self._common()
+
+    def _common(self) -> Iterator[str]:
+        """Of several that replace a session at once the last one's stays; the others' expire."""
+        with suppress(OSError):
+            yield self._shared_file().read_text()
+        while True:
+            made = str(uuid4())
+            with suppress(OSError):
+                fresh = self._shared_file().with_suffix(f".{made}")
+                fresh.write_text(made)
+                fresh.rename(self._shared_file())
+            yield made
+
+    def _shared_file(self) -> Path:
+        return _directory() / f"shared-{self._name}"
+
     def _take(self, taken: list[str]) -> Iterator[str]:
         for file in self._free():
             with suppress(OSError):

@@ -1,86 +1,66 @@
-"""One slice from its ranges to its vote: read, decode, transform, stage, on either engine."""
+"""One slice from its ranges to its vote, by the lane that its transform asks for, on either engine."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from functools import reduce
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from ratchet.errors import IncompleteRead, RecordsLost, TopicChanged
-from ratchet.ledger.work import OffsetRange, SinkVote, SliceWork, Vote
+from ratchet.formats.missing import nearest
+from ratchet.ledger.work import Absent, OffsetRange, SinkVote, SliceWork, Vote
 from ratchet.sinks.lookup import sink_of, sinks_of
 from ratchet.sinks.writer import Into
 from ratchet.source.kafka import Kafka
-from ratchet.spark.decoder import decode, explain
+from ratchet.spark import frame_lane, worker_lane
+from ratchet.spark.decode import decode
 from ratchet.spark.failure import explained
+from ratchet.spark.intake import Intake, parts_of
 from ratchet.spark.reader import read
-from ratchet.spark.result import check_names, letters_of, rows_of
-from ratchet.spark.staging import stage, summed
+from ratchet.spark.result import rows_of
+from ratchet.spark.staging import summed
+from ratchet.spark.tally import Tally
+from ratchet.spec.columns import FieldPath
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.transforms.kinds import Kind, kind_of
 
 NOTHING = SinkVote((), 0, 0)
-KEEP_FROM = 20_000
-"""From so many offsets it pays to keep the decoded records between the passes; below it costs more than it saves."""
 
 
 def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: str, kafka: dict[str, str]) -> Vote:
     """Process one slice and return its vote, which the caller casts.
 
     1. Check that the topic is the planned one and still has the ranges.
-    2. Read exactly the ranges, and decode.
-    3. Transform the good records.
-    4. Stage each sink; the first pass also counts what was read, per partition.
-    5. Stage the dead letters, if there are any.
-    6. Check the positions reached, with an independent reader where the last offsets hold no record.
-    7. Check the topic again: what was read is what was planned only if it did not change meanwhile.
+    2. Read exactly the ranges, decode, transform and stage, in the worker lane or in the DataFrame lane.
+    3. Check the positions reached.
+    4. Check the topic again: what was read is what was planned only if it did not change meanwhile.
 
     Raises TransformError, EngineLost, StagingFailed, IncompleteRead, RecordsLost, TopicChanged, Fenced,
     LedgerUnreachable, and Refused with the transform's own reason; then nothing is voted.
     """
     clock = _Clock()
-    with Kafka(kafka) as client, ExitStack() as kept:
+    with Kafka(kafka) as client:
         # Step 1
         with clock.step("start"):
             _check_topic(spec, work, client)
-        with explained(_where(spec, work), spec.transform, lambda: _check_topic(spec, work, client)):
+        with explained(_where(spec, work), _transform(spec), lambda: _check_topic(spec, work, client)):
             # Step 2
-            with clock.step("decode"):
-                decoded = _decoded(spark, spec, work, kafka)
-                if len(spec.sinks) > 1 and sum(map(len, work.ranges)) >= KEEP_FROM:
-                    decoded = kept.enter_context(_kept(decoded))
-                observation = Observation(f"read_{work.token.txid}_{work.token.slice}_{time.monotonic_ns()}")
-                observed = decoded.observe(observation, *_measures(work))
-            # Step 3
-            with clock.step("transform"):
-                result = _transformed(spec, work, observed)
-                spent = _is_spent(observation)
-                *declared, dead_letters = sinks_of(spec)
-                rows = {sink.name: rows_of(spec, sink, result[sink.name]) for sink in declared}
-            # Step 4
-            votes = {sink.name: NOTHING for sink in sinks_of(spec)}
-            into = Into(ledger_url, work.token, work.ranges, work.stages)
-            for sink in declared if any(map(len, work.ranges)) else ():
-                with clock.step(f"stage {sink.name}"):
-                    votes[sink.name] = stage(rows[sink.name], sink, into)
-            seen = _seen(observed, None if spent else observation, work)
-            # Step 5
-            dead = _dead_letters(spec, work, observed, result, errors=seen["errors"] or 0)
-            if dead is not None and any(map(len, work.ranges)):
-                with clock.step(f"stage {DEAD_LETTERS}"):
-                    votes[DEAD_LETTERS] = stage(dead, dead_letters, into)
-        # Step 6
+            votes, tally = dict.fromkeys((sink.name for sink in sinks_of(spec)), NOTHING), Tally()
+            if any(map(len, work.ranges)):
+                into = Into(ledger_url, work.token, work.ranges, work.stages)
+                votes, tally = _run(spark, spec, work, into, kafka, clock)
         with clock.step("check"):
-            reached = _reached(spec, work, seen, client)
-            # Step 7
+            # Step 3
+            reached = _reached(spec, work, tally, client)
+            # Step 4
             _check_topic(spec, work, client)
     return Vote(
-        records=sum(seen[f"records_{p}"] or 0 for p in reached),
+        records=sum(tally.records.values()),
+        absent=_absent(spec, tally),
+        cut=tally.cut,
         sinks=votes,
         dead_letters=votes[DEAD_LETTERS].rows,
         reached=reached,
@@ -106,15 +86,10 @@ def recompute(
                 _check_topic(spec, work, client)
 
         check()
-        with explained(_where(spec, works[0]), spec.transform, check):
+        with explained(_where(spec, works[0]), _transform(spec), check):
             for work in works:
-                decoded = _decoded(spark, spec, work, kafka)
-                result = _transformed(spec, work, decoded)
-                for sink in spec.sinks:
-                    found[sink.name].append(rows_of(spec, sink_of(spec, sink.name), result[sink.name]))
-                dead = _dead_letters(spec, work, decoded, result, errors=1)
-                if dead is not None:
-                    found[DEAD_LETTERS].append(dead)
+                for name, rows in _given(spark, spec, work, kafka).items():
+                    found[name].append(rows)
             sums = {
                 sink.name: summed(reduce(DataFrame.unionByName, found[sink.name]), sink, ranges)
                 for sink in sinks_of(spec)
@@ -124,27 +99,40 @@ def recompute(
     return sums
 
 
-def _decoded(spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str]) -> DataFrame:
-    """Every record of the slice; `_error` says why one is no row, and is null for the others."""
+def _run(
+    spark: SparkSession, spec: Pipeline, work: SliceWork, into: Into, kafka: dict[str, str], clock: _Clock
+) -> tuple[dict[str, SinkVote], Tally]:
+    """The slice through the lane of its transform."""
+    intake, given = _intake(spark, spec, work, kafka)
+    if kind_of(spec) is Kind.FRAMES:
+        return frame_lane.run(given, spec, intake, work, into, clock.step)
+    with clock.step("work"):
+        return worker_lane.run(given, worker_lane.WorkerLane(spec, spec.code_hash, intake, into, work.txn_time))
+
+
+def _given(spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str]) -> dict[str, DataFrame]:
+    """What each sink is given of a slice, dead letters among them."""
+    intake, given = _intake(spark, spec, work, kafka)
+    if kind_of(spec) is not Kind.FRAMES:
+        return {
+            sink.name: worker_lane.rows_of(given, worker_lane.Giving(spec, intake, work.txn_time, sink.name))
+            for sink in sinks_of(spec)
+        }
+    decoded = decode(given, intake)
+    result = frame_lane.transformed(spec, work.txn_time, decoded)
+    rows = {sink.name: rows_of(spec, sink_of(spec, sink.name), result[sink.name]) for sink in spec.sinks}
+    dead = frame_lane.dead_letter_rows(spec, decoded, result, errors=1)
+    return rows if dead is None else {**rows, DEAD_LETTERS: dead}
+
+
+def _intake(spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str]) -> tuple[Intake, DataFrame]:
+    """How tasks read a slice, and the frame that they are given: numbers of parts, or records of Spark's source."""
     needs_key = any(sink.needs_key for sink in spec.sinks)
-    return decode(read(spark, work.ranges, kafka), spec.source, key_required=needs_key)
-
-
-def _transformed(spec: Pipeline, work: SliceWork, decoded: DataFrame) -> dict[str, DataFrame]:
-    """What the transform makes of the good records, by sink."""
-    good = decoded.where(F.col("_error").isNull()).drop("_error")
-    return check_names(spec, spec.load_transform()(good.withColumn("_txn_time", F.lit(work.txn_time))))
-
-
-@contextmanager
-def _kept(decoded: DataFrame) -> Iterator[DataFrame]:
-    """The records, decoded by whichever pass comes first; later ones neither read Kafka nor decode again."""
-    kept = decoded.persist()
-    try:
-        yield kept
-    finally:
-        with suppress(PySparkException):  # a session that is lost has kept nothing, and has an error of its own
-            kept.unpersist()
+    if spec.source.reader == "spark":
+        return Intake(spec.source, work.topic_id, kafka, needs_key, None), read(spark, work.ranges, kafka)
+    parts = parts_of(work.ranges)
+    numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
+    return Intake(spec.source, work.topic_id, kafka, needs_key, parts), numbers
 
 
 class _Clock:
@@ -162,6 +150,11 @@ class _Clock:
 
 def _where(spec: Pipeline, work: SliceWork) -> str:
     return f"{spec.name}: transaction {work.token.txid}, slice {work.token.slice}"
+
+
+def _transform(spec: Pipeline) -> str:
+    """The transform as errors name it."""
+    return spec.transform or Kind.NONE
 
 
 def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
@@ -189,69 +182,36 @@ def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
             )
 
 
-def _measures(work: SliceWork) -> list:
-    """What one pass over the decoded records tells: errors, and records and last offset of each partition."""
-    measures = [F.count(F.col("_error")).alias("errors")]
-    for partition in sorted({r.partition for r in work.ranges}):
-        offset = F.when(F.col("_partition") == partition, F.col("_offset"))
-        measures += [F.count(offset).alias(f"records_{partition}"), F.max(offset).alias(f"last_{partition}")]
-    return measures
-
-
-def _is_spent(observation: Observation) -> bool:
-    """Whether an action of the transform's own has filled it: a classic session counts the first one alone."""
-    java = getattr(observation, "_jo", None)
-    return java is not None and java.future().isCompleted()
-
-
-def _seen(observed: DataFrame, observation: Observation | None, work: SliceWork) -> dict[str, int]:
-    """What a pass over all records tells: the staging's own, or where that was not observed one more."""
-    if not any(map(len, work.ranges)):
-        return {"errors": 0, **{f"{m}_{r.partition}": None for r in work.ranges for m in ("records", "last")}}
-    try:
-        seen = observation.get if observation is not None else {}
-    except Py4JError:
-        # What a Connect server leaves empty, a classic session cannot even read.
-        seen = {}
-    if not seen:
-        # A transform that drops everything may let Spark drop the read as well.
-        seen = observed.agg(*_measures(work)).collect()[0].asDict()
-    return seen
-
-
-def _dead_letters(
-    spec: Pipeline, work: SliceWork, observed: DataFrame, result: dict[str, DataFrame], errors: int
-) -> DataFrame | None:
-    frames = []
-    if errors:
-        bad = explain(observed.where(F.col("_error").isNotNull()), spec.source)
-        told = bad.select("_partition", "_offset", "_record", F.col("_error").alias("error"))
-        frames.append(told)
-    if DEAD_LETTERS in result:
-        frames.append(result[DEAD_LETTERS])
-    if not frames:
-        return None
-    letters = [rows_of(spec, sink_of(spec, DEAD_LETTERS), letters_of(spec, frame)) for frame in frames]
-    return reduce(DataFrame.unionByName, letters)
-
-
-def _reached(spec: Pipeline, work: SliceWork, seen: dict[str, int], client: Kafka) -> dict[int, int]:
+def _reached(spec: Pipeline, work: SliceWork, tally: Tally, client: Kafka) -> dict[int, int]:
     """{partition: position reached}; IncompleteRead where records were left out at the end of a range."""
     until: dict[int, int] = {}
+    is_whole = spec.source.reader == "columnar" and len(tally.parts) == len(parts_of(work.ranges))
     for r in work.ranges:
-        last = seen[f"last_{r.partition}"]
-        position = r.from_offset if last is None else max(r.from_offset, last + 1)
+        # Of a slice that was not read in whole parts nothing is known. Of Spark's source the last record is, and only
+        # another reader can say that what follows it are markers and aborted records.
+        passed = {} if spec.source.reader == "columnar" else tally.passed
+        position = r.until_offset if is_whole else max(r.from_offset, passed.get(r.partition, r.from_offset))
         if position < r.until_offset:
-            # Markers and aborted records are no records; only a reader that is not Spark can say so.
             rest = OffsetRange(r.topic, r.partition, position, r.until_offset)
             left = client.committed_records_between(rest)
             if left:
                 raise IncompleteRead(
-                    f"{_where(spec, work)}: Spark stopped before {rest}, which holds {left:,} committed records; "
+                    f"{_where(spec, work)}: the job stopped before {rest}, which holds {left:,} committed records; "
                     "nothing was voted, the slice is tried again"
                 )
         until[r.partition] = r.until_offset
     return until
+
+
+def _absent(spec: Pipeline, tally: Tally) -> tuple[Absent, ...] | None:
+    """The declared fields that no good message has; None where there was no good message to look at."""
+    if not tally.found and not tally.beside:
+        return None
+    return tuple(
+        Absent(column.name, str(column.source), nearest(column.source.names[-1], tally.beside.get(column.name, ())))
+        for column in spec.source.columns
+        if column.name not in tally.found and isinstance(column.source, FieldPath)
+    )
 
 
 def _application_id(spark: SparkSession) -> str:

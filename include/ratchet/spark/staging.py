@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from ratchet.ledger.work import OffsetRange, SinkVote, Tag
 from ratchet.sinks.checksum import MODULUS, batch_checksum
+from ratchet.sinks.forms import in_one_form
 from ratchet.sinks.port import Sink
 from ratchet.sinks.writer import Into, Writer, check_own
 
@@ -65,7 +66,7 @@ class Summing:
         tables = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
         if not tables:
             return
-        rows = pa.concat_tables(tables)
+        rows = in_one_form(self.sink.name, pa.concat_tables(tables), self.sink.needed)
         check_own(self.sink, rows, self.ranges)
         kept = self.sink.combine(rows).select([c.name for c in self.sink.kept])
         checksum = sum(batch_checksum(self.sink.kept, batch) for batch in kept.combine_chunks().to_batches())

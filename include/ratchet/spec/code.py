@@ -21,6 +21,13 @@ def hash_of(module: str) -> str:
     return sha256(b"".join(sorted(_digests(module)))).hexdigest()
 
 
+@lru_cache(maxsize=1)
+def library_hash() -> str:
+    """A hash of this library as it is on disk: workers that have imported another version must not serve this one."""
+    files = sorted(Path(__file__).parents[1].rglob("*.py"))
+    return sha256(b"".join(sha256(file.read_bytes()).digest() for file in files)).hexdigest()
+
+
 def _digests(module: str) -> Iterator[bytes]:
     top = module.partition(".")[0]
     seen: set[str] = set()

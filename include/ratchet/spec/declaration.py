@@ -15,7 +15,7 @@ LONGEST_ENDING = 5
 """The longest ending that ratchet adds to a table's name (`_once`, `_txid`), or to a column's (`_sum`)."""
 
 
-class Declaration(BaseModel):
+class Declaration(BaseModel, frozen=True):
     """A frozen part of a spec; its fields with `kw_only=False` may be given by position."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,7 +49,18 @@ def column_list(ddl: str) -> str:
     try:
         parse_columns(ddl)
     except SpecError as error:
-        raise ValueError(str(error)) from None
+        # pydantic takes no message with half of a surrogate pair.
+        raise ValueError(str(error).encode(errors="backslashreplace").decode()) from None
+    return ddl
+
+
+def sink_columns(ddl: str) -> str:
+    """Check the columns of a sink, which the transform makes under these names."""
+    for column in parse_columns(column_list(ddl)):
+        if column.origin is not None:
+            raise ValueError(
+                f"column {column.name!r}: from belongs to the columns of a message; a sink's come from the transform"
+            )
     return ddl
 
 

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 from pydantic import Field, field_validator
 
+from ratchet.spec.columns import Column
 from ratchet.spec.declaration import Declaration, table_name
 from ratchet.spec.source import Topic
+from ratchet.spec.types import WIDER
 
 
-class DeclaredSink(Declaration, ABC):
+class DeclaredSink(Declaration, ABC, frozen=True):
     """A table that a pipeline writes; `name` is `table` (in public) or `schema.table`."""
 
     name: str = Field(kw_only=False)
@@ -28,12 +30,35 @@ class DeclaredSink(Declaration, ABC):
         """Whether a record without a Kafka key is an error."""
         return False
 
+    @property
+    @abstractmethod
+    def needed(self) -> tuple[Column, ...]:
+        """The columns that a transform returns for the sink, without hidden ones."""
+
     def misfit(self, source: Topic) -> str | None:
         """Why this source cannot feed the sink, in a line; None where it can."""
         return None
 
+    def lacks(self, source: Topic) -> str | None:
+        """Which columns the source does not declare as the sink needs them, in a line; None where it has them all."""
+        found = {column.name: column for column in source.columns}
+        for column in self.needed:
+            if column.name not in found:
+                return (
+                    f"{self.name!r} needs column {column.name!r}, which topic {source.name!r} does not declare; "
+                    "without a transform each sink takes the columns of its own names: declare it in the source, by "
+                    "from if the field has another name, or give a transform"
+                )
+            actual = found[column.name].type
+            if actual != column.type and column.type not in WIDER.get(actual, ()):
+                return (
+                    f"{self.name!r} declares column {column.name!r} {column.type}, and topic {source.name!r} "
+                    f"{actual}; make the two agree, or give a transform that casts it"
+                )
+        return None
 
-class DeclaredGate(Declaration, ABC):
+
+class DeclaredGate(Declaration, ABC, frozen=True):
     """A check on the staged rows before they are committed."""
 
     @property

@@ -20,15 +20,15 @@ DEAD_LETTERS = "dead_letters"
 """The name under which a transform returns records that it gives up."""
 
 
-class Pipeline(Declaration):
+class Pipeline(Declaration, frozen=True):
     """One topic → one transform → its sinks, in one ordered line of transactions.
 
-    `transform` is `module:function`. `max_records` caps a transaction, `slice_records` a slice, both in
-    offsets. `max_in_flight` is how many transactions may be unfinished at once. `schedule` is a cron
-    expression or preset, or None for runs that people start. `lease_seconds` is how long a run may be silent
-    before another may ask whether it still lives. `timeout_seconds` is how long an epoch may stay unprepared
-    before it is aborted. After `max_failures` failed claims of one transaction, outages not counted, the line
-    halts. Committed transactions can be revised for `keep_deltas`. `gates` are checked before each commit. `plan`
+    `transform` is `module:function`; without one each sink takes the columns of its own names. `max_records` caps a
+    transaction, `slice_records` a slice, both in offsets. `max_in_flight` is how many transactions may be unfinished at
+    once. `schedule` is a cron expression or preset, or None for runs that people start. `lease_seconds` is how long a
+    run may be silent before another may ask whether it still lives. `timeout_seconds` is how long an epoch may stay
+    unprepared before it is aborted. After `max_failures` failed claims of one transaction, outages not counted, the
+    line halts. Committed transactions can be revised for `keep_deltas`. `gates` are checked before each commit. `plan`
     is "stable" for all that is decided in Kafka, or "interval" for what is older than the end of the run's data
     interval.
     `kafka`, `spark` and `ledger` are Airflow connection ids.
@@ -37,7 +37,7 @@ class Pipeline(Declaration):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
     description: str = ""
     source: Topic
-    transform: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    transform: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
     sinks: Annotated[list[SerializeAsAny[InstanceOf[DeclaredSink]]], Field(min_length=1)]
     schedule: str | None = None
     max_records: Annotated[int, Field(ge=1)] = 1_000_000
@@ -75,7 +75,7 @@ class Pipeline(Declaration):
                 raise ValueError(f"sinks: {sink.name!r} is declared twice")
             if sink.name == DEAD_LETTERS or sink.table[0].startswith("ratchet") or sink.table[0].startswith("pg_"):
                 raise ValueError(f"sinks: {sink.name!r} is a name that ratchet or PostgreSQL keeps for itself")
-            misfit = sink.misfit(self.source)
+            misfit = sink.misfit(self.source) or (sink.lacks(self.source) if self.transform is None else None)
             if misfit:
                 raise ValueError(f"sinks: {misfit}")
         for gate in self.gates:
@@ -100,8 +100,10 @@ class Pipeline(Declaration):
         said = self.model_dump_json(include={"name", "source", "transform", "sinks"})
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 
-    def load_transform(self) -> Callable[..., Any]:
-        """The transform function; SpecError if it cannot be imported."""
+    def load_transform(self) -> Callable[..., Any] | None:
+        """The transform function, None if the spec names none; SpecError if it cannot be imported."""
+        if self.transform is None:
+            return None
         module, _, function = self.transform.partition(":")
         try:
             return getattr(importlib.import_module(module), function)
@@ -109,7 +111,11 @@ class Pipeline(Declaration):
             raise SpecError(f"Pipeline.transform: {self.transform!r} cannot be imported: {error}") from error
 
     @property
+    def transform_hash(self) -> str:
+        """A hash of the transform's module and of what that imports of its own package, as they are on disk."""
+        return code.hash_of(self.transform.partition(":")[0]) if self.transform else ""
+
+    @property
     def code_hash(self) -> str:
-        """A hash of the spec, the transform's module and what that imports of its own package, as they are on disk."""
-        source = code.hash_of(self.transform.partition(":")[0])
-        return hashlib.sha256(f"{self.plan_hash} {source}".encode()).hexdigest()[:16]
+        """A hash of the spec and of the transform's code, as it is on disk."""
+        return hashlib.sha256(f"{self.plan_hash} {self.transform_hash}".encode()).hexdigest()[:16]

@@ -6,14 +6,19 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from ratchet.spec.columns import Column, parse_columns
+from ratchet.spec.columns import Column, FieldPath, parse_columns
 from ratchet.spec.declaration import Declaration, column_list
 
 
-class Json(Declaration):
-    """Values are UTF-8 JSON objects with these columns; other fields are ignored."""
+class Json(Declaration, frozen=True):
+    """Values are JSON in UTF-8 with these columns; other fields are ignored.
+
+    With `rows="object"` a value is one object and gives one row; with `rows="array"` it is one array of objects, and
+    each of them gives a row, numbered in `_n`.
+    """
 
     columns: str = Field(kw_only=False)
+    rows: Literal["object", "array"] = "object"
     _check = field_validator("columns")(column_list)
 
     @property
@@ -21,34 +26,55 @@ class Json(Declaration):
         return parse_columns(self.columns)
 
 
-class Topic(Declaration):
+class Topic(Declaration, frozen=True):
     """The Kafka topic that a pipeline reads.
 
-    `key` declares the Kafka key as one column (UTF-8 text of its type).
-    `tombstones` says what a record without a value is: a dead letter, or a deletion of its key.
+    `key` declares the Kafka key: as one column (UTF-8 text of its type), or as Json with columns of its own.
+    `tombstones` says what a record without a value is: a dead letter, or a deletion of its key. `reader` is the source
+    that reads it: "columnar", or "spark" for Spark's own Kafka source, which is slower.
     """
 
     name: str = Field(kw_only=False, pattern=r"^[a-zA-Z0-9._-]{1,249}$")
     value: Json
-    key: str | None = None
+    key: Json | str | None = None
     tombstones: Literal["dead_letter", "delete"] = "dead_letter"
+    reader: Literal["columnar", "spark"] = "columnar"
 
     @field_validator("key")
     @classmethod
-    def _one_key_column(cls, ddl: str | None) -> str | None:
-        if ddl is not None and len(parse_columns(column_list(ddl))) != 1:
-            raise ValueError('declare one column, for example key="customer_id bigint"')
-        return ddl
+    def _is_a_key(cls, key: Json | str | None) -> Json | str | None:
+        if isinstance(key, str):
+            columns = parse_columns(column_list(key))
+            if len(columns) != 1:
+                raise ValueError('declare one column, for example key="customer_id bigint"; a key of JSON is a Json(…)')
+            if columns[0].origin is not None:
+                raise ValueError(f"column {columns[0].name!r} is the whole key, and comes from nothing else")
+        if isinstance(key, Json):
+            if key.rows != "object":
+                raise ValueError("a key is one object, and gives no rows of its own")
+            for column in key.fields:
+                if not isinstance(column.source, FieldPath):
+                    raise ValueError(f"column {column.name!r} comes from the key, and not {column.origin}")
+        return key
 
     @model_validator(mode="after")
     def _deletions_need_a_key(self) -> Topic:
         if self.tombstones == "delete" and self.key is None:
             raise ValueError('tombstones="delete" needs key: a deletion names its row by the Kafka key')
-        key = self.key_column
-        if key is not None and key.name in {c.name for c in self.value.fields}:
-            raise ValueError(f"key: column {key.name!r} is declared in value too")
+        declared = {c.name.lower() for c in self.value.fields}
+        for column in self.key_columns:
+            if column.name.lower() in declared:
+                raise ValueError(f"key: column {column.name!r} is declared in value too")
         return self
 
     @property
-    def key_column(self) -> Column | None:
-        return parse_columns(self.key)[0] if self.key else None
+    def key_columns(self) -> tuple[Column, ...]:
+        """The columns that come from the key; none if it is not declared."""
+        if self.key is None:
+            return ()
+        return self.key.fields if isinstance(self.key, Json) else parse_columns(self.key)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All declared columns, in the order in which a transform sees them."""
+        return (*self.value.fields, *self.key_columns)

@@ -8,6 +8,7 @@ import socket
 import sys
 from pathlib import Path
 
+from ratchet.dev.stack.checkout import CHECKOUT
 from ratchet.dev.stack.ports import HOST
 from ratchet.dev.stack.server import Server
 from ratchet.errors import StackError
@@ -72,6 +73,8 @@ class SparkConnect:
             "SPARK_LOCAL_IP": HOST,
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
+            # Workers import transforms as the driver does.
+            "PYTHONPATH": os.pathsep.join(filter(None, (self._env.get("PYTHONPATH"), str(CHECKOUT)))),
         }
         return Server("connect", command, log, self.is_ready, env=env, cwd=self.home, seconds_to_start=120)
 

@@ -17,6 +17,7 @@ import psutil
 
 from ratchet.dev.stack import prerequisites
 from ratchet.dev.stack.airflow import Airflow
+from ratchet.dev.stack.checkout import CHECKOUT
 from ratchet.dev.stack.connect import SparkConnect
 from ratchet.dev.stack.kafka import KafkaBroker, Security, cluster_id
 from ratchet.dev.stack.ports import HOST, Ports
@@ -26,7 +27,6 @@ from ratchet.dev.stack.standalone import SparkStandalone
 from ratchet.dev.stack.supervisor import Supervisor
 from ratchet.errors import StackError
 
-CHECKOUT = Path(__file__).resolve().parents[4]
 SERVERS = frozenset({"postgres", "kafka", "connect", "airflow"})
 """What runs unless a caller says otherwise; `standalone`, a Spark cluster, runs only where it is named."""
 BRIEF_DRIVER = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}

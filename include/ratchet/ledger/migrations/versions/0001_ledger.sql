@@ -125,6 +125,8 @@ CREATE TABLE ratchet.slices (
     sinks JSONB,
     reached JSONB,
     seconds JSONB,
+    absent JSONB,
+    cut BIGINT,
     application_id TEXT,
     PRIMARY KEY (pipeline, txid, epoch, slice),
     CONSTRAINT a_vote_has_its_sinks CHECK ((voted_at is null) = (sinks is null))
@@ -135,6 +137,8 @@ COMMENT ON COLUMN ratchet.slices.try_number IS 'the latest try';
 COMMENT ON COLUMN ratchet.slices.sinks IS '{sink: {tags: [[partition, attempt]], rows, checksum}}';
 COMMENT ON COLUMN ratchet.slices.reached IS '{partition: position}';
 COMMENT ON COLUMN ratchet.slices.seconds IS '{step: seconds}';
+COMMENT ON COLUMN ratchet.slices.absent IS '[[column, field, [like names]]] that no message had; null if none was good';
+COMMENT ON COLUMN ratchet.slices.cut IS 'moments that lost digits beyond microseconds';
 
 CREATE TABLE ratchet.stages (
     pipeline TEXT NOT NULL,

@@ -1,0 +1,83 @@
+"""The intake of a task: the records of its part of a slice, by the columnar source, or as Spark's source hands them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ratchet.errors import IncompleteRead
+from ratchet.formats.envelope import Envelope, Opened, format_of
+from ratchet.ledger.work import OffsetRange, divided
+from ratchet.source.columnar import ColumnarSource
+from ratchet.source.port import Origin
+from ratchet.spark.tally import Tally
+from ratchet.spec.source import Topic
+
+PART_OFFSETS = 100_000
+"""A slice of fewer offsets is read by one task; a second one costs more than it saves."""
+MOST_PARTS = 16
+"""So many tasks at most share a slice; parallel slices use the rest of a cluster."""
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What tasks read of a slice and how they open it, carried to the workers by value.
+
+    With `parts` each task is given numbers of parts and reads those itself; without, its batches are records already.
+    """
+
+    topic: Topic
+    topic_id: str
+    kafka: dict[str, str]
+    key_required: bool
+    parts: tuple[tuple[OffsetRange, ...], ...] | None
+
+    def __repr__(self) -> str:
+        # The properties hold a password, and Spark may print a plan.
+        return f"Intake({self.topic.name}, {self.parts})"
+
+    def batches(self, given: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[pa.RecordBatch]:
+        """The records of a task, counted; raises what a source raises."""
+        if self.parts is None:
+            for batch in given:
+                if batch.num_rows:
+                    tally.read(batch)
+                    tally.passed_by(batch)
+                    yield batch
+            return
+        for numbers in given:
+            for number in numbers.column(0).to_pylist():
+                yield from self._part(self.parts[number], tally)
+                tally.parts.add(number)
+
+    def _part(self, ranges: Sequence[OffsetRange], tally: Tally) -> Iterator[pa.RecordBatch]:
+        """The records of a part; IncompleteRead unless the source has come to the end of each range."""
+        origins = {self.topic.name: Origin(0, self.topic_id)}
+        reading = ColumnarSource(self.kafka, origins).read(ranges)
+        try:
+            for batch in reading:
+                tally.read(batch)
+                yield batch
+        finally:
+            reading.close()
+        for r in ranges:
+            position = reading.reached.get((r.topic, r.partition), r.from_offset)
+            if position < r.until_offset:
+                raise IncompleteRead(f"the source stopped at offset {position} of {r}; the slice is tried again")
+
+    def opened(self, given: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[Opened]:
+        """Rows and dead letters of a task's records, batch by batch, counted."""
+        envelope = Envelope(self.topic, format_of(self.topic.value), key_required=self.key_required)
+        for batch in self.batches(given, tally):
+            opened = envelope.open(batch)
+            tally.opened(opened)
+            yield opened
+
+
+def parts_of(ranges: Sequence[OffsetRange]) -> tuple[tuple[OffsetRange, ...], ...]:
+    """The parts of a slice that tasks read, of nearly equal size."""
+    total = sum(map(len, ranges))
+    count = max(1, min(MOST_PARTS, round(total / PART_OFFSETS)))
+    return tuple(divided(ranges, -(-total // count))) if total else ()

@@ -1,0 +1,65 @@
+"""What a transform returned, held against the spec; the same errors for tables and for DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar, cast
+
+from ratchet.errors import TransformError
+from ratchet.spec.columns import Column
+from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
+
+T = TypeVar("T")
+
+GIVEN_UP = "given up by the transform"
+"""The reason of a dead letter for which the transform gives none."""
+
+
+def check_names(spec: Pipeline, result: object, kind: type[T] | Any, noun: str) -> dict[str, T]:
+    """The result by sink; TransformError that names what is missing, unknown or no `noun`."""
+    wanted = [sink.name for sink in spec.sinks]
+    if not isinstance(result, dict):
+        raise TransformError(
+            f"{spec.name}: {spec.transform} returned a {type(result).__name__}; return a dict of a {noun} for each "
+            f"sink: {', '.join(wanted)}"
+        )
+    given = cast("dict[object, object]", result)
+    missing = [name for name in wanted if name not in given]
+    unknown = [str(name) for name in given if name not in wanted and name != DEAD_LETTERS]
+    if missing or unknown:
+        said = [f"lacks {name!r}" for name in missing] + [f"has {name!r}, which no sink is called" for name in unknown]
+        raise TransformError(
+            f"{spec.name}: what {spec.transform} returned {' and '.join(said)}; its keys must be {', '.join(wanted)}, "
+            f"and {DEAD_LETTERS} if it gives records up"
+        )
+    for name, part in given.items():
+        if not isinstance(part, kind):
+            raise TransformError(
+                f"{spec.name}: {spec.transform} returned a {type(part).__name__} for sink {name!r}, not a {noun}"
+            )
+    return cast("dict[str, T]", given)
+
+
+def lost_column(spec: Pipeline, sink: str, hidden: str) -> TransformError:
+    """The error of a result without a hidden column that it must keep."""
+    return TransformError(
+        f"{spec.name}: sink {sink!r}: {spec.transform} has lost the hidden column {hidden}; keep it in every select, "
+        "and leave sums and last rows to the sinks"
+    )
+
+
+def missing_column(spec: Pipeline, sink: str, column: Column, returned: Iterable[str]) -> TransformError:
+    """The error of a result without a declared column."""
+    names = ", ".join(name for name in returned if not name.startswith("_"))
+    return TransformError(
+        f"{spec.name}: sink {sink!r}: column {column.name!r} is declared, and {spec.transform} did not return it; it "
+        f"returned {names}"
+    )
+
+
+def other_type(spec: Pipeline, sink: str, column: Column, actual: str) -> TransformError:
+    """The error of a column that has another type than declared, and is not widened."""
+    return TransformError(
+        f"{spec.name}: sink {sink!r}: column {column.name!r} is declared {column.type}, and {spec.transform} returned "
+        f"{actual}; cast it in the transform, or declare it {actual}"
+    )
