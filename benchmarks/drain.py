@@ -20,7 +20,7 @@ from ratchet.ledger.work import Claim, Run
 from ratchet.protocol.begin import Begun, begin
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.process import process_slice
-from ratchet.protocol.votes import take_try
+from ratchet.protocol.votes import NothingToDo, take_try
 from ratchet.source.kafka import Kafka, TopicOffsets
 from ratchet.spark.engine import connect_session
 from ratchet.spark.slice import run_slice
@@ -105,8 +105,8 @@ class Drain:
 
     def _slice(self, claim: Claim, number: int) -> None:
         work = self._timed("try", lambda: take_try(self._ledger, self.spec, claim, number))
-        if isinstance(work, str):
-            raise RuntimeError(work)
+        if isinstance(work, NothingToDo):
+            raise RuntimeError(work.message)
         session = self._session()
         run = partial(run_slice, session, self.spec, work, self._ledger.url, self.kafka)
         self._timed("process", lambda: process_slice(self._ledger, self.spec, work, run))

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,10 +21,11 @@ from rich.text import Text
 
 from ratchet.dev.stack.cli import stack_app
 from ratchet.errors import RatchetError, SettingsError
-from ratchet.ledger.work import name_of
+from ratchet.ledger.work import name_of, utc
 
 if TYPE_CHECKING:
     from ratchet.ledger.connection import Ledger
+    from ratchet.operate.outcome import Outcome
     from ratchet.operate.verify import Check
     from ratchet.spec.pipeline import Pipeline
 
@@ -62,11 +62,14 @@ def _who() -> str:
     return f"{getpass.getuser()} by command"
 
 
-def _say(lines: list[str], as_json: bool) -> None:
+def _say(outcome: Outcome, as_json: bool) -> None:
+    from ratchet.operate.outcome import lines_of
+
+    said = lines_of(outcome)
     if as_json:
-        _print_json({"said": lines})
+        _print_json({**asdict(outcome), "said": said})
     else:
-        typer.echo("\n".join(lines))
+        typer.echo("\n".join(said))
 
 
 def _print_json(document: object) -> None:
@@ -121,7 +124,7 @@ def status(
         _print_json([asdict(each) for each in found])
         return
     for line in found:
-        at = _moment(line.committed_at)
+        at = utc(line.committed_at)
         typer.echo(f"{line.pipeline}: the head is {line.head} of {line.last_txid}, the last commit was {at}")
         if line.halt:
             typer.echo(f"  HALTED: {line.halt}")
@@ -142,11 +145,11 @@ def history(
     with _ledger() as ledger, ledger.snapshot() as conn:
         events = read(conn, load_pipeline(name).name, txid)
     if as_json:
-        _print_json([dict(event._mapping) for event in events])
+        _print_json([asdict(event) for event in events])
         return
     for e in events:
         why = e.detail.get("why") or ", ".join(f"{key} {value}" for key, value in e.detail.items() if key != "from")
-        typer.echo(f"{_moment(e.at)}  {name_of(e.txid, e.revision)}, epoch {e.epoch}: {e.move} by {e.who}: {why}")
+        typer.echo(f"{utc(e.at)}  {name_of(e.txid, e.revision)}, epoch {e.epoch}: {e.move} by {e.who}: {why}")
 
 
 @app.command()
@@ -263,10 +266,6 @@ def _kafka_properties() -> dict[str, str]:
             'for example {"bootstrap.servers": "HOST:9092"}'
         )
     return properties
-
-
-def _moment(at: datetime | None) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if at else "never"
 
 
 def main(run: Callable[[], None] = app) -> None:

@@ -15,9 +15,11 @@ from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Run
-from ratchet.protocol.begin import Skipped, begin, wants_another_run
-from ratchet.protocol.claims import end, renew, settle
+from ratchet.protocol.another import wants_another_run
+from ratchet.protocol.begin import Skip, Skipped, begin
+from ratchet.protocol.claims import end, settle
 from ratchet.protocol.commit import commit
+from ratchet.protocol.leases import renew
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.source.kafka import TopicOffsets
 from tests.until import until
@@ -80,7 +82,7 @@ def test_at_most_max_in_flight_transactions_are_unfinished(ledger, log):
     fewer = SPEC.model_copy(update={"max_in_flight": 2})
     for spec in (SPEC, fewer):
         skipped = begin(ledger, spec, Run("dag", "one more"), log.offsets, always_active)
-        assert isinstance(skipped, Skipped) and "4 transactions are unfinished, 1 to 4" in skipped.message
+        assert skipped.reason == Skip.MAX_IN_FLIGHT and "4 transactions are unfinished, 1 to 4" in skipped.message
     assert wants_another_run(ledger, SPEC, log.offsets, always_active) is None
 
 
@@ -97,7 +99,7 @@ def test_a_run_takes_fewer_records_where_it_is_told_to(ledger, log):
 def test_no_backlog_is_a_skip_without_a_txid(ledger, log):
     log.stable = {0: 0, 1: 0}
     skipped = begin(ledger, SPEC, Run("dag", "a"), log.offsets, always_active)
-    assert isinstance(skipped, Skipped) and "no records wait" in skipped.message
+    assert skipped.reason == Skip.NO_RECORDS and "no records wait" in skipped.message
 
 
 @pytest.mark.invariant("I2")
@@ -209,10 +211,10 @@ def test_an_adopted_transaction_keeps_its_votes_and_fences_its_old_run(ledger, l
     do_slice(ledger, SPEC, first, 0)
     late = take_try(ledger, SPEC, first.claim, 1)
     settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
-    assert "abandoned" in wants_another_run(ledger, SPEC, log.offsets, always_active)
+    assert "abandoned" in wants_another_run(ledger, SPEC, log.offsets, always_active).message
     second = start(ledger, SPEC, log, "b")
     assert (second.how, second.slices) == ("adopted", first.slices)
-    assert "it has voted" in take_try(ledger, SPEC, second.claim, 0)
+    assert "it has voted" in take_try(ledger, SPEC, second.claim, 0).message
     with pytest.raises(Fenced, match="run b holds the transaction now"):
         take_try(ledger, SPEC, first.claim, 1)
     with pytest.raises(Fenced):
@@ -254,7 +256,7 @@ def test_a_run_whose_work_was_adopted_does_not_take_it_back(ledger, log):
     settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
     start(ledger, SPEC, log, "b")
     skipped = begin(ledger, SPEC, Run("dag", "a", 1), log.offsets, always_active)
-    assert isinstance(skipped, Skipped) and "adopted by run b" in skipped.message
+    assert skipped.reason == Skip.ADOPTED and "adopted by run b" in skipped.message
     with pytest.raises(Fenced, match="adopted by run b"):
         begin(ledger, SPEC, Run("dag", "a"), log.offsets, always_active)
 
@@ -346,7 +348,7 @@ def test_a_run_that_comes_too_late_for_its_interval_is_told_who_took_its_records
 
 def test_by_interval_a_run_without_one_finishes_what_is_abandoned_and_plans_nothing(ledger, dated):
     skipped = begin(ledger, DATED, Run("dag", "by hand"), dated.offsets, always_active)
-    assert isinstance(skipped, Skipped) and "without a data interval plans nothing" in skipped.message
+    assert skipped.reason == Skip.NO_INTERVAL and "without a data interval plans nothing" in skipped.message
     start(ledger, DATED, dated, "noon", interval_end=NOON)
     settle(ledger, DATED, Run("dag", "noon"), succeeded=False, reason="killed")
     assert start(ledger, DATED, dated, "by hand").how == "adopted"

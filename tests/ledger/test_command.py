@@ -94,7 +94,19 @@ def test_abort_begins_nothing_and_the_next_run_does(ledger, log, ratchet):
     begun = start(ledger, SPEC, log, "a")
     prepare(ledger, SPEC, begun)
     status, out, _ = ratchet("abort", "line", "1", "--reason", "wrong day", "--json")
-    assert status == 0 and "is ABORTED; the next run" in json.loads(out)["said"][0]
+    answer = json.loads(out)
+    assert status == 0 and "is ABORTED; the next run" in answer.pop("said")[0]
+    change = {"txid": 1, "revision": 0, "slice": None, "from_state": "PREPARED", "to_state": "ABORTED"}
+    assert answer == {
+        "move": "abort",
+        "pipeline": "line",
+        "changes": [{**change, "ranges": [], "reason": "wrong day"}],
+        "head": 0,
+        "committed": [],
+        "failed": None,
+        "failed_why": None,
+        "dry_run": False,
+    }
     assert state(ledger, 1) == State.ABORTED
 
 

@@ -15,9 +15,10 @@ from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import void
-from ratchet.protocol.claims import renew, settle
+from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.failures import errors_recorded
+from ratchet.protocol.leases import renew
 from ratchet.protocol.votes import cast_vote, take_try
 
 from .staging import SPEC, do_slice, head, positions, prepare, rows_of, start, state, vote_of, write_all

@@ -17,7 +17,7 @@ from ratchet.ledger.work import Run, SinkVote, SliceWork
 from ratchet.operate.actions import abort, void
 from ratchet.protocol.begin import Begun
 from ratchet.protocol.claims import settle
-from ratchet.protocol.votes import cast_vote, take_try
+from ratchet.protocol.votes import NoTry, cast_vote, take_try
 
 from .staging import SPEC, a_try, contents, finish, is_whole, moves_of, start, vote_of
 
@@ -89,7 +89,8 @@ def _nothing() -> dict[str, SinkVote]:
 def test_a_voted_slice_takes_no_new_try(ledger, log, stages):
     begun = start(ledger, SPEC, log, "a")
     voted_by_another(ledger, log, begun, stages)
-    assert "it has voted in try 1" in take_try(ledger, SPEC, begun.claim, 0)
+    nothing = take_try(ledger, SPEC, begun.claim, 0)
+    assert nothing.reason == NoTry.VOTED and "it has voted in try 1" in nothing.message
 
 
 # A try whose epoch ends while it works. Each gives the transactions that are committed in the end.

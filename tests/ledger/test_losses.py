@@ -6,9 +6,11 @@ import pytest
 from sqlalchemy import select
 
 from ratchet.errors import Fenced, IllegalMove, RecordsLost, TopicChanged
+from ratchet.ledger import history
 from ratchet.ledger.schema import losses, slices
 from ratchet.ledger.work import Run, SliceWork
 from ratchet.operate.actions import abort, accept_loss
+from ratchet.operate.outcome import lines_of
 from ratchet.protocol.begin import Skipped, begin
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
@@ -24,7 +26,7 @@ def test_lost_records_that_no_plan_has_taken_become_a_voided_transaction(ledger,
     log.beginning = {0: 15, 1: 10}
     with pytest.raises(RecordsLost, match="ratchet accept-loss line"):
         begin(ledger, SPEC, Run("dag", "b"), log.offsets, always_active)
-    said = accept_loss(ledger, SPEC, log.offsets(), "nobody needs them", "somebody", dry_run=True)
+    said = lines_of(accept_loss(ledger, SPEC, log.offsets(), "nobody needs them", "somebody", dry_run=True))
     assert said[0] == "transaction 2 is VOIDED: t-0[10,15), 5 offsets, are accepted as lost" and "dry run" in said[-1]
     accept_loss(ledger, SPEC, log.offsets(), "nobody needs them", "somebody")
     second = start(ledger, SPEC, log, "b")
@@ -48,8 +50,10 @@ def test_lost_records_of_a_plan_are_taken_out_of_what_has_not_voted(ledger, log)
     do_slice(ledger, SPEC, begun, 0)
     late = take_try(ledger, SPEC, begun.claim, 1)
     log.beginning = {0: 10, 1: 4}
-    said = accept_loss(ledger, SPEC, log.offsets(), "deleted too soon", "somebody")
+    said = lines_of(accept_loss(ledger, SPEC, log.offsets(), "deleted too soon", "somebody"))
     assert said[0] == "line: transaction 1, slice 1: t-1[0,4), 4 offsets, are accepted as lost"
+    with ledger.begin() as conn:
+        assert [e.detail["lost"] for e in history.read(conn, SPEC.name) if e.move == "accept-loss"] == [[said[0]]]
     sinks = write_all(ledger, SPEC, late, rows_of(SPEC, late))
     with pytest.raises(Fenced):
         cast_vote(ledger, SPEC, late.token, vote_of(SPEC, 10, sinks))

@@ -16,7 +16,9 @@ from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Run, SliceWork
 from ratchet.operate.actions import abort, retry, void
-from ratchet.protocol.begin import begin, wants_another_run
+from ratchet.operate.outcome import lines_of
+from ratchet.protocol.another import wants_another_run
+from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, Waits, commit
 from ratchet.protocol.failures import errors_recorded, last_error
@@ -152,14 +154,14 @@ def test_who_was_settled_takes_no_more_tries(ledger, log):
         settle(ledger, SPEC, Run("dag", run), succeeded=False, reason="marked failed")
     with pytest.raises(Fenced, match="transaction 1, slice 0: this run's claim has ended; clear the run"):
         take_try(ledger, SPEC, first.claim, 0)
-    assert take_try(ledger, SPEC, prepared.claim, 0).endswith("nothing to do, the transaction is PREPARED")
+    assert take_try(ledger, SPEC, prepared.claim, 0).message.endswith("nothing to do, the transaction is PREPARED")
 
 
 @pytest.mark.invariant("I10")
 def test_retry_lifts_the_halt_and_the_next_run_of_any_kind_goes_on(ledger, log):
     first, second = halted(ledger, log)
-    assert "may be tried again" in retry(ledger, SPEC, None, "somebody")[0]
-    assert "abandoned" in wants_another_run(ledger, SPEC, log.offsets, always_active)
+    assert "may be tried again" in lines_of(retry(ledger, SPEC, None, "somebody"))[0]
+    assert "abandoned" in wants_another_run(ledger, SPEC, log.offsets, always_active).message
     again = start(ledger, SPEC, log, "d")
     assert (again.how, again.claim.txid) == ("adopted", 1)
     with pytest.raises(IllegalMove, match="run d works on it"):
@@ -185,7 +187,7 @@ def test_what_is_abandoned_before_a_halt_is_adopted_and_what_is_behind_it_waits(
     with pytest.raises(Halted, match="halted at transaction 2"):
         begin(ledger, SPEC, Run("dag", "d"), log.offsets, always_active)
     settle(ledger, SPEC, Run("dag", "one"), succeeded=False, reason="no")
-    assert "transaction 1 is OPEN and abandoned" in wants_another_run(ledger, SPEC, log.offsets, always_active)
+    assert "transaction 1 is OPEN and abandoned" in wants_another_run(ledger, SPEC, log.offsets, always_active).message
     first = start(ledger, SPEC, log, "e")
     assert first.claim.txid == starts[0].claim.txid
     prepare(ledger, SPEC, first)
@@ -199,13 +201,17 @@ def test_void_in_its_turn_commits_what_is_prepared_behind_and_passes_over_other_
     first, second, third, fourth = (start(ledger, SPEC, log, r) for r in "abcd")
     for begun in (second, fourth):
         prepare(ledger, SPEC, begun)
-    assert "the head is 0" in void(ledger, SPEC, 3, "broken", "somebody")[1]
-    said = void(ledger, SPEC, 1, "broken too", "somebody")
+    assert "the head is 0" in lines_of(void(ledger, SPEC, 3, "broken", "somebody"))[1]
+    voided = void(ledger, SPEC, 1, "broken too", "somebody")
+    assert (voided.head, voided.committed, voided.failed, voided.dry_run) == (4, (2, 4), None, False)
+    assert [str(r) for change in voided.changes for r in change.ranges] == ["t-0[0,10)", "t-1[0,10)"]
+    assert [(c.txid, c.from_state, c.to_state) for c in voided.changes] == [(1, State.OPEN, State.VOIDED)]
+    said = lines_of(voided)
     assert "transaction 1 is VOIDED and commits nothing of t-0[0,10), t-1[0,10)" in said[0]
     assert said[1] == "the head is 4; committed on the way: 2, 4"
     assert appended(ledger) == planned(second, fourth)
     assert commit(ledger, SPEC, third.claim).message == "transaction 3: is voided, nothing to commit: broken"
-    assert "nothing to do, the transaction is VOIDED" in take_try(ledger, SPEC, first.claim, 0)
+    assert "nothing to do, the transaction is VOIDED" in take_try(ledger, SPEC, first.claim, 0).message
     with pytest.raises(IllegalMove, match="transaction 2 is COMMITTED"):
         void(ledger, SPEC, 2, "no", "somebody")
     with ledger.begin() as conn:
@@ -215,7 +221,7 @@ def test_void_in_its_turn_commits_what_is_prepared_behind_and_passes_over_other_
 
 def test_void_lifts_the_halt_in_the_same_database_transaction(ledger, log):
     _, second = halted(ledger, log)
-    assert void(ledger, SPEC, 1, "given up", "somebody")[1] == "the head is 2; committed on the way: 2"
+    assert lines_of(void(ledger, SPEC, 1, "given up", "somebody"))[1] == "the head is 2; committed on the way: 2"
     assert appended(ledger) == planned(second)
     assert start(ledger, SPEC, log, "d").how == "allocated"
 
@@ -223,7 +229,7 @@ def test_void_lifts_the_halt_in_the_same_database_transaction(ledger, log):
 def test_a_dry_run_says_what_would_be_and_changes_nothing(ledger, log):
     first = start(ledger, SPEC, log, "a")
     prepare(ledger, SPEC, first)
-    assert "dry run" in void(ledger, SPEC, 1, "maybe", "somebody", dry_run=True)[-1]
+    assert "dry run" in lines_of(void(ledger, SPEC, 1, "maybe", "somebody", dry_run=True))[-1]
     assert state(ledger, 1) == State.PREPARED
     assert commit(ledger, SPEC, first.claim).txids == (1,)
 
@@ -251,7 +257,7 @@ def test_a_void_and_a_commit_that_race_have_one_winner(ledger, log):
             done, voided = pool.map(one, moves)
         won = state(ledger, begun.claim.txid)
         assert isinstance(done, Committed)
-        assert (won == State.COMMITTED) == bool(done.txids) == ("it cannot become VOIDED" in voided)
+        assert (won == State.COMMITTED) == bool(done.txids) == ("it cannot become VOIDED" in str(voided))
         assert [row for row in appended(ledger) if row[3] == begun.claim.txid] == (planned(begun) if done.txids else [])
     assert head(ledger) == 8
 
@@ -259,7 +265,7 @@ def test_a_void_and_a_commit_that_race_have_one_winner(ledger, log):
 def test_an_aborted_epoch_counts_for_nothing_and_is_begun_anew(ledger, log):
     first = start(ledger, SPEC, log, "a")
     prepare(ledger, SPEC, first)
-    assert "tries it again in a new epoch" in abort(ledger, SPEC, 1, "wrong data", "somebody")[0]
+    assert "tries it again in a new epoch" in lines_of(abort(ledger, SPEC, 1, "wrong data", "somebody"))[0]
     with pytest.raises(Refused, match="aborted: wrong data"):
         commit(ledger, SPEC, first.claim)
     settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="refused")

@@ -22,7 +22,7 @@ from ratchet.ledger.work import Run, SliceToken
 from ratchet.operate.actions import void
 from ratchet.operate.migrate import migrate
 from ratchet.protocol import compact as compaction
-from ratchet.protocol.begin import Skipped, begin
+from ratchet.protocol.begin import Skip, begin
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit, discard_finished
 from ratchet.protocol.compact import compact
@@ -276,7 +276,7 @@ def test_a_cleared_run_whose_transaction_another_has_committed_says_which(ledger
     prepare(ledger, SPEC, other)
     commit(ledger, SPEC, other.claim)
     skipped = begin(ledger, SPEC, Run("dag", "a", 1), log.offsets, always_active)
-    assert isinstance(skipped, Skipped) and "committed by run b; clear that one" in skipped.message
+    assert skipped.reason == Skip.COMMITTED_BY_ANOTHER and "committed by run b; clear that one" in skipped.message
 
 
 @pytest.mark.invariant("I6", "I7")

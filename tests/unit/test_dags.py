@@ -345,7 +345,7 @@ def test_the_lease_is_renewed_while_a_job_works(monkeypatch):
         if len(renewed) == 3:
             job.go_on.set()
 
-    monkeypatch.setattr(attend.claims, "renew", renew)
+    monkeypatch.setattr(attend.leases, "renew", renew)
     assert attend.attend(job, None, CLAIM, lease_seconds=0.06) == "voted"
     assert renewed[:3] == [CLAIM] * 3 and not job.stopped
 
@@ -355,7 +355,7 @@ def test_a_job_is_stopped_when_its_claim_is_lost(monkeypatch):
         raise Fenced()
 
     job = HeldJob()
-    monkeypatch.setattr(attend.claims, "renew", renew)
+    monkeypatch.setattr(attend.leases, "renew", renew)
     with pytest.raises(Fenced):
         attend.attend(job, None, CLAIM, lease_seconds=0.06)
     assert job.stopped

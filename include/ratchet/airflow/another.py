@@ -42,7 +42,7 @@ class AnotherRunOperator(RunOperator):
     def execute(self, context: Any) -> None:
         from ratchet.ledger.connection import Ledger
         from ratchet.protocol import claims
-        from ratchet.protocol.begin import wants_another_run
+        from ratchet.protocol.another import wants_another_run
         from ratchet.source.kafka import Kafka
 
         run = run_of(context)
@@ -59,7 +59,7 @@ class AnotherRunOperator(RunOperator):
                     said = f"no other run is started: nothing waits, or {spec.max_in_flight} are in flight"
                     get_logger().info(said)
                     raise AirflowSkipException(said)
-                self.start(context, self.task_id, claim.txid, wanted)
+                self.start(context, self.task_id, claim.txid, wanted.message)
 
 
 def run_id_for(task_id: str, txid: int, run: Run) -> str:

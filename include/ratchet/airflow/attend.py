@@ -11,7 +11,7 @@ from ratchet.errors import LedgerUnreachable
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Claim
 from ratchet.logs import get_logger
-from ratchet.protocol import claims
+from ratchet.protocol import leases
 
 
 class Job(Protocol):
@@ -42,7 +42,7 @@ def attend(job: Job, ledger: Ledger, claim: Claim, lease_seconds: int) -> str:
                 if done.done():
                     return done.result()
             try:
-                claims.renew(ledger, claim, lease_seconds)
+                leases.renew(ledger, claim, lease_seconds)
             except LedgerUnreachable as error:
                 # The lease outlives a short loss; the vote will tell whether the ledger came back.
                 get_logger().warning(f"the lease was not renewed: {error}")

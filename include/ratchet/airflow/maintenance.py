@@ -13,12 +13,14 @@ from ratchet.airflow.another import RunOperator
 from ratchet.airflow.factory import START
 from ratchet.airflow.run import activity, working_on
 from ratchet.errors import GroupHasMembers
+from ratchet.ledger.work import turn_of
 from ratchet.logs import get_logger
 from ratchet.spec.loading import load_pipeline
 from ratchet.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from ratchet.ledger.connection import Ledger
+    from ratchet.protocol.another import WaitingRecords
 
 DESCRIPTION = """
 Every minute, for each pipeline:
@@ -65,7 +67,7 @@ class UpkeepOperator(RunOperator):
         from ratchet.ledger.connection import Ledger
         from ratchet.operate.status import status
         from ratchet.operate.upkeep import upkeep
-        from ratchet.protocol.begin import abandoned_work
+        from ratchet.protocol.another import abandoned_work
 
         log, ti = get_logger(), context["ti"]
         with working_on(self.pipeline):
@@ -85,12 +87,12 @@ class UpkeepOperator(RunOperator):
             if wanted is None:
                 log.info("no run is due")
                 return
-            self.start(context, "maintenance", standing.head + 1, wanted)
+            self.start(context, "maintenance", turn_of(standing.head), wanted.message)
 
-    def _records(self, ledger: Ledger, spec: Pipeline, ti: Any) -> str | None:
-        """Mirror the offsets, and say how many records wait if no run is active that would take them."""
+    def _records(self, ledger: Ledger, spec: Pipeline, ti: Any) -> WaitingRecords | None:
+        """Mirror the offsets, and look how many records wait if no run is active that would take them."""
         from ratchet.operate.upkeep import mirror
-        from ratchet.protocol.begin import waiting_records
+        from ratchet.protocol.another import waiting_records
         from ratchet.source.kafka import Kafka
 
         with Kafka(connections.kafka_properties(spec.kafka)) as brokers:

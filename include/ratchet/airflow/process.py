@@ -40,6 +40,7 @@ class ProcessOperator(BaseOperator):
         from ratchet.airflow.attend import attend
         from ratchet.ledger.connection import Ledger
         from ratchet.protocol import claims, votes
+        from ratchet.protocol.votes import NothingToDo
 
         log = get_logger()
         with working_on(self.pipeline):
@@ -51,8 +52,8 @@ class ProcessOperator(BaseOperator):
                 prepare = _engine(target)
                 with about(claim):
                     work = votes.take_try(ledger, spec, claim, self.item["slice"])
-                    if isinstance(work, str):
-                        log.info(work)
+                    if isinstance(work, NothingToDo):
+                        log.info(work.message)
                         return
                     with about(work.token):
                         log.info(

@@ -15,7 +15,7 @@ from ratchet.logs import about, get_logger
 from ratchet.spec.loading import load_pipeline
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
+    from ratchet.ledger.rows import Transaction
 
 
 class SettleOperator(BaseOperator):
@@ -55,7 +55,7 @@ class SettleOperator(BaseOperator):
                 raise AirflowFailException(f"the run ended without its commit; {said}; {reason}")
 
 
-def _reason(states: dict[str, Any], row: Row, error: str | None) -> str | None:
+def _reason(states: dict[str, Any], row: Transaction, error: str | None) -> str | None:
     """Why the run ends without its commit, with the ledger's reason, or a try's error; None if it does not.
 
     The ledger has the last word: a person can mark a task as successful that has committed nothing.

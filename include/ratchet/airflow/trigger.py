@@ -15,17 +15,13 @@ from ratchet.airflow.connections import async_ledger_url
 from ratchet.ledger.connection import PATIENCE
 from ratchet.ledger.schema import CHANNEL
 from ratchet.ledger.states import State
+from ratchet.ledger.work import turn_of
 from ratchet.logs import get_logger
+from ratchet.protocol.leases import RENEW
 
 POLL_SECONDS = 5.0
 """How often to look without being told: a notification can be lost with its connection."""
 
-_RENEW = """
-    update ratchet.transactions
-    set lease_until = clock_timestamp() + make_interval(secs => %(lease_seconds)s)
-    where pipeline = %(pipeline)s and txid = %(txid)s and revision = %(revision)s
-      and claim = %(claim)s and not claim_ended
-"""
 _LOOK = """
     select t.state, t.claim = %(claim)s and not t.claim_ended as held, p.head
     from ratchet.transactions t join ratchet.pipelines p using (pipeline)
@@ -80,7 +76,7 @@ class TurnTrigger(BaseTrigger):
             renew_at = 0.0
             while True:
                 if time.monotonic() >= renew_at:
-                    await conn.execute(_RENEW, self.arguments)
+                    await conn.execute(RENEW, self.arguments)
                     renew_at = time.monotonic() + lease_seconds / 3
                 row = await (await conn.execute(_LOOK, self.arguments)).fetchone()
                 event = self._event(row)
@@ -104,6 +100,6 @@ class TurnTrigger(BaseTrigger):
             return {"why": f"transaction {txid} is {state}", "held": held}
         if not held:
             return {"why": f"transaction {txid} was taken over from this run", "held": False}
-        if head + 1 == txid:
+        if turn_of(head) == txid:
             return {"why": f"transaction {txid} has its turn", "held": True}
         return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Connection, select
 
 from ratchet.errors import Fenced
-from ratchet.ledger.schema import LedgerRow, slices
+from ratchet.ledger.rows import SliceRow, Transaction
+from ratchet.ledger.schema import slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import SliceToken
@@ -22,7 +23,7 @@ def hold_try(conn: Connection, token: SliceToken) -> None:
     check_try(row, current, token)
 
 
-def check_try(row: LedgerRow, current: LedgerRow, token: SliceToken) -> None:
+def check_try(row: Transaction, current: SliceRow, token: SliceToken) -> None:
     """Fenced, with what has the slice now, where the token is not the current one of a slice that has yet to vote."""
     where = f"{token.pipeline}: {token}, try {token.try_number}"
     if row.epoch != token.epoch or row.state != State.OPEN:
@@ -33,9 +34,7 @@ def check_try(row: LedgerRow, current: LedgerRow, token: SliceToken) -> None:
         raise Fenced(f"{where}: try {current.try_number} has the slice now")
 
 
-def read_slice(
-    conn: Connection, pipeline: str, txid: int, epoch: int, number: int, *, share: bool = False
-) -> LedgerRow:
+def read_slice(conn: Connection, pipeline: str, txid: int, epoch: int, number: int, *, share: bool = False) -> SliceRow:
     """The row of a slice, kept from being changed when `share`; Fenced where there is none."""
     query = select(slices).where(
         slices.c.pipeline == pipeline,
@@ -43,7 +42,7 @@ def read_slice(
         slices.c.epoch == epoch,
         slices.c.slice == number,
     )
-    row = conn.execute(query.with_for_update(read=True) if share else query).one_or_none()
+    row = SliceRow.one_or_none(conn.execute(query.with_for_update(read=True) if share else query))
     if row is None:
         raise Fenced(f"{pipeline}: transaction {txid} has no slice {number} in epoch {epoch}")
     return row

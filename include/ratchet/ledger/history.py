@@ -9,11 +9,12 @@ from typing import Any
 
 from sqlalchemy import Connection, func, insert, select
 
-from ratchet.ledger.schema import LedgerRow, events
+from ratchet.ledger.rows import Event, Transaction
+from ratchet.ledger.schema import events
 from ratchet.ledger.work import name_of
 
 
-def record(conn: Connection, row: LedgerRow, *, who: str, move: str, detail: dict[str, Any]) -> str:
+def record(conn: Connection, row: Transaction, *, who: str, move: str, detail: dict[str, Any]) -> str:
     """Append one event of the transaction's `row` and return its hash; the caller holds that row's lock.
 
     A COMMITTED event also names the hash of the pipeline's commit before it, so that commits are a chain of their own.
@@ -43,10 +44,10 @@ def record(conn: Connection, row: LedgerRow, *, who: str, move: str, detail: dic
     return event["hash"]
 
 
-def read(conn: Connection, pipeline: str, txid: int | None = None) -> list[LedgerRow]:
+def read(conn: Connection, pipeline: str, txid: int | None = None) -> list[Event]:
     """The pipeline's events, or those of one transaction, in the order in which they were written."""
     query = select(events).where(events.c.pipeline == pipeline).order_by(events.c.id)
-    return list(conn.execute(query if txid is None else query.where(events.c.txid == txid)))
+    return Event.all(conn.execute(query if txid is None else query.where(events.c.txid == txid)))
 
 
 def verify(conn: Connection, pipeline: str) -> list[str]:

@@ -1,7 +1,6 @@
 """The ledger's tables, in schema `ratchet`; `ratchet/ledger/migrations` creates what is declared here."""
 
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -15,7 +14,6 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
-    Row,
     Table,
     Text,
     UniqueConstraint,
@@ -30,9 +28,6 @@ CHANNEL = "ratchet"
 """The NOTIFY channel; the payload is the name of the pipeline that moved."""
 
 metadata = MetaData(schema=SCHEMA)
-
-LedgerRow = Row[*tuple[Any, ...]]
-"""A row of one of these tables; its columns are its attributes."""
 
 
 def _now(name: str) -> Column[datetime]:

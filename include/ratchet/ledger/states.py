@@ -23,6 +23,9 @@ class State(StrEnum):
     """
 
 
+UNFINISHED = (State.OPEN, State.PREPARED, State.ABORTED)
+"""The states of a transaction that is neither committed nor voided: the head cannot pass it."""
+
 LEGAL_MOVES: frozenset[tuple[State | None, State]] = frozenset(
     {
         (None, State.OPEN),

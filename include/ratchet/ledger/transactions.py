@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, func, select, update
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, select, update
 
 from ratchet.errors import Fenced, IllegalMove
 from ratchet.ledger import history
-from ratchet.ledger.schema import CHANNEL, LedgerRow, pipelines, transactions
+from ratchet.ledger.rows import Line, Transaction
+from ratchet.ledger.schema import CHANNEL, pipelines, transactions
 from ratchet.ledger.states import State, predecessors
 from ratchet.ledger.work import name_of
 
 
-def lock_pipeline(conn: Connection, pipeline: str) -> LedgerRow | None:
+def lock_pipeline(conn: Connection, pipeline: str) -> Line | None:
     """The pipeline's row, locked: the commit lock, and what makes txids dense. None before its first run."""
-    return conn.execute(select(pipelines).where(pipelines.c.pipeline == pipeline).with_for_update()).one_or_none()
+    locked = select(pipelines).where(pipelines.c.pipeline == pipeline).with_for_update()
+    return Line.one_or_none(conn.execute(locked))
 
 
-def next_txid(conn: Connection, line: LedgerRow) -> int:
+def read_line(conn: Connection, pipeline: str) -> Line | None:
+    """The pipeline's row as it is at this moment. None before its first run."""
+    return Line.one_or_none(conn.execute(select(pipelines).where(pipelines.c.pipeline == pipeline)))
+
+
+def next_txid(conn: Connection, line: Line) -> int:
     """Lengthen the line by one transaction; the caller holds the pipeline's lock."""
     return conn.execute(
         update(pipelines)
@@ -30,7 +37,7 @@ def next_txid(conn: Connection, line: LedgerRow) -> int:
 
 def read_transaction(
     conn: Connection, pipeline: str, txid: int, revision: int = 0, *, lock: bool = False, share: bool = False
-) -> LedgerRow:
+) -> Transaction:
     """The row of a transaction's revision, 0 being the original; Fenced where there is none.
 
     Locked against every other move when `lock`, and against moves but not against others that share it when `share`.
@@ -38,13 +45,13 @@ def read_transaction(
     query = select(transactions).where(
         transactions.c.pipeline == pipeline, transactions.c.txid == txid, transactions.c.revision == revision
     )
-    row = conn.execute(query.with_for_update(read=share) if lock or share else query).one_or_none()
+    row = Transaction.one_or_none(conn.execute(query.with_for_update(read=share) if lock or share else query))
     if row is None:
         raise Fenced(f"{pipeline}: there is no {name_of(txid, revision)}")
     return row
 
 
-def newest_revision(conn: Connection, pipeline: str, txid: int) -> LedgerRow:
+def newest_revision(conn: Connection, pipeline: str, txid: int) -> Transaction:
     """The row of a transaction's newest revision; the caller holds the pipeline's lock if it decides by it."""
     newest = select(func.max(transactions.c.revision)).where(
         transactions.c.pipeline == pipeline, transactions.c.txid == txid
@@ -53,7 +60,7 @@ def newest_revision(conn: Connection, pipeline: str, txid: int) -> LedgerRow:
     return read_transaction(conn, pipeline, txid, revision or 0)
 
 
-def is_row(row: LedgerRow) -> ColumnElement[bool]:
+def is_row(row: Transaction) -> ColumnElement[bool]:
     """The condition that picks the row of one transaction's revision."""
     return and_(
         transactions.c.pipeline == row.pipeline,
@@ -62,25 +69,35 @@ def is_row(row: LedgerRow) -> ColumnElement[bool]:
     )
 
 
+def is_newest() -> ColumnElement[bool]:
+    """The condition that no newer revision of the transaction has been begun."""
+    newer = transactions.alias("newer")
+    return ~exists().where(
+        newer.c.pipeline == transactions.c.pipeline,
+        newer.c.txid == transactions.c.txid,
+        newer.c.revision > transactions.c.revision,
+    )
+
+
 def move(
     conn: Connection,
-    row: LedgerRow,
+    row: Transaction,
     to: State,
     *,
     who: str,
     why: str,
     detail: dict[str, Any] | None = None,
     **values: object,
-) -> LedgerRow:
+) -> Transaction:
     """Move the transaction of `row` to another state, if it still stands where `row` saw it.
 
     `values` are further columns to set; the move is written to the history and told on the channel.
     Raises IllegalMove when no rule allows it from there, Fenced when the row has changed since.
     """
-    came_from = State(row.state)
+    came_from = row.state
     if came_from not in predecessors(to):
-        raise IllegalMove(f"{row.pipeline}: {name_of(row.txid, row.revision)} is {came_from}; it cannot become {to}")
-    moved = conn.execute(
+        raise IllegalMove(f"{row.pipeline}: {row} is {came_from}; it cannot become {to}")
+    found = conn.execute(
         update(transactions)
         .where(
             is_row(row),
@@ -90,11 +107,10 @@ def move(
         )
         .values(state=to, **values)
         .returning(transactions)
-    ).one_or_none()
+    )
+    moved = Transaction.one_or_none(found)
     if moved is None:
-        raise Fenced(
-            f"{row.pipeline}: {name_of(row.txid, row.revision)} has moved on since epoch {row.epoch} was {came_from}"
-        )
+        raise Fenced(f"{row.pipeline}: {row} has moved on since epoch {row.epoch} was {came_from}")
     said = {"from": came_from, "why": why, **(detail or {})}
     history.record(conn, moved, who=who, move=str(to), detail=said)
     notify(conn, row.pipeline)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 
 @dataclass(frozen=True, order=True)
@@ -48,6 +48,16 @@ def divided(ranges: Sequence[OffsetRange], size: int) -> list[tuple[OffsetRange,
 def name_of(txid: int, revision: int = 0) -> str:
     """How people read it: `transaction 5`, or `revision 2 of transaction 5`."""
     return f"revision {revision} of transaction {txid}" if revision else f"transaction {txid}"
+
+
+def utc(moment: datetime | None) -> str:
+    """How people read a moment: `2013-01-01 05:00:00 UTC`; `never` where there is none."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if moment else "never"
+
+
+def turn_of(head: int) -> int:
+    """The txid whose turn it is: only this one may move the head, by being committed or voided."""
+    return head + 1
 
 
 @dataclass(frozen=True)

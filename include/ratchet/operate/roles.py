@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Table, text
 
 from ratchet.errors import SettingsError
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
@@ -46,7 +46,7 @@ def grant(
     specs = list(specs)
     if pipeline_role is not None and pipeline_role == reader_role:
         raise SettingsError(f"role {pipeline_role!r} is named for the pipelines and for readers; use one role for each")
-    said = []
+    said: list[str] = []
     ledger = _ledger_tables(conn)
     if pipeline_role is not None:
         _check_role(conn, pipeline_role)
@@ -145,8 +145,8 @@ def _database(conn: Connection) -> str:
     return conn.execute(text("select current_database()")).scalar_one()
 
 
-def _name(table) -> tuple[str, str]:
-    return table.schema, table.name
+def _name(table: Table) -> tuple[str, str]:
+    return table.schema or "public", table.name
 
 
 def _execute(conn: Connection, statement: str, *names: str | sql.Identifier) -> None:

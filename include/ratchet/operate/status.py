@@ -8,10 +8,12 @@ from datetime import datetime
 from sqlalchemy import Connection, func, select
 
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import LedgerRow, pipelines, slices, transactions
-from ratchet.ledger.states import State
-from ratchet.protocol import claims
-from ratchet.protocol.begin import waits_for
+from ratchet.ledger.rows import Line, Transaction
+from ratchet.ledger.schema import slices, transactions
+from ratchet.ledger.states import UNFINISHED, State
+from ratchet.ledger.transactions import is_newest, read_line
+from ratchet.protocol import halts
+from ratchet.protocol.turns import waits_for
 
 
 @dataclass(frozen=True)
@@ -46,29 +48,30 @@ class Status:
 def status(ledger: Ledger, pipeline: str) -> Status:
     """The line of a pipeline as one snapshot has it; a pipeline that the ledger does not know stands at 0."""
     with ledger.snapshot() as conn:
-        line = conn.execute(select(pipelines).where(pipelines.c.pipeline == pipeline)).one_or_none()
+        line = read_line(conn, pipeline)
         if line is None:
             return Status(pipeline, 0, 0, 0, None, None, ())
         c = transactions.c
         latest = select(func.max(c.committed_at)).where(c.pipeline == pipeline)
-        unfinished = conn.execute(
+        found = conn.execute(
             select(transactions)
-            .where(c.pipeline == pipeline, c.state.in_(claims.UNFINISHED), claims.is_newest())
+            .where(c.pipeline == pipeline, c.state.in_(UNFINISHED), is_newest())
             .order_by(c.revision > 0, c.txid, c.revision)
-        ).all()
-        halt = claims.halt(conn, pipeline)
+        )
+        unfinished = Transaction.all(found)
+        halt = halts.halt(conn, pipeline)
         return Status(
             pipeline,
             line.head,
             line.last_txid,
             line.compacted,
             conn.execute(latest).scalar_one(),
-            claims.why_halted(halt) if halt else None,
+            halts.why_halted(halt) if halt else None,
             tuple(_standing(conn, line, row) for row in unfinished),
         )
 
 
-def _standing(conn: Connection, line: LedgerRow, row: LedgerRow) -> Standing:
+def _standing(conn: Connection, line: Line, row: Transaction) -> Standing:
     c = slices.c
     voted, total = conn.execute(
         select(func.count(c.voted_at), func.count()).where(
@@ -78,7 +81,7 @@ def _standing(conn: Connection, line: LedgerRow, row: LedgerRow) -> Standing:
     return Standing(
         row.txid,
         row.revision,
-        State(row.state),
+        row.state,
         row.epoch,
         row.run_id,
         voted,
@@ -89,19 +92,18 @@ def _standing(conn: Connection, line: LedgerRow, row: LedgerRow) -> Standing:
     )
 
 
-def _why(conn: Connection, line: LedgerRow, row: LedgerRow, missing: int) -> str:
+def _why(conn: Connection, line: Line, row: Transaction, missing: int) -> str:
     """What has to happen next, and who does it."""
     if row.halted_at is not None:
-        return f"given up: {row.reason}; clear the run again" if row.revision else claims.why_halted(row)
+        return f"given up: {row.reason}; clear the run again" if row.revision else halts.why_halted(row)
     if row.claim_ended:
         by = f"its run {row.run_id} has ended; the next run of any kind adopts it"
     else:
         by = f"run {row.run_id} works on it"
-    match State(row.state):
-        case State.OPEN:
-            return f"{missing} slices have not voted; {by}"
-        case State.ABORTED:
-            return f"aborted: {row.reason}; {by}"
+    if row.state == State.OPEN:
+        return f"{missing} slices have not voted; {by}"
+    if row.state == State.ABORTED:
+        return f"aborted: {row.reason}; {by}"
     if row.revision:
         return f"prepared, and waits for no turn; {by}"
-    return f"prepared; {waits_for(conn, row.pipeline, line.head, row.txid) or 'it is its turn'}; {by}"
+    return f"prepared; {waits_for(conn, line, row.txid) or 'it is its turn'}; {by}"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sqlalchemy import select
-
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import pipelines
-from ratchet.ledger.transactions import lock_pipeline, read_transaction
+from ratchet.ledger.transactions import lock_pipeline, read_line, read_transaction
 from ratchet.ledger.work import name_of
 from ratchet.protocol import claims
 from ratchet.protocol.claims import IsActive
 from ratchet.protocol.commit import discard_finished
 from ratchet.protocol.compact import compact
+from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.plan import reached
 from ratchet.source.kafka import Kafka
 from ratchet.spec.pipeline import Pipeline
@@ -30,7 +28,7 @@ def upkeep(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Iterator[str]
     # Step 1
     with ledger.begin() as conn:
         lock_pipeline(conn, spec.name)
-        overdue = claims.abort_overdue(conn, spec.name)
+        overdue = abort_overdue(conn, spec.name)
     for row in overdue:
         yield f"{name_of(row.txid, row.revision)} is aborted: {row.reason}"
     # Step 2
@@ -51,7 +49,7 @@ def mirror(ledger: Ledger, spec: Pipeline, brokers: Kafka) -> str | None:
     They are read from the ledger first and written after, so they never run ahead of it.
     """
     with ledger.begin() as conn:
-        line = conn.execute(select(pipelines).where(pipelines.c.pipeline == spec.name)).one_or_none()
+        line = read_line(conn, spec.name)
         offsets = reached(conn, spec.name, line.head) if line else {}
     group = f"ratchet-{spec.name}"
     if line is None or not offsets or brokers.topic_id(spec.source.name)[0] != line.topic_id:

@@ -9,8 +9,10 @@ from sqlalchemy import Connection, select
 from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import LedgerRow, pipelines, ranges, transactions
+from ratchet.ledger.rows import Line, Transaction
+from ratchet.ledger.schema import ranges, transactions
 from ratchet.ledger.states import State
+from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import SliceWork
 from ratchet.protocol.votes import read_votes, voted_work
 from ratchet.sinks.checksum import MODULUS
@@ -34,7 +36,7 @@ def verify(ledger: Ledger, spec: Pipeline, say: Callable[[str], None] = lambda _
     `say` is told of each sink as it begins. Deltas that are merged into the base are checked by their fold alone.
     """
     with ledger.snapshot() as conn:
-        line = conn.execute(select(pipelines).where(pipelines.c.pipeline == spec.name)).one_or_none()
+        line = read_line(conn, spec.name)
         if line is None:
             return [Check("the ledger has nothing of this pipeline yet", 0, ())]
         applied = _applied(conn, spec.name)
@@ -64,11 +66,12 @@ def recompute(
     recomputed: that is said, and is no fault.
     """
     with ledger.snapshot() as conn:
-        line = conn.execute(select(pipelines).where(pipelines.c.pipeline == spec.name)).one_or_none()
+        line = read_line(conn, spec.name)
         rows = [row for row in _applied(conn, spec.name).values() if row.txid >= since]
         work = {row.txid: voted_work(conn, spec, row) for row in rows}
         kept = {row.txid: _contents(conn, spec, row, line.compacted) for row in rows if line}
-    faults, checked = [], 0
+    faults: list[str] = []
+    checked = 0
     for row in rows:
         where = f"transaction {row.txid}"
         if row.code_hash != spec.code_hash:
@@ -90,7 +93,7 @@ def recompute(
     return Check("recomputed transactions", checked, tuple(faults))
 
 
-def _contents(conn: Connection, spec: Pipeline, row: LedgerRow, compacted: int) -> dict[str, tuple[int, int]]:
+def _contents(conn: Connection, spec: Pipeline, row: Transaction, compacted: int) -> dict[str, tuple[int, int]]:
     """{sink: (rows, checksum)} of a transaction's deltas, where single ones are still there."""
     return {
         sink.name: sink.contents(conn, _voted(conn, spec.name, sink.name, row))
@@ -99,18 +102,19 @@ def _contents(conn: Connection, spec: Pipeline, row: LedgerRow, compacted: int) 
     }
 
 
-def _applied(conn: Connection, pipeline: str) -> dict[int, LedgerRow]:
+def _applied(conn: Connection, pipeline: str) -> dict[int, Transaction]:
     """{txid: the row of the revision whose deltas the sinks hold}."""
     c = transactions.c
-    rows = conn.execute(
+    found = conn.execute(
         select(transactions)
         .where(c.pipeline == pipeline, c.state == State.COMMITTED, c.applied.is_not(None))
         .order_by(c.txid, c.revision)
     )
+    rows = Transaction.all(found)
     return {row.txid: row for row in rows}
 
 
-def _tiling(conn: Connection, line: LedgerRow) -> Check:
+def _tiling(conn: Connection, line: Line) -> Check:
     faults: list[str] = []
     reached: dict[tuple[str, int], int] = {}
     planned: set[int] = set()
@@ -128,7 +132,7 @@ def _tiling(conn: Connection, line: LedgerRow) -> Check:
     return Check("ranges", len(rows), tuple(faults))
 
 
-def _txids(conn: Connection, spec: Pipeline, sink: Sink, applied: dict[int, LedgerRow]) -> Check:
+def _txids(conn: Connection, spec: Pipeline, sink: Sink, applied: dict[int, Transaction]) -> Check:
     """Every txid that rows carry is committed."""
     found = sink.txids(conn, spec.name)
     faults = [
@@ -137,8 +141,8 @@ def _txids(conn: Connection, spec: Pipeline, sink: Sink, applied: dict[int, Ledg
     return Check(f"{sink.name}: txids", len(found), tuple(faults))
 
 
-def _voted(conn: Connection, pipeline: str, sink: str, row: LedgerRow) -> Voted:
+def _voted(conn: Connection, pipeline: str, sink: str, row: Transaction) -> Voted:
     """What was committed of one transaction for one sink."""
     votes = [sinks[sink] for _, _, sinks in read_votes(conn, pipeline, row.txid, row.epoch) if sink in sinks]
     rows, checksum = sum(v.rows for v in votes), sum(v.checksum for v in votes) % MODULUS
-    return Voted(row.txid, rows, checksum, row.applied.get(sink))
+    return Voted(row.txid, rows, checksum, (row.applied or {}).get(sink))

@@ -4,35 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from enum import StrEnum
 from typing import Literal
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet.errors import Fenced, Halted, RecordsLost, SpecError, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import LedgerRow, pipelines, slices
+from ratchet.ledger.rows import Binding, Line
+from ratchet.ledger.schema import pipelines, slices
 from ratchet.ledger.states import State
-from ratchet.ledger.transactions import lock_pipeline, newest_revision, next_txid, read_transaction
-from ratchet.ledger.work import Claim, Run, name_of
-from ratchet.protocol import claims
+from ratchet.ledger.transactions import lock_pipeline, newest_revision, next_txid, read_line, read_transaction
+from ratchet.ledger.work import Claim, Run, utc
+from ratchet.protocol import claims, halts
 from ratchet.protocol.claims import IsActive
+from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.plan import (
     Slice,
     anchor,
-    backlog,
     check_readable,
     cut,
     plan,
     previous_until,
     read_ranges,
     store,
+    store_cut,
     taken_by,
-    write_ranges,
 )
 from ratchet.protocol.revise import revise
+from ratchet.protocol.turns import waits_for
 from ratchet.sinks import tables
 from ratchet.source.kafka import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
@@ -52,10 +55,28 @@ class Begun:
     message: str
 
 
+class Skip(StrEnum):
+    """Why there is nothing for a run to do."""
+
+    MAX_IN_FLIGHT = "max_in_flight"
+    """As many transactions as the spec allows are unfinished, and none of them is abandoned."""
+    NO_RECORDS = "no_records"
+    """No records wait, or none of the run's data interval."""
+    NO_INTERVAL = "no_interval"
+    """The pipeline plans by data intervals, and this run has none."""
+    VOIDED = "voided"
+    """The run's own transaction is voided."""
+    ADOPTED = "adopted"
+    """Another run has adopted its transaction, and works on it."""
+    COMMITTED_BY_ANOTHER = "committed_by_another"
+    """Another run has adopted its transaction and committed it."""
+
+
 @dataclass(frozen=True)
 class Skipped:
-    """There is nothing for this run to do; the message says why."""
+    """There is nothing for this run to do; the message says why, with txids and runs."""
 
+    reason: Skip
     message: str
 
 
@@ -138,47 +159,24 @@ def _decide(
     line = lock_pipeline(conn, spec.name)
     if line is None:
         return _AskKafka(0)
-    claims.abort_overdue(conn, spec.name)
+    abort_overdue(conn, spec.name)
     found = _resume(conn, spec, line, run) or _adopt(conn, spec, run, lambda dag, run: asked.get((dag, run), True))
     if found:
         return found
-    halt = claims.halt(conn, spec.name)
+    halt = halts.halt(conn, spec.name)
     if halt:
         # Not raised here: the failure that was counted must be stored.
-        return Halted(claims.why_halted(halt))
-    if line.last_txid - line.head >= spec.max_in_flight:
+        return Halted(halts.why_halted(halt))
+    if line.in_flight >= spec.max_in_flight:
         return Skipped(
-            f"{spec.name}: {line.last_txid - line.head} transactions are unfinished, {line.head + 1} to "
-            f"{line.last_txid}; max_in_flight is {spec.max_in_flight}; their runs will take the rest"
+            Skip.MAX_IN_FLIGHT,
+            f"{spec.name}: {line.in_flight} transactions are unfinished, {line.turn} to "
+            f"{line.last_txid}; max_in_flight is {spec.max_in_flight}; their runs will take the rest",
         )
     if spec.plan == "interval" and wants.interval_end is None:
-        return Skipped(f"{spec.name}: nothing is abandoned, and a run without a data interval plans nothing")
+        why = f"{spec.name}: nothing is abandoned, and a run without a data interval plans nothing"
+        return Skipped(Skip.NO_INTERVAL, why)
     return _allocate(conn, spec, run, line, kafka, wants) if kafka else _AskKafka(line.last_txid)
-
-
-def wants_another_run(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, is_active: IsActive) -> str | None:
-    """Why one more run should be started now, in a line; None if it should not."""
-    return abandoned_work(ledger, spec, is_active) or waiting_records(ledger, spec, kafka_offsets)
-
-
-def abandoned_work(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> str | None:
-    """What lies abandoned and may be adopted, in a line."""
-    with ledger.begin() as conn:
-        candidates, halt = claims.unclaimed(conn, spec), claims.halt(conn, spec.name)
-    lost = claims.abandoned(candidates, is_active, halt)
-    return f"{name_of(lost[0].txid, lost[0].revision)} is {lost[0].state} and abandoned" if lost else None
-
-
-def waiting_records(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets) -> str | None:
-    """How many records wait, in a line, where a run could take them now: by interval, only a run with one can."""
-    with ledger.begin() as conn:
-        line = conn.execute(select(pipelines).where(pipelines.c.pipeline == spec.name)).one_or_none()
-        halt = claims.halt(conn, spec.name)
-        previous = previous_until(conn, spec.name, line.topic_id) if line else {}
-    if line is None or halt or spec.plan == "interval" or line.last_txid - line.head >= spec.max_in_flight:
-        return None
-    waiting = backlog(previous, kafka_offsets(None))
-    return f"{waiting:,} records wait" if waiting else None
 
 
 def _register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> None:
@@ -199,12 +197,12 @@ def _register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> None:
         )
 
 
-def _resume(conn: Connection, spec: Pipeline, line: LedgerRow, run: Run) -> Begun | Skipped | None:
+def _resume(conn: Connection, spec: Pipeline, line: Line, run: Run) -> Begun | Skipped | None:
     """What this run has begun before: the same again when Airflow repeats it; after a clear, the rest or a revision."""
-    mine = claims.bound(conn, run)
+    mine = claims.binding_of(conn, run)
     if mine is not None:
         return _repeated(conn, spec, run, mine)
-    before = claims.bound_before(conn, run)
+    before = claims.earlier_binding(conn, run)
     if before is None:
         return None
     original = read_transaction(conn, spec.name, before.txid)
@@ -212,37 +210,38 @@ def _resume(conn: Connection, spec: Pipeline, line: LedgerRow, run: Run) -> Begu
     where = f"{spec.name}: transaction {before.txid}"
     is_mine = (original.dag_id, original.run_id) == (run.dag_id, run.run_id)
     if original.state == State.VOIDED:
-        return Skipped(f"{where} is voided: {original.reason}")
+        return Skipped(Skip.VOIDED, f"{where} is voided: {original.reason}")
     if original.state != State.COMMITTED:
         if not is_mine and not original.claim_ended:
-            return Skipped(f"{where} was adopted by run {original.run_id}, which works on it")
+            return Skipped(Skip.ADOPTED, f"{where} was adopted by run {original.run_id}, which works on it")
         claim = claims.take(conn, spec, original, run, afresh=True)
         return _begun(conn, spec, claim, "resumed", "resumed after a clear")
     if not is_mine:
-        return Skipped(f"{where} was adopted and committed by run {original.run_id}; clear that one to revise it")
-    if newest.revision and newest.state in claims.UNFINISHED and newest.run_id == run.run_id:
+        why = f"{where} was adopted and committed by run {original.run_id}; clear that one to revise it"
+        return Skipped(Skip.COMMITTED_BY_ANOTHER, why)
+    if newest.revision and newest.is_unfinished and newest.run_id == run.run_id:
         claim = claims.take(conn, spec, newest, run, afresh=True)
         return _begun(conn, spec, claim, "resumed", "resumed after a clear")
     claim = revise(conn, spec, line, before.txid, run)
-    why = f"the result committed at {_utc(original.committed_at)} is revised with code {spec.code_hash}"
+    why = f"the result committed at {utc(original.committed_at)} is revised with code {spec.code_hash}"
     return _begun(conn, spec, claim, "revised", why)
 
 
-def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: LedgerRow) -> Begun | Skipped:
+def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: Binding) -> Begun | Skipped:
     """A begin that Airflow repeats makes nothing new, whatever has become of its transaction."""
     row = read_transaction(conn, mine.pipeline, mine.txid, mine.revision)
-    what = f"{spec.name}: {name_of(row.txid, row.revision)}"
-    if row.claim != mine.claim and row.state in claims.UNFINISHED:
+    what = f"{spec.name}: {row}"
+    if row.claim != mine.claim and row.is_unfinished:
         raise Fenced(f"{what} was adopted by run {row.run_id} meanwhile")
-    claim = Claim(mine.pipeline, mine.txid, mine.epoch, mine.claim, mine.revision)
-    if row.claim_ended and row.state in claims.UNFINISHED:
+    claim = mine.token
+    if row.claim_ended and row.is_unfinished:
         raise Fenced(f"{what}: this run's claim has ended; clear the run")
     return _begun(conn, spec, claim, "resumed", "begun before by this run")
 
 
 def _adopt(conn: Connection, spec: Pipeline, run: Run, is_active: IsActive) -> Begun | None:
     """The first of what is abandoned; a claim that nobody ended is ended here, and counts as a failure."""
-    unclaimed, halt = claims.unclaimed(conn, spec), claims.halt(conn, spec.name)
+    unclaimed, halt = claims.unclaimed(conn, spec), halts.halt(conn, spec.name)
     for row in claims.abandoned(unclaimed, is_active, halt):
         lost_by = row.run_id
         if not row.claim_ended:
@@ -260,7 +259,7 @@ def _adopt(conn: Connection, spec: Pipeline, run: Run, is_active: IsActive) -> B
 
 
 def _allocate(
-    conn: Connection, spec: Pipeline, run: Run, line: LedgerRow, kafka: _KafkaSaid, wants: _Wants
+    conn: Connection, spec: Pipeline, run: Run, line: Line, kafka: _KafkaSaid, wants: _Wants
 ) -> Begun | Skipped | _AskKafka:
     """The next txid and its plan, in this one database transaction; the caller holds the pipeline's lock."""
     offsets = kafka.offsets
@@ -275,20 +274,13 @@ def _allocate(
         raise
     planned = plan(previous, offsets, wants.max_records, offsets.wanted)
     if not planned:
-        return Skipped(f"{spec.name}: {_why_nothing(conn, spec, offsets, wants)}")
-    row, claim = claims.open_transaction(conn, spec, run, next_txid(conn, line))
-    txid = row.txid
-    store(conn, spec.name, txid, offsets.topic_id, planned)
-    conn.execute(
-        insert(slices),
-        [
-            {"pipeline": spec.name, "txid": txid, "epoch": 1, "slice": s.number, "ranges": write_ranges(s.ranges)}
-            for s in cut(planned, spec.slice_records)
-        ],
-    )
+        return Skipped(Skip.NO_RECORDS, f"{spec.name}: {_why_nothing(conn, spec, offsets, wants)}")
+    row = claims.open_transaction(conn, spec, run, next_txid(conn, line))
+    store(conn, spec.name, row.txid, offsets.topic_id, planned)
+    store_cut(conn, spec.name, row.txid, cut(planned, spec.slice_records))
     said = {"from": None, "ranges": [str(r) for r in planned], "why": "allocated"}
     history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
-    return _begun(conn, spec, claim, "allocated", "allocated")
+    return _begun(conn, spec, row.token, "allocated", "allocated")
 
 
 def _why_nothing(conn: Connection, spec: Pipeline, offsets: TopicOffsets, wants: _Wants) -> str:
@@ -296,7 +288,7 @@ def _why_nothing(conn: Connection, spec: Pipeline, offsets: TopicOffsets, wants:
     if wants.interval_end is None or offsets.wanted is None:
         return f"no records wait in topic {offsets.topic} below its last stable offset"
     by = taken_by(conn, spec.name, offsets.wanted)
-    before = f"no records from before {_utc(wants.interval_end)} wait in topic {offsets.topic}"
+    before = f"no records from before {utc(wants.interval_end)} wait in topic {offsets.topic}"
     return f"{before}: transaction {by} took the last of them" if by else before
 
 
@@ -307,31 +299,12 @@ def _begun(conn: Connection, spec: Pipeline, claim: Claim, how: How, why: str) -
         .order_by(slices.c.slice)
     ).all()
     cut_ = tuple(Slice(row.slice, read_ranges(spec.source.name, row.ranges)) for row in rows)
-    line = conn.execute(select(pipelines.c.head).where(pipelines.c.pipeline == spec.name)).scalar_one()
-    waits = None if claim.revision else waits_for(conn, spec.name, line, claim.txid)
+    line = read_line(conn, spec.name)
+    assert line is not None, "a foreign key holds each transaction to its pipeline"
+    waits = None if claim.revision else waits_for(conn, line, claim.txid)
     place = "it waits for no turn" if claim.revision else "it is next in line"
     message = (
         f"{claim}: {why}; {len(cut_)} slices, {sum(map(len, cut_)):,} offsets; epoch {claim.epoch}, "
         f"claim {claim.number}; {waits or place}"
     )
     return Begun(claim, cut_, how, message)
-
-
-def waits_for(conn: Connection, pipeline: str, head: int, txid: int) -> str | None:
-    """What stands before a transaction: "waits for 11, which run X is processing"; None when it is its turn."""
-    if txid <= head + 1:
-        return None
-    first = read_transaction(conn, pipeline, head + 1)
-    if first.halted_at is not None:
-        return f"waits for {head + 1}: {claims.why_halted(first)}"
-    doing = {
-        State.OPEN: f"which run {first.run_id} is processing",
-        State.PREPARED: f"which run {first.run_id} is about to commit",
-        State.ABORTED: f"which was aborted ({first.reason}) and will be tried again",
-    }
-    gone = "; its run has ended, the next one adopts it" if first.claim_ended else ""
-    return f"waits for {head + 1}, {doing.get(State(first.state), f'which is {first.state}')}{gone}"
-
-
-def _utc(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -12,14 +12,15 @@ from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
 from ratchet.errors import Fenced, IllegalMove, LedgerUnreachable, NotRevisable, RatchetError, Refused, StageMismatch
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import LedgerRow, pipelines, stages, transactions
+from ratchet.ledger.rows import Line, Transaction
+from ratchet.ledger.schema import pipelines, stages, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, move, read_transaction
-from ratchet.ledger.work import Claim, name_of
+from ratchet.ledger.work import Claim, turn_of
 from ratchet.protocol import revise
-from ratchet.protocol.begin import waits_for
-from ratchet.protocol.claims import why_stopped
 from ratchet.protocol.gates import is_passed, judge
+from ratchet.protocol.halts import why_stopped
+from ratchet.protocol.turns import waits_for
 from ratchet.protocol.votes import read_votes
 from ratchet.sinks import stage
 from ratchet.sinks.lookup import sinks_of
@@ -107,7 +108,7 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
         if row.revision:
             outcome = _commit_revision(conn, spec, line, row)
         else:
-            waiting = waits_for(conn, spec.name, line.head, row.txid)
+            waiting = waits_for(conn, line, row.txid)
             if waiting:
                 return Waits(f"{claim}: prepared; {waiting}")
             # Step 5
@@ -123,16 +124,16 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
     return outcome
 
 
-def advance(conn: Connection, spec: Pipeline, line: LedgerRow, by: LedgerRow | None) -> Advanced:
+def advance(conn: Connection, spec: Pipeline, line: Line, by: Transaction | None) -> Advanced:
     """Move the head over voided transactions and over those that can be committed now; the caller holds the lock.
 
     `by` is the transaction whose commit this is: if it fails it is aborted. Another that fails is left to its own
     commit, and what came before it stays.
     """
-    head: int = line.head
+    head = line.head
     done: list[int] = []
     while head < line.last_txid:
-        row = read_transaction(conn, spec.name, head + 1, lock=True)
+        row = read_transaction(conn, spec.name, turn_of(head), lock=True)
         if row.state == State.PREPARED and row.halted_at is None and is_passed(spec, row):
             try:
                 with conn.begin_nested():
@@ -156,7 +157,7 @@ def advance(conn: Connection, spec: Pipeline, line: LedgerRow, by: LedgerRow | N
     return Advanced(tuple(done))
 
 
-def _say(advanced: Advanced, row: LedgerRow) -> Committed | Refused:
+def _say(advanced: Advanced, row: Transaction) -> Committed | Refused:
     if advanced.failed == row.txid:
         return Refused(
             f"{row.pipeline}: transaction {row.txid} is aborted: {advanced.why}; correct the cause, the next run tries "
@@ -168,11 +169,12 @@ def _say(advanced: Advanced, row: LedgerRow) -> Committed | Refused:
     return Committed(advanced.committed, f"transaction {row.txid}: committed{with_it}{after}")
 
 
-def _ended(row: LedgerRow, claim: Claim) -> Committed | None:
+def _ended(row: Transaction, claim: Claim) -> Committed | None:
     """What there is to say of a transaction that is not PREPARED; None if it is."""
     where = f"{row.pipeline}: {claim}"
-    match State(row.state):
+    match row.state:
         case State.COMMITTED:
+            assert row.committed_at is not None, "the move to COMMITTED has set it"
             return Committed((), f"{claim}: was committed at {row.committed_at.astimezone(UTC):%H:%M:%S} UTC")
         case State.VOIDED:
             return Committed((), f"{claim}: is voided, nothing to commit: {row.reason}")
@@ -187,7 +189,7 @@ def _ended(row: LedgerRow, claim: Claim) -> Committed | None:
             return None
 
 
-def give_up_half(conn: Connection, row: LedgerRow, claim: Claim) -> NotRevisable | None:
+def give_up_half(conn: Connection, row: Transaction, claim: Claim) -> NotRevisable | None:
     """A revision of which only some tasks were cleared is given up: nobody asked for the whole of it.
 
     None if the row is no unfinished revision of this claim; the caller holds its lock.
@@ -200,7 +202,7 @@ def give_up_half(conn: Connection, row: LedgerRow, claim: Claim) -> NotRevisable
     return NotRevisable(f"{row.pipeline}: {claim}: {why}; clear the whole run to revise it; the old result stays")
 
 
-def _commit_one(conn: Connection, spec: Pipeline, topic_id: str, row: LedgerRow, by: LedgerRow | None) -> None:
+def _commit_one(conn: Connection, spec: Pipeline, topic_id: str, row: Transaction, by: Transaction | None) -> None:
     """Apply and decide one transaction; _Failed when its data cannot be applied."""
     together = "together with the void before it" if by is None else f"together with {by.txid}"
     _apply(conn, spec, topic_id, row, why="its turn" if by is not None and row.txid == by.txid else together)
@@ -214,9 +216,9 @@ def _move_head(conn: Connection, pipeline: str, head: int) -> None:
         raise Fenced(f"{pipeline}: the head is not {head}; nothing was committed")
 
 
-def _commit_revision(conn: Connection, spec: Pipeline, line: LedgerRow, row: LedgerRow) -> Committed | RatchetError:
+def _commit_revision(conn: Connection, spec: Pipeline, line: Line, row: Transaction) -> Committed | RatchetError:
     """Put the revision's deltas in place of the older ones, whose rows stay COMMITTED; a voided original becomes so."""
-    where = f"{row.pipeline}: {name_of(row.txid, row.revision)}"
+    where = f"{row.pipeline}: {row}"
     try:
         revise.check(line, row.txid)
         newer = revise.newest_applied(conn, spec.name, row.txid)
@@ -238,10 +240,10 @@ def _commit_revision(conn: Connection, spec: Pipeline, line: LedgerRow, row: Led
         why = str(failure.__cause__)
         move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why)
         return Refused(f"{where} is aborted: {why}; the old result stays")
-    return Committed((row.txid,), f"{name_of(row.txid, row.revision)}: committed, in place of the older result")
+    return Committed((row.txid,), f"{row}: committed, in place of the older result")
 
 
-def _apply(conn: Connection, spec: Pipeline, topic_id: str, row: LedgerRow, why: str) -> None:
+def _apply(conn: Connection, spec: Pipeline, topic_id: str, row: Transaction, why: str) -> None:
     """Fold what the votes name into every sink and move the row to COMMITTED."""
     started = time.monotonic()
     votes = read_votes(conn, spec.name, row.txid, row.epoch)

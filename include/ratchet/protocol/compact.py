@@ -7,7 +7,8 @@ import time
 from sqlalchemy import Connection, func, select, text, update
 
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import LedgerRow, pipelines, transactions
+from ratchet.ledger.rows import Line
+from ratchet.ledger.schema import pipelines, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline
 from ratchet.sinks.lookup import sinks_of
@@ -77,7 +78,7 @@ def _step(conn: Connection, pipeline: str, after: int, until: int) -> int:
     return after + 1 if last is None else last
 
 
-def _old_until(conn: Connection, spec: Pipeline, line: LedgerRow) -> int:
+def _old_until(conn: Connection, spec: Pipeline, line: Line) -> int:
     """The last txid before the first one that is unfinished or not old enough."""
     c = transactions.c
     young = func.coalesce(c.committed_at, c.opened_at) > func.clock_timestamp() - spec.keep_deltas

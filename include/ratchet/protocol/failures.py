@@ -11,7 +11,8 @@ from ratchet.errors import OUTAGES, Fenced, RatchetError, Refused
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import check_try, read_slice
-from ratchet.ledger.schema import LedgerRow, events
+from ratchet.ledger.rows import Transaction
+from ratchet.ledger.schema import events
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import SliceToken
@@ -40,7 +41,7 @@ def errors_recorded(ledger: Ledger, token: SliceToken) -> Generator[None]:
         raise
 
 
-def last_error(conn: Connection, row: LedgerRow) -> str | None:
+def last_error(conn: Connection, row: Transaction) -> str | None:
     """Why a try of the row's present claim came to nothing, in a line; None if none has said so, or its slice has gone
     on since. Where several have, the latest.
     """
@@ -59,7 +60,7 @@ def last_error(conn: Connection, row: LedgerRow) -> str | None:
     return " ".join(found.detail["why"].removeprefix(f"{row.pipeline}: ").split())
 
 
-def met_outages_alone(conn: Connection, row: LedgerRow) -> bool:
+def met_outages_alone(conn: Connection, row: Transaction) -> bool:
     """Whether the row's present claim came to nothing because servers did not answer: each of its tries that has not
     voted has said so.
 

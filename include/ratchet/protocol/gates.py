@@ -9,10 +9,10 @@ from sqlalchemy import Connection, update
 from ratchet.errors import Refused
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import LedgerRow, transactions
+from ratchet.ledger.rows import Transaction
+from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_row, move, notify, read_transaction
-from ratchet.ledger.work import name_of
 from ratchet.protocol.gate_kinds import Gate, Prepared
 from ratchet.protocol.votes import read_votes
 from ratchet.sinks import stage
@@ -20,7 +20,7 @@ from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
 
 
-def judge(ledger: Ledger, spec: Pipeline, row: LedgerRow) -> None:
+def judge(ledger: Ledger, spec: Pipeline, row: Transaction) -> None:
     """Ask every gate about a PREPARED epoch and store what they said; a no aborts the transaction.
 
     An epoch that has its verdict is not asked again. Raises Refused with the numbers of the gate that said no.
@@ -45,20 +45,20 @@ def judge(ledger: Ledger, spec: Pipeline, row: LedgerRow) -> None:
             history.record(conn, now, who=row.run_id, move="verdict", detail={"gates": said})
             notify(conn, row.pipeline)
     if noes:
-        raise Refused(f"{row.pipeline}: {name_of(row.txid, row.revision)} is aborted: {'; '.join(noes)}")
+        raise Refused(f"{row.pipeline}: {row} is aborted: {'; '.join(noes)}")
 
 
-def _is_over(now: LedgerRow, row: LedgerRow) -> bool:
+def _is_over(now: Transaction, row: Transaction) -> bool:
     """Whether somebody was quicker, and perhaps the stages are gone; whoever goes on looks at the state again."""
     return now.state != State.PREPARED or now.epoch != row.epoch
 
 
-def is_passed(spec: Pipeline, row: LedgerRow) -> bool:
+def is_passed(spec: Pipeline, row: Transaction) -> bool:
     """Whether nothing is left to ask about the row's epoch: it has its verdict, or the spec has no gates."""
     return not spec.gates or row.verdict is not None
 
 
-def _prepared(conn: Connection, spec: Pipeline, row: LedgerRow) -> Prepared:
+def _prepared(conn: Connection, spec: Pipeline, row: Transaction) -> Prepared:
     votes = read_votes(conn, spec.name, row.txid, row.epoch)
     relations = stage.relations(conn, spec.name, row.txid, row.epoch)
     staged = {
@@ -69,4 +69,4 @@ def _prepared(conn: Connection, spec: Pipeline, row: LedgerRow) -> Prepared:
         )
         for sink in sinks_of(spec)
     }
-    return Prepared(row.pipeline, row.txid, row.records, staged)
+    return Prepared(row.pipeline, row.txid, row.records or 0, staged)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, and_, false, func, insert, or_, select
 
 from ratchet.errors import RecordsLost, TopicChanged
-from ratchet.ledger.schema import losses, ranges
+from ratchet.ledger.rows import Transaction
+from ratchet.ledger.schema import losses, ranges, slices
 from ratchet.ledger.work import OffsetRange, divided
 from ratchet.source.kafka import TopicOffsets
 
@@ -120,6 +121,39 @@ def store(conn: Connection, pipeline: str, txid: int, topic_id: str, planned: li
         for r in planned
     ]
     conn.execute(insert(ranges), rows)
+
+
+def store_cut(conn: Connection, pipeline: str, txid: int, of: list[Slice]) -> None:
+    """Make the cut of a transaction's first epoch durable: Airflow maps slices by position."""
+    conn.execute(
+        insert(slices),
+        [
+            {"pipeline": pipeline, "txid": txid, "epoch": 1, "slice": s.number, "ranges": write_ranges(s.ranges)}
+            for s in of
+        ],
+    )
+
+
+def copy_cut(conn: Connection, row: Transaction, before: int) -> None:
+    """Give the row's epoch the cut of epoch `before`, less what was accepted as lost since.
+
+    Airflow maps slices by position, so a slice of which nothing is left stays as an empty one.
+    """
+    mine = (slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == before)
+    lost = losses_of(conn, row.pipeline, row.txid)
+    conn.execute(
+        insert(slices),
+        [
+            {
+                "pipeline": row.pipeline,
+                "txid": row.txid,
+                "epoch": row.epoch,
+                "slice": part.slice,
+                "ranges": without(part.ranges, lost),
+            }
+            for part in conn.execute(select(slices.c.slice, slices.c.ranges).where(*mine).order_by(slices.c.slice))
+        ],
+    )
 
 
 def reached(conn: Connection, pipeline: str, head: int) -> dict[int, int]:

@@ -6,15 +6,17 @@ from sqlalchemy import Connection, func, select
 
 from ratchet.errors import NotRevisable
 from ratchet.ledger import history
-from ratchet.ledger.schema import LedgerRow, transactions
+from ratchet.ledger.rows import Line
+from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run
 from ratchet.protocol import claims
+from ratchet.protocol.plan import copy_cut
 from ratchet.spec.pipeline import Pipeline
 
 
-def revise(conn: Connection, spec: Pipeline, line: LedgerRow, txid: int, run: Run) -> Claim:
+def revise(conn: Connection, spec: Pipeline, line: Line, txid: int, run: Run) -> Claim:
     """Begin the next revision of a transaction, for `run`; the caller holds the pipeline's lock.
 
     The older rows stay as they are and visible until the revision commits; an unfinished older revision is
@@ -28,16 +30,16 @@ def revise(conn: Connection, spec: Pipeline, line: LedgerRow, txid: int, run: Ru
     if newest.revision and newest.state in (State.OPEN, State.PREPARED):
         why = f"superseded by revision {number}"
         move(conn, newest, State.ABORTED, who=str(run), why=why, reason=why)
-    row, claim = claims.open_transaction(
+    row = claims.open_transaction(
         conn, spec, run, txid, revision=number, epoch=newest.epoch + 1, txn_time=original.txn_time
     )
-    claims.copy_cut(conn, row, newest.epoch)
+    copy_cut(conn, row, newest.epoch)
     said = {"from": None, "why": f"revises {original.state} transaction {txid}", "code": spec.code_hash}
     history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
-    return claim
+    return row.token
 
 
-def check(line: LedgerRow, txid: int) -> None:
+def check(line: Line, txid: int) -> None:
     """NotRevisable if the transaction cannot be revised as the line stands."""
     where = f"{line.pipeline}: transaction {txid}"
     if txid > line.head:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from psycopg.errors import UndefinedTable
@@ -12,10 +14,11 @@ from ratchet.errors import Fenced, Refused
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import check_try, read_slice
-from ratchet.ledger.schema import LedgerRow, pipelines, slices
+from ratchet.ledger.rows import SliceRow, Transaction
+from ratchet.ledger.schema import pipelines, slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, read_transaction
-from ratchet.ledger.work import Absent, Claim, SinkVote, SliceToken, SliceWork, Vote, name_of
+from ratchet.ledger.work import Absent, Claim, SinkVote, SliceToken, SliceWork, Vote
 from ratchet.protocol.plan import read_ranges
 from ratchet.sinks import stage
 from ratchet.sinks.lookup import sinks_of
@@ -25,8 +28,25 @@ from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 _GONE = "its stages are gone"
 
 
-def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) -> SliceWork | str:
-    """A new try at a slice, for the run that holds the claim; or, in a line, why nothing is left to do.
+class NoTry(StrEnum):
+    """Why a slice needs no try."""
+
+    VOTED = "voted"
+    """It has voted, which is final in its epoch."""
+    NOT_OPEN = "not_open"
+    """Its transaction is no longer processed: it is prepared, or its epoch is over."""
+
+
+@dataclass(frozen=True)
+class NothingToDo:
+    """The work on a slice is done, or not wanted any more; the message says which, and in what state it is."""
+
+    reason: NoTry
+    message: str
+
+
+def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) -> SliceWork | NothingToDo:
+    """A new try at a slice, for the run that holds the claim, where one is needed.
 
     Raises Fenced when another run holds the claim or it has ended, Refused when the code is not that of the epoch.
     """
@@ -38,10 +58,10 @@ def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) ->
         if row.claim_ended and row.state == State.OPEN:
             raise Fenced(f"{claim.pipeline}: {where}: this run's claim has ended; clear the run")
         if row.state != State.OPEN:
-            return f"{where}: nothing to do, the transaction is {row.state}"
+            return NothingToDo(NoTry.NOT_OPEN, f"{where}: nothing to do, the transaction is {row.state}")
         current = read_slice(conn, claim.pipeline, claim.txid, claim.epoch, slice_number)
         if current.voted_at is not None:
-            return f"{where}: nothing to do, it has voted in try {current.try_number}"
+            return NothingToDo(NoTry.VOTED, f"{where}: nothing to do, it has voted in try {current.try_number}")
         if spec.code_hash != row.code_hash:
             why = f"the code is {spec.code_hash}, the epoch began with {row.code_hash}"
             move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why)
@@ -59,7 +79,7 @@ def load_work(ledger: Ledger, spec: Pipeline, token: SliceToken) -> SliceWork:
         return _work(conn, spec, row, current)
 
 
-def voted_work(conn: Connection, spec: Pipeline, row: LedgerRow) -> list[SliceWork]:
+def voted_work(conn: Connection, spec: Pipeline, row: Transaction) -> list[SliceWork]:
     """Each slice of the row's epoch as its job had it; its stages may be gone."""
     found = conn.execute(
         select(slices)
@@ -67,7 +87,7 @@ def voted_work(conn: Connection, spec: Pipeline, row: LedgerRow) -> list[SliceWo
         .where(slices.c.voted_at.is_not(None))
         .order_by(slices.c.slice)
     )
-    return [_work(conn, spec, row, part) for part in found.all()]
+    return [_work(conn, spec, row, part) for part in SliceRow.all(found)]
 
 
 def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> str:
@@ -118,7 +138,7 @@ def vote_no(ledger: Ledger, token: SliceToken, reason: str) -> str:
     return f"{token}: voted no: {reason}"
 
 
-def promote_if_complete(conn: Connection, row: LedgerRow) -> str | None:
+def promote_if_complete(conn: Connection, row: Transaction) -> str | None:
     """OPEN → PREPARED if every slice of the epoch has voted; the line that says so, or None.
 
     The caller holds the transaction's lock.
@@ -139,7 +159,7 @@ def promote_if_complete(conn: Connection, row: LedgerRow) -> str | None:
         prepared_at=func.clock_timestamp(),
         records=int(records),
     )
-    said = f"{name_of(row.txid, row.revision)}: every slice has voted, {int(records):,} records are prepared"
+    said = f"{row}: every slice has voted, {int(records):,} records are prepared"
     return "; ".join([said, *map(str, absent_of(conn, row.pipeline, row.txid, row.epoch))])
 
 
@@ -185,9 +205,9 @@ def _sinks(stored: dict[str, dict[str, Any]]) -> dict[str, SinkVote]:
     }
 
 
-def _next_try(conn: Connection, spec: Pipeline, row: LedgerRow, current: LedgerRow) -> SliceWork:
+def _next_try(conn: Connection, spec: Pipeline, row: Transaction, current: SliceRow) -> SliceWork:
     """Fence the tries before, and make the epoch's stages, once; the caller holds the transaction's lock."""
-    taken = conn.execute(
+    found = conn.execute(
         update(slices)
         .where(
             slices.c.pipeline == row.pipeline,
@@ -198,14 +218,15 @@ def _next_try(conn: Connection, spec: Pipeline, row: LedgerRow, current: LedgerR
         )
         .values(try_number=slices.c.try_number + 1, tried_at=func.clock_timestamp())
         .returning(slices)
-    ).one()
+    )
+    taken = SliceRow.one(found)
     stage.create(conn, spec.name, sinks_of(spec), row.txid, row.epoch)
     said = {"slice": taken.slice, "try": taken.try_number}
     history.record(conn, row, who=row.run_id, move="try", detail=said)
     return _work(conn, spec, row, taken)
 
 
-def _work(conn: Connection, spec: Pipeline, row: LedgerRow, current: LedgerRow) -> SliceWork:
+def _work(conn: Connection, spec: Pipeline, row: Transaction, current: SliceRow) -> SliceWork:
     topic, topic_id = conn.execute(
         select(pipelines.c.topic, pipelines.c.topic_id).where(pipelines.c.pipeline == row.pipeline)
     ).one()
@@ -253,7 +274,7 @@ def _overlap(
     return None
 
 
-def _write_vote(conn: Connection, row: LedgerRow, token: SliceToken, vote: Vote) -> None:
+def _write_vote(conn: Connection, row: Transaction, token: SliceToken, vote: Vote) -> None:
     written = conn.execute(
         update(slices)
         .where(
@@ -289,6 +310,6 @@ def _vote_columns(vote: Vote) -> dict[str, Any]:
     }
 
 
-def _is_same(current: LedgerRow, token: SliceToken, vote: Vote) -> bool:
+def _is_same(current: SliceRow, token: SliceToken, vote: Vote) -> bool:
     said = _vote_columns(vote)
     return current.try_number == token.try_number and current.sinks == said["sinks"]

@@ -105,11 +105,11 @@ byte crashes = CRASHES, lost = LOST, noes = NOES, misfits = MISFITS, voids = VOI
 
 #define LEFT(i) (UNFINISHED(i) || row[i].state == COMMITTING)
 
-/* claims.halt: the lowest original at which the line is halted */
+/* halts.halt: the lowest original at which the line is halted */
 #define HALTED(i) (i <= N && row[i].halted && UNFINISHED(i))
 #define HALT (HALTED(1) -> 1 : (HALTED(2) -> 2 : (HALTED(3) -> 3 : ROWS)))
 
-/* claims.is_newest: with at most two revisions, only the first can be followed by another one of its transaction */
+/* transactions.is_newest: with at most two revisions, only the first can be followed by another one of its transaction */
 #define SUPERSEDED(i) (i == N + 1 && revised == 2 && row[N + 1].txid == row[N + 2].txid)
 
 /* claims.abandoned: nobody works on it; a lease that ran out is no reason while Airflow has the run */

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -30,7 +31,10 @@ STATE = CHECKOUT / ".state" / "mutants"
 COSMIC_RAY = "cosmic-ray==8.7.0"
 FILES = (
     *("ledger/connection.py", "ledger/transactions.py"),
-    *(f"protocol/{what}.py" for what in ("plan", "votes", "failures", "claims", "begin", "commit")),
+    *(
+        f"protocol/{what}.py"
+        for what in "plan votes failures claims leases deadlines halts turns begin another commit".split()
+    ),
     *(f"sinks/{what}.py" for what in ("stage", "append", "keyed", "accumulate", "upsert", "keys")),
 )
 """Plan, ledger, stage and commit, and what they are made of."""
@@ -98,7 +102,7 @@ def _drawn(part: Part) -> list[dict[str, Any]]:
         subprocess.run([sys.executable, "-m", "venv", STATE / "venv"], check=True)
         subprocess.run([python, "-m", "pip", "install", "-q", COSMIC_RAY], check=True)
     said = subprocess.run(
-        [python, CHECKOUT / "tests" / "mutants" / "mutate.py", *FILES],
+        [python, Path(__file__).with_name("mutate.py"), *FILES],
         cwd=CHECKOUT / "include" / "ratchet",
         capture_output=True,
         text=True,

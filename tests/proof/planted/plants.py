@@ -71,8 +71,8 @@ PLANTS = [
     plant(
         "a slice that has voted takes a new try",
         "protocol/votes.py",
-        "        if current.voted_at is not None:\n            return f",
-        "        if False:\n            return f",
+        "        if current.voted_at is not None:\n            return NothingToDo",
+        "        if False:\n            return NothingToDo",
         (
             "protocol/votes.py",
             "            slices.c.slice == current.slice,\n            slices.c.voted_at.is_(None),\n",
@@ -157,8 +157,8 @@ PLANTS = [
     plant(
         "a commit does without the lock on the pipeline",
         "ledger/transactions.py",
-        "where(pipelines.c.pipeline == pipeline).with_for_update()).one_or_none()",
-        "where(pipelines.c.pipeline == pipeline)).one_or_none()",
+        "where(pipelines.c.pipeline == pipeline).with_for_update()\n",
+        "where(pipelines.c.pipeline == pipeline)\n",
     ),
     plant(
         "the state is not looked at again under the commit lock",
@@ -175,20 +175,16 @@ PLANTS = [
     ),
     plant(
         "the cut is computed anew when a transaction is tried again",
-        "protocol/claims.py",
-        '                "ranges": plan.without(part.ranges, lost),',
-        '                "ranges": plan.without([[p, a, b - (b - a) // 2] for p, a, b in part.ranges], lost),',
+        "protocol/plan.py",
+        '                "ranges": without(part.ranges, lost),',
+        '                "ranges": without([[p, a, b - (b - a) // 2] for p, a, b in part.ranges], lost),',
     ),
     plant(
         "an adoption takes what its run still works on",
         "protocol/claims.py",
         "    return [row for row in within if row.claim_ended or not is_active(row.dag_id, row.run_id)]",
         "    return within",
-        (
-            "protocol/claims.py",
-            "                transactions.c.claim_ended | ~holds,\n",
-            "",
-        ),
+        ("protocol/claims.py", "            transactions.c.claim_ended | ~holds(spec.lease_seconds),\n", ""),
     ),
     plant(
         "a lease does not fence",
@@ -199,7 +195,7 @@ PLANTS = [
     ),
     plant(
         "a lease is renewed by whoever held it once",
-        "protocol/claims.py",
+        "protocol/leases.py",
         "        if row.claim != claim.number or row.claim_ended:\n            raise Fenced",
         "        if row.claim_ended:\n            raise Fenced",
     ),
@@ -228,7 +224,7 @@ PLANTS = [
     ),
     plant(
         "a deadline aborts what is prepared",
-        "protocol/claims.py",
+        "protocol/deadlines.py",
         "            transactions.c.state == State.OPEN,\n            transactions.c.deadline <",
         "            transactions.c.state.in_([State.OPEN, State.PREPARED]),\n            transactions.c.deadline <",
     ),
@@ -317,7 +313,7 @@ PLANTS = [
     ),
     plant(
         "an outage counts as a failure of the transaction",
-        "protocol/claims.py",
+        "protocol/halts.py",
         "    failed = unfinished and not met_outages_alone(conn, row)",
         "    failed = unfinished",
     ),

@@ -15,7 +15,8 @@ from ratchet.ledger.work import Claim, SliceWork
 from ratchet.operate.actions import void
 from ratchet.operate.upkeep import upkeep
 from ratchet.operate.verify import recompute, verify
-from ratchet.protocol.begin import begin, wants_another_run
+from ratchet.protocol.another import wants_another_run
+from ratchet.protocol.begin import begin
 from ratchet.protocol.commit import Committed, Waits
 from tests.proof.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
 from tests.proof.simulate.code import KEEP_DELTAS, LEASE_SECONDS, make_of

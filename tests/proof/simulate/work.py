@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import ProgrammingError
 
 from ratchet.errors import Fenced, OutcomeUnknown
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import hold_try
+from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import events, slices
 from ratchet.ledger.work import SinkVote, SliceToken, SliceWork, Tag, Vote
 from ratchet.protocol.votes import cast_vote
@@ -35,7 +36,7 @@ def latest_event(conn: Connection, token: SliceToken) -> tuple[str, str | None]:
     return last.move, last.detail.get("why")
 
 
-def failing(conn: Connection, row: Row) -> set[str]:
+def failing(conn: Connection, row: Transaction) -> set[str]:
     """What the present tries of a transaction's epoch would say if they came to nothing."""
     epoch = (slices.c.pipeline == NAME, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
     trying = select(slices.c.epoch, slices.c.slice, slices.c.try_number).where(*epoch, slices.c.voted_at.is_(None))

@@ -16,14 +16,16 @@ from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, read_transaction
 from ratchet.ledger.work import Claim, OffsetRange, Run, SliceToken
 from ratchet.operate.actions import abort, retry, void
+from ratchet.operate.outcome import Outcome, lines_of
 from ratchet.operate.upkeep import upkeep
 from ratchet.protocol import compact as compaction
 from ratchet.protocol.begin import Begun, Skipped, begin
-from ratchet.protocol.claims import claim_of, renew, settle
+from ratchet.protocol.claims import claim_of, settle
 from ratchet.protocol.commit import Committed, Waits, commit
 from ratchet.protocol.failures import errors_recorded, last_error
+from ratchet.protocol.leases import renew
 from ratchet.protocol.revise import revise
-from ratchet.protocol.votes import take_try, vote_no
+from ratchet.protocol.votes import NothingToDo, take_try, vote_no
 from ratchet.source.kafka import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 from tests.proof.simulate.code import LEASE_SECONDS, NAME, SPECS, TOPIC, VERSIONS, make_of
@@ -191,8 +193,8 @@ class World:
         def job(ledger: Ledger) -> SliceToken | str:
             held.append(claim_of(ledger, run))
             work = take_try(ledger, spec, held[0], number)
-            if isinstance(work, str):
-                return work
+            if isinstance(work, NothingToDo):
+                return work.message
             with errors_recorded(ledger, work.token):
                 process(ledger, spec, work, make_of(version), attempts)
             return work.token
@@ -212,8 +214,8 @@ class World:
 
         def job(ledger: Ledger) -> str:
             work = take_try(ledger, spec, claim_of(ledger, run), number)
-            if isinstance(work, str):
-                return work
+            if isinstance(work, NothingToDo):
+                return work.message
             raise Refused(vote_no(ledger, work.token, "the transform refuses"))
 
         return Step(f"{run}: process[{number}] refuses", job, failed=partial(of.fail, run))
@@ -224,8 +226,8 @@ class World:
 
         def job(ledger: Ledger) -> str:
             work = take_try(ledger, spec, claim_of(ledger, run), number)
-            if isinstance(work, str):
-                return work
+            if isinstance(work, NothingToDo):
+                return work.message
             why = failure(work.token.epoch, work.token.slice, work.token.try_number)
             with suppress(EngineLost), errors_recorded(ledger, work.token):
                 raise EngineLost(why)
@@ -316,7 +318,8 @@ class World:
             "void": lambda ledger: void(ledger, spec, txid, "a person said so", "a person"),
         }
 
-        def unkept(said: list[str], seen: Seen) -> str | None:
+        def unkept(outcome: Outcome, seen: Seen) -> str | None:
+            said = lines_of(outcome)
             plan = ", ".join(str(OffsetRange(TOPIC, *taken)) for taken in sorted(seen.ranges[txid]))
             return f"the plan is {plan}" if "commits nothing of" in said[0] and not said[0].endswith(plan) else None
 

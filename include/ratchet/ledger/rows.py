@@ -1,0 +1,180 @@
+"""The ledger's rows as values: made here from what a query gives, then taken and returned by every function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Self
+
+from sqlalchemy import Result, RowMapping
+
+from ratchet.ledger.states import UNFINISHED, State
+from ratchet.ledger.work import Claim, name_of, turn_of
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Fields are columns, in their order; tests/unit/test_rows.py holds the two equal."""
+
+    @classmethod
+    def of(cls, row: RowMapping) -> Self:
+        """The value of a row that a query of the whole table has given."""
+        return cls(**cls._columns(row))
+
+    @classmethod
+    def one(cls, found: Result[*tuple[Any, ...]]) -> Self:
+        """The only row that a query has given."""
+        return cls.of(found.mappings().one())
+
+    @classmethod
+    def one_or_none(cls, found: Result[*tuple[Any, ...]]) -> Self | None:
+        """The only row that a query has given, if any."""
+        row = found.mappings().one_or_none()
+        return None if row is None else cls.of(row)
+
+    @classmethod
+    def all(cls, found: Result[*tuple[Any, ...]]) -> list[Self]:
+        """Every row that a query has given, in its order."""
+        return [cls.of(row) for row in found.mappings()]
+
+    @classmethod
+    def _columns(cls, row: RowMapping) -> dict[str, Any]:
+        return {field.name: row[field.name] for field in fields(cls)}
+
+
+@dataclass(frozen=True)
+class Line(_Row):
+    """A pipeline's line of transactions: how long it is, and how far each kind of work on it has come."""
+
+    pipeline: str
+    topic: str
+    topic_id: str
+    last_txid: int
+    head: int
+    compacted: int
+    merged: int
+    created_at: datetime
+
+    @property
+    def turn(self) -> int:
+        """The txid whose turn it is; it may not be allocated yet."""
+        return turn_of(self.head)
+
+    @property
+    def in_flight(self) -> int:
+        """How many transactions are neither committed nor voided, or wait behind one that is not."""
+        return self.last_txid - self.head
+
+
+@dataclass(frozen=True)
+class Transaction(_Row):
+    """A transaction, or a revision of one: where it stands, which run holds it, and what became of it."""
+
+    pipeline: str
+    txid: int
+    revision: int
+    epoch: int
+    state: State
+    claim: int
+    claim_ended: bool
+    dag_id: str
+    run_id: str
+    clear_number: int
+    lease_until: datetime
+    deadline: datetime | None
+    code_hash: str
+    records: int | None
+    verdict: Mapping[str, Mapping[str, object]] | None
+    """{gate: its numbers}."""
+    applied: Mapping[str, Mapping[str, object]] | None
+    """{sink: {rows, fingerprint}}."""
+    failures: int
+    halted_at: datetime | None
+    txn_time: datetime
+    opened_at: datetime
+    prepared_at: datetime | None
+    committed_at: datetime | None
+    reason: str | None
+
+    @classmethod
+    def _columns(cls, row: RowMapping) -> dict[str, Any]:
+        return {**super()._columns(row), "state": State(row["state"])}
+
+    def __str__(self) -> str:
+        return name_of(self.txid, self.revision)
+
+    @property
+    def token(self) -> Claim:
+        """The latest claim, as its run carries it."""
+        return Claim(self.pipeline, self.txid, self.epoch, self.claim, self.revision)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether runs go on with it."""
+        return self.state in UNFINISHED
+
+
+@dataclass(frozen=True)
+class Binding(_Row):
+    """Which transaction a run works on, at one clear number; it stays for ever."""
+
+    dag_id: str
+    run_id: str
+    clear_number: int
+    pipeline: str
+    txid: int
+    revision: int
+    epoch: int
+    claim: int
+    began_at: datetime
+    ended_at: datetime | None
+    outcome: str | None
+
+    @property
+    def token(self) -> Claim:
+        """The claim that the run took, which may not be the latest one."""
+        return Claim(self.pipeline, self.txid, self.epoch, self.claim, self.revision)
+
+
+@dataclass(frozen=True)
+class SliceRow(_Row):
+    """A slice of an epoch: its part of the cut, its latest try, and its vote, once there is one."""
+
+    pipeline: str
+    txid: int
+    epoch: int
+    slice: int
+    ranges: list[list[int]]
+    """[[partition, from_offset, until_offset], …]."""
+    try_number: int
+    tried_at: datetime | None
+    voted_at: datetime | None
+    records: int | None
+    dead_letters: int | None
+    sinks: Mapping[str, Mapping[str, Any]] | None
+    """{sink: its part of the vote}, as it is stored."""
+    reached: Mapping[str, int] | None
+    seconds: Mapping[str, float] | None
+    absent: list[tuple[str, str, list[str]]] | None
+    """[[column, field, [like names]], …]."""
+    cut: int | None
+    application_id: str | None
+
+
+@dataclass(frozen=True)
+class Event(_Row):
+    """One move, or another thing that happened to a transaction, as the history has it."""
+
+    id: int
+    pipeline: str
+    txid: int
+    revision: int
+    seq: int
+    at: datetime
+    who: str
+    move: str
+    epoch: int
+    detail: Mapping[str, Any]
+    previous_hash: str
+    hash: str

@@ -1,0 +1,97 @@
+"""What a person's move has done: a value for programs and pages, and the lines that people read of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ratchet.ledger.states import State
+from ratchet.ledger.work import OffsetRange, name_of
+
+
+class Move(StrEnum):
+    """The moves that a person makes; the command's names."""
+
+    RETRY = "retry"
+    ABORT = "abort"
+    VOID = "void"
+    ACCEPT_LOSS = "accept-loss"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of one transaction or revision, or of one of its slices.
+
+    `from_state` is None for a transaction that the move has made, and equals `to_state` where only its slices, or its
+    right to be tried, have changed. `ranges` are those that are given up.
+    """
+
+    txid: int
+    revision: int
+    slice: int | None
+    from_state: State | None
+    to_state: State
+    ranges: tuple[OffsetRange, ...]
+    reason: str | None
+
+    def __str__(self) -> str:
+        return name_of(self.txid, self.revision)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a move has done or, when `dry_run`, would do.
+
+    `head` is where the head stands after it. `committed` are the txids that it committed on the way; `failed` is the
+    one at which that ended because it cannot be applied, and `failed_why` says why.
+    """
+
+    move: Move
+    pipeline: str
+    changes: tuple[Change, ...]
+    head: int
+    committed: tuple[int, ...] = ()
+    failed: int | None = None
+    failed_why: str | None = None
+    dry_run: bool = False
+
+
+def lines_of(outcome: Outcome) -> list[str]:
+    """What a person reads of it."""
+    said = [line for change in outcome.changes for line in _change(outcome, change)]
+    if outcome.move in (Move.VOID, Move.ACCEPT_LOSS) and not all(map(_is_done_before, outcome.changes)):
+        said.append(_head(outcome))
+    return [*said, "this was a dry run: nothing was changed"] if outcome.dry_run else said
+
+
+def losses_of(pipeline: str, change: Change) -> list[str]:
+    """A line for each range that is accepted as lost."""
+    where = f"{change} is VOIDED" if change.slice is None else f"{pipeline}: {change}, slice {change.slice}"
+    return [f"{where}: {r}, {len(r):,} offsets, are accepted as lost" for r in change.ranges]
+
+
+def _change(outcome: Outcome, change: Change) -> list[str]:
+    named = f"{outcome.pipeline}: {change}"
+    match outcome.move:
+        case Move.RETRY:
+            return [f"{named} is {change.to_state} and may be tried again; the next run of any kind goes on with it"]
+        case Move.ABORT if change.revision:
+            return [f"{named} is ABORTED; the old result stays"]
+        case Move.ABORT:
+            return [f"{named} is ABORTED; the next run of any kind tries it again in a new epoch"]
+        case Move.VOID if _is_done_before(change):
+            return [f"{change} is VOIDED already: {change.reason}"]
+        case Move.VOID:
+            return [f"{change} is VOIDED and commits nothing of {', '.join(map(str, change.ranges))}"]
+        case Move.ACCEPT_LOSS:
+            return losses_of(outcome.pipeline, change)
+
+
+def _is_done_before(change: Change) -> bool:
+    return change.from_state == State.VOIDED
+
+
+def _head(outcome: Outcome) -> str:
+    done = f"; committed on the way: {', '.join(map(str, outcome.committed))}" if outcome.committed else ""
+    why = f"; {outcome.failed} fails and is left to its own commit: {outcome.failed_why}" if outcome.failed else ""
+    return f"the head is {outcome.head}{done}{why}"

@@ -1,0 +1,66 @@
+"""Whether one more run is wanted now: for what lies abandoned, or for records that wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import read_line
+from ratchet.ledger.work import name_of
+from ratchet.protocol import halts
+from ratchet.protocol.begin import KafkaOffsets
+from ratchet.protocol.claims import IsActive, abandoned, unclaimed
+from ratchet.protocol.plan import backlog, previous_until
+from ratchet.spec.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class AbandonedWork:
+    """A transaction or revision that a run could adopt: the first of them."""
+
+    txid: int
+    revision: int
+    state: State
+
+    @property
+    def message(self) -> str:
+        return f"{name_of(self.txid, self.revision)} is {self.state} and abandoned"
+
+
+@dataclass(frozen=True)
+class WaitingRecords:
+    """So many records wait that no plan has taken."""
+
+    records: int
+
+    @property
+    def message(self) -> str:
+        return f"{self.records:,} records wait"
+
+
+def wants_another_run(
+    ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, is_active: IsActive
+) -> AbandonedWork | WaitingRecords | None:
+    """Why one more run should be started now; None if it should not."""
+    return abandoned_work(ledger, spec, is_active) or waiting_records(ledger, spec, kafka_offsets)
+
+
+def abandoned_work(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> AbandonedWork | None:
+    """What lies abandoned and may be adopted."""
+    with ledger.begin() as conn:
+        candidates, halt = unclaimed(conn, spec), halts.halt(conn, spec.name)
+    lost = abandoned(candidates, is_active, halt)
+    return AbandonedWork(lost[0].txid, lost[0].revision, lost[0].state) if lost else None
+
+
+def waiting_records(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets) -> WaitingRecords | None:
+    """How many records wait, where a run could take them now: by interval, only a run with one can."""
+    with ledger.begin() as conn:
+        line = read_line(conn, spec.name)
+        halt = halts.halt(conn, spec.name)
+        previous = previous_until(conn, spec.name, line.topic_id) if line else {}
+    if line is None or halt or spec.plan == "interval" or line.in_flight >= spec.max_in_flight:
+        return None
+    waiting = backlog(previous, kafka_offsets(None))
+    return WaitingRecords(waiting) if waiting else None
