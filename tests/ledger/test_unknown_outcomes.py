@@ -248,13 +248,10 @@ def says_what_to_do(error: LedgerUnreachable, in_commit: bool) -> None:
 @pytest.mark.parametrize(
     "operation",
     [
-        allocate,
-        a_try,
         last_vote,
         one_commit,
-        pytest.param(commit_of_a_revision, marks=pytest.mark.all),
-        a_settling,
-        a_void,
+        *(pytest.param(each, marks=pytest.mark.all) for each in (allocate, a_try, commit_of_a_revision)),
+        *(pytest.param(each, marks=pytest.mark.all) for each in (a_settling, a_void)),
     ],
     ids=lambda o: o.__name__,
 )

@@ -21,7 +21,7 @@ from .written import group_points, group_writes, unseen
 
 pytestmark = pytest.mark.timeout(900)
 
-PREPARED = "process: ledger.move > ledger.notify: NOTIFY"
+PREPARED = "process: ledger.transactions.move > ledger.transactions.notify: NOTIFY"
 VOTED = "process: protocol.process.process_slice > protocol.votes.cast_vote: COMMIT"
 COMMITTED = "commit: airflow.commit.CommitOperator._commit > protocol.commit.commit: COMMIT #2"
 BEGUN = "begin: airflow.begin.BeginOperator.execute > protocol.begin.begin: COMMIT #3"

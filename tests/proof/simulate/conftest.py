@@ -13,7 +13,7 @@ import pytest
 
 from ratchet.dev.stack import CHECKOUT
 
-SCHEDULES, SEED, JOBS = 2_000, 1, 2
+SCHEDULES, SEED, JOBS = 400, 1, 2
 """The same ones every time, so that no change is blamed for what another one has done; `make simulate` draws others."""
 WITH_WHAT_IS_LEFT = 19
 """The nice value of them and of their PostgreSQL."""

@@ -278,6 +278,18 @@ def _stagings(module: ModuleType) -> None:
     module.Staging.__call__ = staging
 
 
+def _worker_lanes(module: ModuleType) -> None:
+    call = module.WorkerLane.__call__
+
+    @functools.wraps(call)
+    def working(self: Any, given: Any):
+        _current.set(Operation("spark worker", self.spec.name))
+        with point("the Spark task"):
+            yield from call(self, given)
+
+    module.WorkerLane.__call__ = working
+
+
 def _wrap(owner: Any, name: str, what: Callable[..., str]) -> None:
     """Make every call of a function or method a point."""
     inner = getattr(owner, name)
@@ -300,6 +312,7 @@ _WRAPPED: dict[str, Callable[[ModuleType], None]] = {
     "airflow.sdk.execution_time.task_runner": _tasks,
     "ratchet.airflow.trigger": _triggers,
     "ratchet.spark.staging": _stagings,
+    "ratchet.spark.worker_lane": _worker_lanes,
     "ratchet.protocol.process": lambda module: _wrap(module, "process_slice", lambda *_: "the job"),
     "ratchet.source.kafka": lambda module: _wrap(
         module.KafkaAdminClient, "alter_group_offsets", lambda _, group, *__: "SET the offsets of a consumer group"
