@@ -1,0 +1,1 @@
+"""The suite that every sink keeps to, and a sink that is no part of the package."""

@@ -1,0 +1,187 @@
+"""What every sink keeps to, whatever it keeps: a suite in which a sink registers by a Case.
+
+`class TestAppend(Conformance): case = Case(...)` runs it, on a ledger of its own for each test.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from sqlalchemy import select, update
+
+from ratchet import Json, Pipeline, Topic
+from ratchet.errors import TransformError
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.work import SinkVote, SliceWork, Tag
+from ratchet.operate.migrate import migrate
+from ratchet.operate.verify import recompute, verify
+from ratchet.protocol.commit import commit
+from ratchet.protocol.compact import compact
+from ratchet.protocol.votes import cast_vote
+from ratchet.sinks.checksum import MODULUS, batch_checksum
+from ratchet.sinks.lookup import sinks_of
+from ratchet.sinks.port import Sink
+from ratchet.sinks.types import DELETED, POSITION
+from ratchet.sinks.writer import Into, Writer
+from ratchet.spec.pipeline import DEAD_LETTERS
+from ratchet.values.arrow import arrow_schema
+from tests.ledger.staging import Log, a_try, positions, start, vote_of
+
+Row = dict[str, Any]
+Given = list[tuple[int, Row]]
+"""(txid, a row with its `_partition` and `_offset`) in txid order."""
+
+
+class Case(NamedTuple):
+    """A sink over a topic with key `k string` and column `a bigint`, and what it must show of what it was given."""
+
+    sink: Sink
+    expected: Callable[[Given], list[tuple]]
+
+
+class Conformance:
+    """The suite; a subclass has a `case`."""
+
+    case: Case
+
+    @pytest.fixture
+    def spec(self) -> Pipeline:
+        return Pipeline(
+            name="line",
+            source=Topic("t", key="k string", value=Json("a bigint")),
+            sinks=[self.case.sink],
+            max_records=24,
+            slice_records=8,
+            keep_deltas=timedelta(days=1),
+        )
+
+    @pytest.fixture
+    def ledger(self, ledger_url: str, spec: Pipeline) -> Iterator[Ledger]:
+        migrate(ledger_url, [spec])
+        with Ledger(ledger_url) as opened:
+            yield opened
+
+    def rows(self, at: Sequence[tuple[int, int]], version: int) -> list[Row]:
+        """Rows of records, some of one key, with nulls; a key stays in its partition."""
+        made: list[Row] = []
+        for partition, offset in at:
+            dice = random.Random(f"{version} {partition} {offset}")
+            key = None if partition == 0 and dice.random() < 0.2 else f"{partition}-{dice.randrange(3)}"
+            if dice.random() < 0.9:
+                place = {"_partition": partition, "_offset": offset, "_n": 0, "_deleted": False}
+                made.append({"k": key, "a": dice.choice([None, *range(-4, 5)]), **place})
+        return made
+
+    def table(self, rows: list[Row]) -> pa.Table:
+        hidden = [DELETED] if DELETED in self.case.sink.staged else []
+        return pa.Table.from_pylist(rows, schema=arrow_schema((*self.case.sink.needed, *hidden, *POSITION)))
+
+    def written(self, ledger: Ledger, work: SliceWork, rows: list[Row], attempt: int, parts: int) -> SinkVote:
+        """Stage rows in so many parts, as one attempt."""
+        tag = Tag(0, attempt)
+        with Writer(Into(ledger.url, work.token, work.ranges, work.stages), tag, (self.case.sink,)) as writer:
+            size = max(1, -(-len(rows) // parts))
+            for first in range(0, len(rows), size):
+                writer.write(self.case.sink, self.table(rows[first : first + size]))
+            done = writer.finish()[self.case.sink.name]
+        return SinkVote((tag,) if done.rows else (), done.rows, done.checksum)
+
+    def do(
+        self, ledger: Ledger, spec: Pipeline, log: Log, run: str, version: int, clear: int = 0
+    ) -> tuple[int, list[Row]]:
+        """A whole run, each slice staged by an attempt that counts for nothing and by one that does."""
+        begun = start(ledger, spec, log, run, clear)
+        given: list[Row] = []
+        for part in begun.slices:
+            work = a_try(ledger, begun, part.number, spec)
+            rows = self.rows(positions(work), version)
+            self.written(ledger, work, rows[1:], attempt=0, parts=1)
+            vote = self.written(ledger, work, rows, attempt=1, parts=part.number + 1)
+            sinks = {self.case.sink.name: vote, DEAD_LETTERS: SinkVote((), 0, 0)}
+            cast_vote(ledger, spec, work.token, vote_of(spec, len(positions(work)), sinks))
+            given += rows
+        commit(ledger, spec, begun.claim)
+        return begun.claim.txid, given
+
+    def shown(self, ledger: Ledger) -> list[tuple]:
+        with ledger.begin() as conn:
+            found = conn.execute(select(self.case.sink.tables[0])).all()
+        return sorted(map(tuple, found), key=repr)
+
+    def is_as_expected(self, ledger: Ledger, spec: Pipeline, given: dict[int, list[Row]]) -> None:
+        in_order = [(txid, row) for txid in sorted(given) for row in given[txid]]
+        assert self.shown(ledger) == sorted(self.case.expected(in_order), key=repr)
+        assert [fault for check in verify(ledger, spec) for fault in check.faults] == []
+
+    @pytest.fixture
+    def line(self, ledger: Ledger, spec: Pipeline) -> tuple[Log, dict[int, list[Row]]]:
+        """Three transactions."""
+        log, given = Log(stable={0: 36, 1: 36}), {}
+        for run in "abc":
+            txid, rows = self.do(ledger, spec, log, run, version=1)
+            given[txid] = rows
+        return log, given
+
+    def test_it_shows_what_the_votes_name_in_txid_order(self, ledger, spec, line):
+        _, given = line
+        assert len(given) == 3
+        self.is_as_expected(ledger, spec, given)
+
+    def test_a_revision_takes_the_place_of_the_older_delta(self, ledger, spec, line):
+        log, given = line
+        txid, given[txid] = self.do(ledger, spec, log, "b", version=2, clear=1)
+        assert txid == 2
+        self.is_as_expected(ledger, spec, given)
+
+    def test_compaction_changes_nothing_that_is_shown(self, ledger, spec, line):
+        log, given = line
+        compact(ledger, spec.model_copy(update={"keep_deltas": timedelta(0)}))
+        self.is_as_expected(ledger, spec, given)
+        log.stable = {0: 48, 1: 48}
+        txid, given[txid] = self.do(ledger, spec, log, "d", version=3)
+        self.is_as_expected(ledger, spec, given)
+
+    def test_damage_is_named(self, ledger, spec, line):
+        with ledger.begin() as conn:
+            table = self.case.sink.tables[0]
+            conn.execute(update(table).where(table.c._txid == 3).values(_txid=2))
+        assert [fault for check in verify(ledger, spec) for fault in check.faults] != []
+
+    def test_what_is_recomputed_is_what_is_kept(self, ledger, spec, line):
+        sink = self.case.sink
+
+        def again(works: Sequence[SliceWork]) -> dict[str, tuple[int, int]]:
+            rows = [row for work in works for row in self.rows(positions(work), 1)]
+            kept = sink.combine(self.table(rows)).select([c.name for c in sink.kept])
+            sums = [batch_checksum(sink.kept, batch) for batch in kept.combine_chunks().to_batches()]
+            return {sink.name: (kept.num_rows, sum(sums) % MODULUS)}
+
+        assert recompute(ledger, spec, again).faults == ()
+
+    def test_rows_that_are_combined_in_parts_fold_to_the_same(self):
+        sink = self.case.sink
+        rows = self.rows([(p, o) for p in (0, 1) for o in range(60)], 1)
+        whole = sink.combine(self.table(rows))
+        assert whole.schema.names == [c.name for c in sink.staged]
+        assert whole.num_rows <= len(rows)
+        # A slice of nothing gives nothing.
+        assert sink.combine(self.table([])).num_rows == 0
+
+    def test_a_row_of_no_record_of_the_slice_is_refused(self, ledger, spec):
+        begun = start(ledger, spec, Log(), "a")
+        work = a_try(ledger, begun, 0, spec)
+        foreign = self.rows(positions(work), 1)[0] | {"_offset": 10_000}
+        with pytest.raises(TransformError, match="offset 10000 is not of this slice"):
+            self.written(ledger, work, [foreign], attempt=0, parts=1)
+
+    def test_it_says_what_it_needs_and_what_it_keeps(self, spec):
+        sink = self.case.sink
+        assert sink.described and sink.shown == sink.name
+        assert len(sink.tables) == len(sink.rights) == len(sink.unique)
+        assert {c.name for c in sink.needed} <= {"k", "a"}
+        assert sinks_of(spec)[0] is sink
