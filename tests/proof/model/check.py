@@ -129,7 +129,7 @@ PLANTS_ONCE = {
     40: {"SECONDS": 1},
     41: {"REVISIONS": 1},
 }
-"""What each mistake needs besides one transaction. Votes and gates do not complain, so that it is readers who see it."""
+"""What each mistake needs besides one transaction. Votes and gates do not complain, so that readers have to see it."""
 
 
 def search(of: Scenario, plant: int = 0) -> Found:

@@ -220,7 +220,8 @@ inline write(i, part, in_epoch, by_try, restarted, sink, number, good) {
 #endif
         :: else -> row[i].rows[sink] = row[i].rows[sink] | BIT(number)
         fi;
-        printf("actor %d: row %d, epoch %d, slice %d, try %d: writer %d has written to sink %d\n", _pid, i, in_epoch, part, by_try, number, sink);
+        printf("actor %d: row %d, epoch %d, slice %d, try %d: writer %d has written to sink %d\n",
+            _pid, i, in_epoch, part, by_try, number, sink);
         good = true;
         see()
     :: else -> good = false
