@@ -7,9 +7,9 @@ import re
 import psycopg
 import pytest
 
-from ratchet.formats.port import Unfit
 from ratchet.spec.types import JSON
 from ratchet.values.jsonb import canonical
+from ratchet.values.unfit import Unfit
 from tests.formats.messages import literal
 
 SEED = int(os.environ.get("RATCHET_DECODE_SEED") or random.SystemRandom().randrange(10**6))
