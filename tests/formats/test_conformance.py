@@ -39,6 +39,10 @@ OBJECTS = {
     b" ": None,
     b"[]": None,
     b"null": None,
+    b"0": None,
+    b"-7": None,
+    b'"x"': None,
+    b"true": None,
     b'{"deep": ' + b"[" * 499 + b"]" * 499 + b"}": [(None, None, None, None)],
     b'{"deep": ' + b"[" * 500 + b"]" * 500 + b"}": None,
     b'{"deep": ' + b"[" * 5000 + b"]" * 5000 + b"}": None,
@@ -55,6 +59,8 @@ ARRAYS = {
     b'[{"id": 1}': None,
     b'{"id": 1}]': None,
     b"[[]]": None,
+    b"0": None,
+    b"[0]": None,
 }
 LINES = {b"one\ntwo": [("one",), ("two",)], b"": [], b"\xff": None, "é".encode(): [("é",)]}
 

@@ -80,8 +80,10 @@ class Wire:
             found = self._many(b"".join((b"[", joined(values, _BETWEEN), b",", _MARK, b"]")))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
-        mark = int(_MARK)
-        return found[::2] if len(found) == 2 * len(values) and found[1::2] == [mark] * len(values) else None
+        held, marks = found[::2], found[1::2]
+        # A value that is a number would be read too, as the marks are.
+        is_whole = len(found) == 2 * len(values) and marks == [int(_MARK)] * len(values) and int not in map(type, held)
+        return held if is_whole else None
 
     def read_one(self, value: bytes) -> Any:
         """What a value is; None if it cannot be read so."""
