@@ -36,8 +36,7 @@ from ratchet.errors import (
 )
 from ratchet.ledger.connection import Ledger
 from ratchet.source.kafka import Kafka
-from ratchet.spark import engine
-from ratchet.spark import slice as slice_module
+from ratchet.spark import engine, frame_lane
 from ratchet.spark.engine import connect_session
 from ratchet.spark.slice import run_slice
 from tests.spark.rig import SINK, Rig, address, content, every, numbered, spec_of
@@ -286,7 +285,7 @@ def test_where_kafka_does_not_answer_either_that_is_the_reason(bare, spark_conne
 
 def test_a_ledger_that_the_workers_do_not_reach_is_worth_another_try(rig):
     spec, work = prepared(rig, every)
-    with pytest.raises(LedgerUnreachable, match=f"slice 0, try 1: .* while sink '{SINK}' was staged: .*refused"):
+    with pytest.raises(LedgerUnreachable, match="slice 0, try 1: the ledger at .* does not answer: .*refused"):
         run_slice(rig.spark, spec, work, f"postgresql://nobody@{HOST}:1/none", rig.kafka)
 
 
@@ -336,9 +335,9 @@ def into_two(df):
 
 def test_records_that_were_kept_are_let_go_when_the_job_is_interrupted(rig, mark, monkeypatch):
     kept = []
-    whole = slice_module._kept
-    monkeypatch.setattr(slice_module, "KEEP_FROM", 0)
-    monkeypatch.setattr(slice_module, "_kept", lambda decoded: kept.append(decoded) or whole(decoded))
+    whole = frame_lane._kept
+    monkeypatch.setattr(frame_lane, "KEEP_FROM", 0)
+    monkeypatch.setattr(frame_lane, "_kept", lambda decoded: kept.append(decoded) or whole(decoded))
     sinks = [Append(SINK, columns="a int"), Append("rows2", columns="a int")]
     spec, work = prepared(rig, into_two, sinks=sinks)
 

@@ -43,17 +43,18 @@ process that is stopped has locked."""
 class Ledger:
     """One database that holds the ledger and the sinks beside it.
 
-    `url` is a libpq URL. Connections are made when they are needed and answer within 10 s or not at all.
+    `url` is a libpq URL, `name` what PostgreSQL shows of its sessions. Connections are made when they are needed and
+    answer within 10 s or not at all.
     """
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, name: str = "ratchet"):
         self.url = url
         try:
             self.engine = create_engine(
                 make_url(url).set(drivername="postgresql+psycopg"),
                 pool_size=2,
                 pool_pre_ping=True,
-                connect_args={"application_name": "ratchet", **PATIENCE},
+                connect_args={"application_name": name, **PATIENCE},
             )
         except (ArgumentError, ValueError):
             # Not shown: it may hold a password.

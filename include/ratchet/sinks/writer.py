@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from ratchet.errors import Fenced, LedgerUnreachable, StagingFailed, TransformError
 from ratchet.ledger.connection import Ledger
@@ -97,8 +98,13 @@ class Writer:
         for sink in self._sinks:
             self._flush(sink)
         if self._conn is not None:
-            with self._told():
-                hold_try(self._conn, self._into.token)
+            with self._told(), refusals_told(self._where, ", ".join(sink.name for sink in self._sinks)):
+                try:
+                    hold_try(self._conn, self._into.token)
+                except DBAPIError as error:
+                    if error.connection_invalidated or error.orig is None:
+                        raise
+                    raise error.orig from error
                 self._open.close()
         return self._written
 
@@ -127,7 +133,7 @@ class Writer:
     def _connection(self) -> psycopg.Connection:
         """The driver's connection, within the one database transaction; opened when there are rows."""
         if self._conn is None:
-            ledger = self._open.enter_context(Ledger(self._into.ledger_url))
+            ledger = self._open.enter_context(Ledger(self._into.ledger_url, name="ratchet stage"))
             self._conn = self._open.enter_context(ledger.begin())
         driver = self._conn.connection.driver_connection
         assert isinstance(driver, psycopg.Connection)

@@ -21,7 +21,15 @@ from pyspark.errors import (
 )
 
 from ratchet import errors
-from ratchet.errors import BrokerUnreachable, EngineLost, RatchetError, TransformError
+from ratchet.errors import (
+    BrokerUnreachable,
+    EngineLost,
+    RatchetError,
+    RecordsLost,
+    TopicChanged,
+    TransformError,
+    UnknownTopic,
+)
 
 _OF_THE_QUERY = (
     AnalysisException,
@@ -74,6 +82,9 @@ def explained(where: str, transform: str, check_topic: Callable[[], None]) -> It
     except Exception as error:
         own = _own_words(error)
         if own is not None:
+            if isinstance(own, RecordsLost | TopicChanged | UnknownTopic):
+                # The driver's own look says it of the whole slice.
+                check_topic()
             raise own from error
         if is_sparks(error):
             silent = _look_again(check_topic)
