@@ -22,7 +22,7 @@ from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.process import process_slice
 from ratchet.protocol.votes import NothingToDo, take_try
 from ratchet.source.kafka import Kafka, TopicOffsets
-from ratchet.spark.engine import connect_session
+from ratchet.spark.engine import connect_session, shared_session
 from ratchet.spark.slice import run_slice
 from ratchet.spec.pipeline import Pipeline
 
@@ -123,8 +123,11 @@ class Drain:
     def _session(self) -> SparkSession:
         if not hasattr(self._mine, "session"):
             with self._lock:
-                kept = connect_session(self.spark_url, SESSION, self._code)
-                self._mine.session = self._sessions.enter_context(kept)
+                if self.spec.transform is None:
+                    opening = shared_session(self.spark_url, SESSION, self.spec.transform_hash)
+                else:
+                    opening = connect_session(self.spark_url, SESSION, self._code)
+                self._mine.session = self._sessions.enter_context(opening)
         return self._mine.session
 
     def _timed(self, step: str, do):

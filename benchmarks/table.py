@@ -16,12 +16,12 @@ CAP = 500_000
 SLICE = 250_000
 
 
-def spec_of(name: str, topic: str) -> Pipeline:
+def spec_of(name: str, topic: str, transform: str | None = None) -> Pipeline:
     """The measured pipeline: Append of five columns."""
     return Pipeline(
         name=name,
         source=Topic(topic, value=Json(COLUMNS)),
-        transform="benchmarks.transforms:rows",
+        transform=transform,
         sinks=[Append(TABLE, columns=COLUMNS)],
         max_records=CAP,
         slice_records=SLICE,

@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,14 +20,16 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 from benchmarks import backlog, streaming, table  # noqa: E402
 from benchmarks.drain import Drain  # noqa: E402
 from ratchet.dev.stack import CHECKOUT, Stack, prerequisites  # noqa: E402
-from ratchet.sinks.lookup import sinks_of  # noqa: E402
-from ratchet.spark.decode import decode  # noqa: E402
 from ratchet.spark.engine import connect_session  # noqa: E402
 from ratchet.spark.reader import read  # noqa: E402
-from ratchet.spark.result import rows_of  # noqa: E402
 
 BATCH_SIZES = (1_000, 10_000, 50_000)
-CONTESTANTS = {"ratchet": "ratchet", "count": "Spark, count only", "streaming": "Structured Streaming"}
+CONTESTANTS = {
+    "ratchet": "ratchet, without a transform",
+    "frames": "ratchet, a transform over DataFrames",
+    "count": "Spark, count only",
+    "streaming": "Structured Streaming",
+}
 
 
 class Bench:
@@ -46,14 +47,22 @@ class Bench:
         self.steps: list[dict[str, float]] = []
 
     def ratchet(self) -> float:
-        """Seconds of a fresh pipeline from its first begin to its last commit, checked row by row."""
-        spec = table.spec_of(f"bench_{time.time_ns() // 10**6}", self.topic)
+        """Seconds of a fresh pipeline from its first begin to its last commit, checked row by row: worker lane."""
+        seconds, drain = self._drained(None)
+        self.steps.append(drain.from_ledger())
+        return seconds
+
+    def frames(self) -> float:
+        """The same through the DataFrame lane."""
+        return self._drained("benchmarks.transforms:rows")[0]
+
+    def _drained(self, transform: str | None) -> tuple[float, Drain]:
+        spec = table.spec_of(f"bench_{time.time_ns() // 10**6}", self.topic, transform)
         table.renew(self.url, spec)
         drain = Drain(self.url, self.kafka, self.stack.spark, spec)
         seconds = drain.run()
         table.verify(self.url, self.plans)
-        self.steps.append(drain.from_ledger())
-        return seconds
+        return seconds, drain
 
     def count(self) -> float:
         """Seconds to count the same ranges, one batch job for each transaction's."""
@@ -94,8 +103,9 @@ class Bench:
         return rates
 
     def alternate(self, runs: int) -> dict[str, list[float]]:
-        """{contestant: its rates}, the three by turns."""
+        """{contestant: its rates}, by turns."""
         self.ratchet()
+        self.frames()
         self.count()
         self.steps.clear()
         rates: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
@@ -105,55 +115,21 @@ class Bench:
                 self.tell(f"run {number + 1}, {CONTESTANTS[name]}: {rates[name][-1]:,.0f} records/s")
         return rates
 
-    def passes(self) -> dict[str, float]:
-        """Seconds per transaction of Spark jobs that stop after reading, decoding, transforming."""
-        sink = sinks_of(self.spec)[0]
-
-        def whole(ranges):
-            decoded = decode(read(self.session, ranges, self.kafka), self.spec.source)
-            result = self.spec.load_transform()(decoded.where("_error is null").drop("_error"))
-            return rows_of(self.spec, sink, result[sink.name])
-
-        def decoded(ranges):
-            return decode(read(self.session, ranges, self.kafka), self.spec.source).drop("_record")
-
-        return {
-            "read": self._pass(lambda ranges: read(self.session, ranges, self.kafka).count()),
-            "decode": self._pass(lambda ranges: _nowhere(decoded(ranges))),
-            "transform": self._pass(lambda ranges: _nowhere(whole(ranges))),
-        }
-
     def shares(self) -> dict[str, float]:
-        """{step: seconds per transaction of 500,000 records}, medians over the measured runs."""
+        """{step: seconds per transaction of 500,000 records} in the worker lane, medians over the measured runs."""
         told = {step: median(run.get(step, 0.0) for run in self.steps) for step in self.steps[0]}
-        passes = self.passes()
-        staging = sum(seconds for step, seconds in told.items() if step.startswith("stage "))
-        in_job = ("start", "decode", "transform", "check")
-        lazy = sum(told[step] for step in in_job)
+        inside = told["start"] + told["work"] + told["check"]
         return {
-            "start": told["begin"] + told["try"] + lazy,
-            "read": passes["read"],
-            "decode": max(0.0, passes["decode"] - passes["read"]),
-            "transform": max(0.0, passes["transform"] - passes["decode"]),
-            "stage": max(0.0, staging - passes["transform"]),
-            "vote": max(0.0, told["process"] - staging - lazy),
+            "begin": told["begin"] + told["try"],
+            "look at the topic": told["start"] + told["check"],
+            "read, decode, stage": told["work"],
+            "vote": max(0.0, told["process"] - inside),
             "wait": told["wait"],
             "commit": told["commit"],
         }
 
     def tell(self, line: str) -> None:
         self.console.print(line, markup=False)
-
-    def _pass(self, job: Callable) -> float:
-        job(self.plans[0])
-        started = time.monotonic()
-        for ranges in self.plans:
-            job(ranges)
-        return (time.monotonic() - started) / len(self.plans)
-
-
-def _nowhere(frame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
 
 
 def main() -> None:
