@@ -49,7 +49,7 @@ def test_who_is_armed_to_die_as_it_connects_has_to_connect(ledger_url: str, tmp_
 
     armoury.trace.touch()
     assert ask() == 0
-    assert armoury.trace.read_text().count("connect") == len(("before", "after"))
+    assert armoury.trace.read_text().count(': connect"') == len(("before", "after"))
     ticket = armoury.arm("-", Point("other: operate.status.status: connect", side))
     assert ask() == -signal.SIGKILL
     assert armoury.kill(ticket) is not None
