@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -56,6 +58,20 @@ def spec_of(function) -> Pipeline:
 )
 def test_the_annotation_says_the_kind(function, kind):
     assert kind_of(spec_of(function)) is kind
+
+
+def with_a_name(name: str, records: pa.Table) -> dict[str, pa.Table]:
+    return {"rows": records}
+
+
+class Called:
+    def __call__(self, records: pa.Table) -> dict[str, pa.Table]:
+        return {"rows": records}
+
+
+@pytest.mark.parametrize("function", [partial(with_a_name, "p"), Called()])
+def test_what_can_be_called_like_a_function_is_one(function):
+    assert kind_of_function(function, "m:f") is Kind.TABLES
 
 
 @pytest.mark.parametrize(

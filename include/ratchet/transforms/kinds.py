@@ -50,11 +50,12 @@ def kind_of_function(function: Callable[..., Any], named: str) -> Kind:
     if first.annotation is first.empty:
         return Kind.FRAMES
     try:
-        annotated = get_type_hints(function).get(first.name)
-        said = f"{annotated.__module__}.{annotated.__qualname__}" if isinstance(annotated, type) else str(annotated)
-    except (NameError, AttributeError):
+        # What has some of its arguments already, or is an object that can be called, has its annotations within.
+        annotated = get_type_hints(getattr(function, "func", function)).get(first.name)
+    except (NameError, AttributeError, TypeError):
         # Imported for type checkers alone.
-        said = str(first.annotation)
+        annotated = first.annotation
+    said = f"{annotated.__module__}.{annotated.__qualname__}" if isinstance(annotated, type) else str(annotated)
     kind = _NAMES.get(said) or (
         _NAMES.get(said.rpartition(".")[2]) if said.startswith(("pyarrow", "pyspark")) else None
     )
