@@ -165,8 +165,8 @@ class _Parser:
         self._at += 1
         if first.kind == "quoted" or not IDENTIFIER.fullmatch(first.text):
             raise SpecError(
-                f"{first.name!r} is not a legal column name; use letters, 0 to 9 and _, a letter first, and take a "
-                f"field of another name by from: name type from {quoted(first.name)}"
+                f"{first.name!r} is not a legal column name; use up to 63 letters, 0 to 9 and _, a letter first, and "
+                f"take a field of another name by from: name type from {quoted(first.name)}"
             )
         name, kind = first.text, self._declared_type(first.text)
         nullable, origin = True, None
@@ -190,7 +190,8 @@ class _Parser:
             return self._type(0)
         except _NoType:
             begin = self._tokens[start].start if start < len(self._tokens) else len(self._ddl)
-            known = ", ".join([*NAMED, "decimal(p,s)", "timestamp(unit)", "array<…>", "map<string, …>", "struct<…>"])
+            decimal, timestamp = "decimal(p,s) with s ≤ p ≤ 38", f"timestamp({'|'.join(get_args(Unit))})"
+            known = ", ".join([*NAMED, decimal, timestamp, "array<…>", "map<string, …>", "struct<…>"])
             raise SpecError(f"column {name!r} has the unknown type {self._rest(begin)!r}; known are {known}") from None
 
     def _rest(self, begin: int) -> str:
