@@ -12,16 +12,16 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from ratchet.formats.port import Decoded, Format
+from ratchet.formats.port import Decoded, Decoder
 from ratchet.values.arrow import arrow_schema
 from ratchet.values.unfit import EXCERPT
 
 
 @dataclass(frozen=True)
 class Case:
-    """A format, and values with the rows that each must give; None for an error."""
+    """A decoder, and values with the rows that each must give; None for an error."""
 
-    format: Format
+    decoder: Decoder
     values: dict[bytes, list[tuple] | None]
 
 
@@ -31,7 +31,7 @@ class Conformance:
     case: ClassVar[Case]
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
-        return self.case.format.decode(pa.array(values, pa.binary()))
+        return self.case.decoder.decode(pa.array(values, pa.binary()))
 
     def test_each_value_gives_its_rows_or_an_error(self):
         for value, rows in self.case.values.items():
@@ -41,7 +41,7 @@ class Conformance:
 
     def test_the_columns_are_as_declared(self):
         for values in ([], list(self.case.values)):
-            assert self.decode(values).columns.schema == arrow_schema(self.case.format.columns)
+            assert self.decode(values).columns.schema == arrow_schema(self.case.decoder.columns)
 
     def test_what_is_beside_a_value_means_nothing_to_it(self):
         rng = random.Random(5)
@@ -56,14 +56,14 @@ class Conformance:
         values = list(self.case.values)
         whole = pa.array(values, pa.binary())
         for begin in range(len(values)):
-            decoded = self.case.format.decode(whole.slice(begin, 2))
+            decoded = self.case.decoder.decode(whole.slice(begin, 2))
             assert rows_of(decoded, len(values[begin : begin + 2])) == [
                 self.case.values[value] for value in values[begin : begin + 2]
             ]
 
     def test_every_value_without_an_error_counts_for_what_was_found(self):
         decoded = self.decode(list(self.case.values))
-        names = {column.name for column in self.case.format.columns}
+        names = {column.name for column in self.case.decoder.columns}
         assert decoded.found | decoded.beside.keys() == names and not decoded.found & decoded.beside.keys()
         bad = [value for value, rows in self.case.values.items() if rows is None]
         assert self.decode(bad).found == frozenset()

@@ -10,7 +10,7 @@ from ratchet.spec.types import STRING
 from ratchet.values.arrow import arrow_schema
 
 
-class LinesFormat:
+class LinesDecoder:
     """Values that are lines of UTF-8."""
 
     columns = (Column("line", STRING, False),)

@@ -5,11 +5,11 @@ from decimal import Decimal
 
 from ratchet import Json, Topic
 from ratchet.formats.envelope import Envelope
-from ratchet.formats.json import JsonFormat
+from ratchet.formats.json_decoder import JsonDecoder
 from ratchet.spec.columns import parse_columns
 
 from .conformance import Case, Conformance
-from .lines import LinesFormat
+from .lines import LinesDecoder
 from .messages import Message
 from .test_messages import batch_of
 
@@ -66,15 +66,15 @@ LINES = {b"one\ntwo": [("one",), ("two",)], b"": [], b"\xff": None, "é".encode(
 
 
 class TestJsonObjects(Conformance):
-    case = Case(JsonFormat(parse_columns("a int, b string, c decimal(4,2), t timestamp")), OBJECTS)
+    case = Case(JsonDecoder(parse_columns("a int, b string, c decimal(4,2), t timestamp")), OBJECTS)
 
 
 class TestJsonArrays(Conformance):
-    case = Case(JsonFormat(parse_columns("id bigint, s string"), "array"), ARRAYS)
+    case = Case(JsonDecoder(parse_columns("id bigint, s string"), "array"), ARRAYS)
 
 
 class TestLines(Conformance):
-    case = Case(LinesFormat(), LINES)
+    case = Case(LinesDecoder(), LINES)
 
 
 def test_another_format_needs_nothing_of_the_envelope():
@@ -86,7 +86,7 @@ def test_another_format_needs_nothing_of_the_envelope():
         Message(b"x", b"y"),
         Message(b"5", None),
     ]
-    opened = Envelope(topic, LinesFormat()).open(batch_of(sent))
+    opened = Envelope(topic, LinesDecoder()).open(batch_of(sent))
     rows = [(r["k"], r["line"], r["_offset"], r["_n"]) for r in opened.rows.to_pylist()]
     assert rows == [(1, "one", 100, 0), (1, "two", 100, 1)]
     assert [(r["_offset"], r["error"][:20]) for r in opened.dead.to_pylist()] == [

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ratchet.formats.json import JsonFormat
+from ratchet.formats.json_decoder import JsonDecoder
 from ratchet.formats.missing import nearest
 from ratchet.formats.port import NoRow
 from ratchet.spec.columns import parse_columns
@@ -19,7 +19,7 @@ from ratchet.values.unfit import EXCERPT
 
 def rows(columns: str, value: bytes, form: str = "object") -> list[tuple]:
     """The rows of a value, by its own reading and among many; an AssertionError with its error if it has one."""
-    form = JsonFormat(parse_columns(columns), form)
+    form = JsonDecoder(parse_columns(columns), form)
     for values in ([value], [b"[]" if form._rows == "array" else b"{}"] * 30 + [value]):
         decoded = form.decode(pa.array(values, pa.binary()))
         error = decoded.errors[len(values) - 1].as_py()
@@ -29,7 +29,7 @@ def rows(columns: str, value: bytes, form: str = "object") -> list[tuple]:
 
 
 def error(columns: str, value: bytes, form: str = "object") -> str:
-    decoded = JsonFormat(parse_columns(columns), form).decode(pa.array([value, value], pa.binary()))
+    decoded = JsonDecoder(parse_columns(columns), form).decode(pa.array([value, value], pa.binary()))
     assert decoded.columns.num_rows == 0
     said, again = decoded.errors.to_pylist()
     assert said == again is not None
@@ -240,7 +240,7 @@ def test_an_error_shows_at_most_200_characters_and_the_fast_way_says_the_same():
     said = error("i int", value)
     assert said == 'column i: found "' + "x" * (EXCERPT - 1) + "…, wanted int"
     with pytest.raises(NoRow) as raised:
-        JsonFormat(parse_columns("i int")).read(value)
+        JsonDecoder(parse_columns("i int")).read(value)
     assert str(raised.value) == said
 
 
@@ -250,7 +250,7 @@ def test_not_null():
 
 
 def test_a_field_that_no_value_has_is_told_with_the_names_beside_it():
-    form = JsonFormat(parse_columns("order_id int, name string from customer.name, a int, n int"))
+    form = JsonDecoder(parse_columns("order_id int, name string from customer.name, a int, n int"))
     values = [b'{"orderId": 1, "customer": {"Name": "x"}, "a": null, "\\u006e": 1}'] * 3
     decoded = form.decode(pa.array([*values, b"{", b'{"order_id": "bad"}'], pa.binary()))
     assert decoded.found == {"a", "n"}
@@ -261,7 +261,7 @@ def test_a_field_that_no_value_has_is_told_with_the_names_beside_it():
 
 
 def test_cut_digits_are_counted():
-    form = JsonFormat(parse_columns("t timestamp, u timestamp(nanos), c time, l array<timestamp>"))
+    form = JsonDecoder(parse_columns("t timestamp, u timestamp(nanos), c time, l array<timestamp>"))
     values = [
         b'{"t": "2024-05-01T10:00:00.123456789Z"}',
         b'{"t": "2024-05-01T10:00:00.123456000Z"}',

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.formats.json import JsonFormat
+from ratchet.formats.json_decoder import JsonDecoder
 from ratchet.spec.columns import parse_columns
 from ratchet.values.moments import moment
 
@@ -42,7 +42,7 @@ WRITTEN = {
 
 
 def read(columns: str, *values: str) -> list:
-    decoded = JsonFormat(parse_columns(columns)).decode(
+    decoded = JsonDecoder(parse_columns(columns)).decode(
         pa.array([b'{"t": %s}' % v.encode() for v in values], pa.binary())
     )
     assert decoded.errors.null_count == len(values), decoded.errors.to_pylist()
@@ -92,5 +92,5 @@ def test_numbers_since_1970(unit, number, at):
 
 @pytest.mark.parametrize("number", ["253402300800", "-62135596801", "1e99", '"1714550400"', "true", "1e999999999"])
 def test_what_is_no_number_of_seconds_is_refused(number):
-    decoded = JsonFormat(parse_columns("t timestamp(seconds)")).decode(pa.array([b'{"t": %s}' % number.encode()]))
+    decoded = JsonDecoder(parse_columns("t timestamp(seconds)")).decode(pa.array([b'{"t": %s}' % number.encode()]))
     assert decoded.errors[0].as_py().startswith("column t: found ")

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ratchet.formats.cells import Cell, Cells
-from ratchet.formats.json import JsonFormat
-from ratchet.formats.port import Decoded, Format
+from ratchet.formats.json_decoder import JsonDecoder
+from ratchet.formats.port import Decoded, Decoder
 from ratchet.formats.vectors import Rows
 from ratchet.spec.columns import Column, FieldPath, RecordPart
 from ratchet.spec.source import Json, Topic
@@ -75,21 +75,21 @@ class _PerRecord:
     cut: int = 0
 
 
-def format_of(declared: Json) -> Format:
-    """The format that a spec declares for values."""
+def decoder_of(declared: Json) -> Decoder:
+    """What reads the values of a spec."""
     columns = tuple(c for c in declared.fields if isinstance(c.source, FieldPath))
-    return JsonFormat(columns, declared.rows)
+    return JsonDecoder(columns, declared.rows)
 
 
 class Envelope:
     """Opens the records of a topic, whose values `form` reads; with `key_required` one without a key is an error."""
 
-    def __init__(self, topic: Topic, form: Format, *, key_required: bool = False):
+    def __init__(self, topic: Topic, form: Decoder, *, key_required: bool = False):
         self._form = form
         self._deletes = topic.tombstones == "delete"
         self._columns = topic.columns
         self._key_columns = topic.key_columns
-        self._key_form = JsonFormat(topic.key_columns) if isinstance(topic.key, Json) else None
+        self._key_form = JsonDecoder(topic.key_columns) if isinstance(topic.key, Json) else None
         needed = key_required or self._deletes or any(not c.nullable for c in self._key_columns)
         self._key_required = needed and bool(self._key_columns)
         self._parts = [c for c in topic.value.fields if isinstance(c.source, RecordPart)]
@@ -177,7 +177,7 @@ class Envelope:
             cut += texts.cut
         return _PerRecord(arrays, errors, frozenset(arrays), None, cut)
 
-    def _key_by_form(self, form: JsonFormat, keys: pa.BinaryArray, errors: dict[int, str]) -> _PerRecord:
+    def _key_by_form(self, form: JsonDecoder, keys: pa.BinaryArray, errors: dict[int, str]) -> _PerRecord:
         present = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
         decoded = form.decode(keys.drop_null() if keys.null_count else keys)
         places: list[int | None] = [None] * len(keys)

@@ -29,8 +29,8 @@ class Decoded:
     cut: int = 0
 
 
-class Format(Protocol):
-    """A way in which values are written.
+class Decoder(Protocol):
+    """What reads values that are written in one way.
 
     `decode` raises nothing because of a value, and gives each value the same whatever others are beside it.
     """

@@ -1,6 +1,6 @@
 """JSON in UTF-8: one object a value, or one array of objects, as exactly as msgspec reads it.
 
-`JsonFormat.read` is the definition, of one value; `decode` reads many in one call and leaves to it what is in doubt.
+`JsonDecoder.read` is the definition, of one value; `decode` reads many in one call and leaves to it what is in doubt.
 
 - Names are matched exactly as they are sent; of doubled ones the last counts; what is not declared is skipped.
 - Numbers must fit and are never rounded, save to the nearest float; a decimal may be sent as a string too.
@@ -56,7 +56,7 @@ class Reading:
     cut: int
 
 
-class JsonFormat:
+class JsonDecoder:
     """Values that are one JSON object, a row each, or with `rows="array"` one array of objects, a row for each."""
 
     def __init__(self, columns: tuple[Column, ...], rows: RowsOf = "object"):
