@@ -1,12 +1,13 @@
 """Exactly-once batch transactions over Kafka ranges, Spark jobs and PostgreSQL, run by Airflow."""
 
 from ratchet.errors import Refused
+from ratchet.formats.json import Json
 from ratchet.protocol.gate_kinds import Condition, MaxChange, MaxDeadLetters
 from ratchet.sinks.accumulate import Accumulate
 from ratchet.sinks.append import Append
 from ratchet.sinks.upsert import Upsert
 from ratchet.spec.pipeline import Pipeline
-from ratchet.spec.source import Json, Topic
+from ratchet.spec.source import Topic
 
 __all__ = [
     "Accumulate",

@@ -1,27 +1,37 @@
-"""What every format keeps to, whatever the values: a suite in which a format registers by a Case.
+"""What every format keeps to, in a spec and whatever the values: a suite in which a format registers by a Case.
 
-`class TestJson(Conformance): case = Case(...)` runs it.
+`class TestJson(Conformance): case = Case(Json(...), {...})` runs it.
 """
 
 from __future__ import annotations
 
+import pickle
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
+import pytest
 
-from ratchet.formats.port import Decoded, Decoder
+from ratchet import Json, Topic
+from ratchet.errors import SpecError
+from ratchet.formats.envelope import Envelope
+from ratchet.formats.port import Decoded, Format
 from ratchet.values.arrow import arrow_schema
 from ratchet.values.unfit import EXCERPT
+
+from .messages import Message
+from .test_messages import batch_of
 
 
 @dataclass(frozen=True)
 class Case:
-    """A decoder, and values with the rows that each must give; None for an error."""
+    """A format as a spec declares it, and values with the rows that each must give; None for an error."""
 
-    decoder: Decoder
+    format: Format
     values: dict[bytes, list[tuple] | None]
 
 
@@ -31,7 +41,47 @@ class Conformance:
     case: ClassVar[Case]
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
-        return self.case.decoder.decode(pa.array(values, pa.binary()))
+        return self.case.format.decoder().decode(pa.array(values, pa.binary()))
+
+    def test_a_spec_names_it_by_a_kind_of_its_own(self):
+        declared = self.case.format
+        kinds = [kind.model_fields["kind"].default for kind in Format.__subclasses__()]
+        assert kinds.count(declared.kind) == 1 and "kind" not in declared.positional()
+        with pytest.raises(SpecError, match="kind"):
+            type(declared)(**dict(declared) | {"kind": "another"})
+        # What a spec's hash is made of has every field, the kind among them.
+        said = Topic("t", value=declared).model_dump()["value"]
+        assert said == dict(declared) and said.keys() == type(declared).model_fields.keys()
+
+    def test_it_is_carried_to_workers_by_value(self):
+        assert pickle.loads(pickle.dumps(self.case.format)) == self.case.format
+
+    def test_a_spec_that_names_it_is_read_without_pyarrow(self):
+        script = f"import sys, {type(self.case.format).__module__}; sys.exit('pyarrow' in sys.modules)"
+        subprocess.run([sys.executable, "-c", script], check=True)
+
+    def test_the_envelope_opens_a_topic_of_it(self):
+        values = list(self.case.values)
+        opened = Envelope(Topic("t", value=self.case.format)).open(batch_of([Message(None, value) for value in values]))
+        names = [column.name for column in self.case.format.written]
+        assert opened.rows.schema.names[: len(names)] == names
+        expected = [(100 + i, *row) for i, rows in enumerate(self.case.values.values()) for row in rows or ()]
+        assert [tuple(row[n] for n in ("_offset", *names)) for row in opened.rows.to_pylist()] == expected
+        bad = [100 + i for i, rows in enumerate(self.case.values.values()) if rows is None]
+        assert opened.dead.column("_offset").to_pylist() == bad
+
+    def test_as_a_key_it_is_refused_or_gives_one_row(self):
+        value = Json("x_ int")
+        if not self.case.format.one_row:
+            with pytest.raises(SpecError, match="a key gives one row"):
+                Topic("t", value=value, key=self.case.format)
+            return
+        sent = [Message(key, b"{}") for key in self.case.values]
+        opened = Envelope(Topic("t", value=value, key=self.case.format)).open(batch_of(sent))
+        names = [column.name for column in self.case.format.written]
+        good = [(100 + i, *rows[0]) for i, rows in enumerate(self.case.values.values()) if rows is not None]
+        assert [tuple(row[n] for n in ("_offset", *names)) for row in opened.rows.to_pylist()] == good
+        assert all(error.startswith(("the key: ", "key column ")) for error in opened.dead.column("error").to_pylist())
 
     def test_each_value_gives_its_rows_or_an_error(self):
         for value, rows in self.case.values.items():
@@ -41,7 +91,7 @@ class Conformance:
 
     def test_the_columns_are_as_declared(self):
         for values in ([], list(self.case.values)):
-            assert self.decode(values).columns.schema == arrow_schema(self.case.decoder.columns)
+            assert self.decode(values).columns.schema == arrow_schema(self.case.format.written)
 
     def test_what_is_beside_a_value_means_nothing_to_it(self):
         rng = random.Random(5)
@@ -56,14 +106,14 @@ class Conformance:
         values = list(self.case.values)
         whole = pa.array(values, pa.binary())
         for begin in range(len(values)):
-            decoded = self.case.decoder.decode(whole.slice(begin, 2))
+            decoded = self.case.format.decoder().decode(whole.slice(begin, 2))
             assert rows_of(decoded, len(values[begin : begin + 2])) == [
                 self.case.values[value] for value in values[begin : begin + 2]
             ]
 
     def test_every_value_without_an_error_counts_for_what_was_found(self):
         decoded = self.decode(list(self.case.values))
-        names = {column.name for column in self.case.decoder.columns}
+        names = {column.name for column in self.case.format.written}
         assert decoded.found | decoded.beside.keys() == names and not decoded.found & decoded.beside.keys()
         bad = [value for value, rows in self.case.values.items() if rows is None]
         assert self.decode(bad).found == frozenset()
@@ -74,6 +124,7 @@ class Conformance:
                 for sent in (value, value * 500):
                     error = self.decode([sent]).errors[0].as_py()
                     assert error is None or (error.isprintable() and len(error) < EXCERPT * 2.5), error
+                    assert error is None or error.startswith(("the value: ", "column ", "row ")), error
 
 
 def rows_of(decoded: Decoded, count: int) -> list[list[tuple] | None]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from ratchet import Json, Topic
 from ratchet.spec import types as t
 from ratchet.spec.columns import Column, FieldPath
-from ratchet.spec.source import Json, Topic
 
 _LETTERS = (
     string.ascii_letters + string.digits + " .,:;-_/{}[]'" + "äß€ \u0661\ufeff\ufffd\u2028\U0001f600\U0010ffff\x7f"

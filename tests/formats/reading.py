@@ -22,9 +22,9 @@ from uuid import UUID
 
 import numpy as np
 
+from ratchet import Json, Topic
 from ratchet.spec import types as t
 from ratchet.spec.columns import Column, RecordPart
-from ratchet.spec.source import Json, Topic
 
 _MOMENT = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?"

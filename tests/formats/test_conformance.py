@@ -1,17 +1,13 @@
-"""Every format there is, and a tiny second one, in the suite that holds them to the port."""
+"""Every format there is, and a tiny second one that only a spec names, in the suite that holds them to the port."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Literal
 
-from ratchet import Json, Topic
-from ratchet.formats.envelope import Envelope
-from ratchet.formats.json_decoder import JsonDecoder
-from ratchet.spec.columns import parse_columns
+from ratchet import Append, Json, Pipeline, Topic
 
 from .conformance import Case, Conformance
-from .lines import LinesDecoder
-from .messages import Message
-from .test_messages import batch_of
+from .lines import Lines
 
 OBJECTS = {
     b'{"a": 1, "b": "x", "c": 1.50, "t": "2024-05-01T10:00Z"}': [
@@ -63,35 +59,44 @@ ARRAYS = {
     b"[0]": None,
 }
 LINES = {b"one\ntwo": [("one",), ("two",)], b"": [], b"\xff": None, "é".encode(): [("é",)]}
+TEXTS = {b"one\ntwo": [("one\ntwo",)], b"": [("",)], b"\xff": None, "é".encode(): [("é",)]}
 
 
 class TestJsonObjects(Conformance):
-    case = Case(JsonDecoder(parse_columns("a int, b string, c decimal(4,2), t timestamp")), OBJECTS)
+    case = Case(Json("a int, b string, c decimal(4,2), t timestamp"), OBJECTS)
 
 
 class TestJsonArrays(Conformance):
-    case = Case(JsonDecoder(parse_columns("id bigint, s string"), "array"), ARRAYS)
+    case = Case(Json("id bigint, s string", rows="array"), ARRAYS)
 
 
 class TestLines(Conformance):
-    case = Case(LinesDecoder(), LINES)
+    case = Case(Lines("line string not null"), LINES)
 
 
-def test_another_format_needs_nothing_of_the_envelope():
-    topic = Topic("t", value=Json("line string not null"), key="k int")
-    sent = [
-        Message(b"1", b"one\ntwo"),
-        Message(b"2", b""),
-        Message(b"3", b"\xff"),
-        Message(b"x", b"y"),
-        Message(b"5", None),
+class TestTexts(Conformance):
+    case = Case(Lines("whole string", split=False), TEXTS)
+
+
+class Twin(Lines, frozen=True):
+    """Differs from Lines in its kind alone."""
+
+    kind: Literal["twin"] = "twin"
+
+
+def test_the_hash_of_a_spec_tells_formats_apart():
+    formats = [
+        Json("line string"),
+        Json("line string", rows="array"),
+        Lines("line string"),
+        Lines("line string", split=False),
+        Lines("text string"),
+        Twin("line string"),
     ]
-    opened = Envelope(topic, LinesDecoder()).open(batch_of(sent))
-    rows = [(r["k"], r["line"], r["_offset"], r["_n"]) for r in opened.rows.to_pylist()]
-    assert rows == [(1, "one", 100, 0), (1, "two", 100, 1)]
-    assert [(r["_offset"], r["error"][:20]) for r in opened.dead.to_pylist()] == [
-        (102, "the value: found inv"),
-        (103, "key column k: found "),
-        (104, "no value (a tombston"),
-    ]
-    assert [r["_offset"] for r in opened.empty.to_pylist()] == [101]
+    keys = [None, "k string", Json("k string"), Lines("k string", split=False), Twin("k string", split=False)]
+    topics = [Topic("t", value=value, key=key) for value in formats for key in keys]
+    rows = [Append("rows", columns="x int")]
+    hashes = [Pipeline(name="p", source=topic, sinks=rows, transform="m:f").plan_hash for topic in topics]
+    assert len(set(hashes)) == len(topics)
+    # pydantic warns where it has to guess how a part is dumped.
+    assert all(topic.model_dump_json(warnings="error") for topic in topics)

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from ratchet import Json, Topic
-from ratchet.formats.envelope import HIDDEN, Envelope, Opened, decoder_of
+from ratchet.formats.envelope import HIDDEN, Envelope, Opened
 
 from .messages import Message
 from .test_messages import batch_of
@@ -16,7 +16,7 @@ from .topics import TIMESTAMP
 
 
 def opened(topic: Topic, *sent: Message, key_required: bool = False) -> Opened:
-    return Envelope(topic, decoder_of(topic.value), key_required=key_required).open(batch_of(list(sent)))
+    return Envelope(topic, key_required=key_required).open(batch_of(list(sent)))
 
 
 def cells(found: Opened, column: str) -> dict[int, object]:

@@ -12,7 +12,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from ratchet.formats.envelope import HEADERS, Envelope, decoder_of
+from ratchet.formats.envelope import HEADERS, Envelope
 from ratchet.spec.source import Topic
 from ratchet.values.documents import staged
 
@@ -69,7 +69,7 @@ def batch_of(sent: list[Message]) -> pa.RecordBatch:
 
 def faults(topic: Topic, sent: list[Message]) -> Counter:
     """Holds a batch to the reading; how many of its messages were good and bad."""
-    opened = Envelope(topic, decoder_of(topic.value)).open(batch_of(sent))
+    opened = Envelope(topic).open(batch_of(sent))
     rows: dict[int, list[dict]] = {}
     for row in opened.rows.to_pylist():
         cells = {c.name: staged(c.type, row[c.name]) for c in topic.columns}

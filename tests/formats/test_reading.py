@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ratchet.spec.source import Json, Topic
+from ratchet import Json, Topic
 
 from .reading import Arrived, NoRow, read
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ratchet.spec.source import Json, Topic
+from ratchet import Json, Topic
 
 TOPICS = {
     "numbers": Topic("t", value=Json("a smallint, b int, c bigint, d float, e double, f boolean"), key="k bigint"),

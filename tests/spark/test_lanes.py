@@ -10,9 +10,10 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ratchet import Accumulate, Append, Refused, Upsert
+from ratchet import Accumulate, Append, Pipeline, Refused, Topic, Upsert
 from ratchet.errors import TransformError
 from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.formats.lines import Lines
 from tests.kafka.test_kafka import Transaction
 from tests.until import until
 
@@ -168,4 +169,17 @@ def test_several_rows_of_a_record_do_not_count_it_twice(rig):
     vote = rig.run(spec, work)
     assert (vote.records, vote.dead_letters) == (11, 1)
     assert positions(rig.staged(work, SINK)) == Counter({(0, o): 2 for o in range(10)})
+    rig.check(spec, work, vote)
+
+
+def test_a_worker_reads_the_format_that_a_spec_names(rig):
+    topic = rig.topic()
+    rig.send(topic, b"one\ntwo", b"\xff", b"")
+    sinks = [Append(SINK, columns="line string")]
+    spec = Pipeline(name="p", source=Topic(topic, value=Lines("line string not null")), sinks=sinks)
+    (work,) = rig.begin(spec)
+    vote = rig.run(spec, work)
+    assert (vote.records, vote.dead_letters) == (3, 1)
+    rows = sorted((r["_offset"], r["_n"], r["line"]) for r in rig.staged(work, SINK))
+    assert rows == [(0, 0, "one"), (0, 1, "two")]
     rig.check(spec, work, vote)

@@ -77,7 +77,7 @@ def test_an_error_names_the_field(changes, field):
     [
         (lambda: Topic("no spaces", value=VALUE), "Topic.name"),
         (lambda: Topic("t\n", value=VALUE), "Topic.name"),
-        (lambda: Topic("t", value="id int"), "Topic.value"),
+        (lambda: Topic("t", value="id int"), r"Topic.value: it is a str; give a format such as Json\(…\)"),
         (lambda: Topic("t"), "Topic.value"),
         (lambda: Topic("t", value=VALUE, key="a int, b int"), "Topic.key"),
         (lambda: Topic("t", value=VALUE, key="name string"), "declared in value too"),
@@ -104,7 +104,11 @@ def test_an_error_names_the_field(changes, field):
         (lambda: Accumulate("t", key="k string"), "at least one of"),
         (lambda: Json("a int", rows="lines"), "Json.rows"),
         (lambda: Topic("t", value=Json("a int"), key="k int from b"), "Topic.key: column 'k' is the whole key"),
-        (lambda: Topic("t", value=Json("a int"), key=Json("k int", rows="array")), "Topic.key: a key is one object"),
+        (
+            lambda: Topic("t", value=Json("a int"), key=Json("k int", rows="array")),
+            r"Topic.key: a key gives one row, and this Json\(…\) may give",
+        ),
+        (lambda: Topic("t", value=VALUE, key=5), r"Topic.key: it is a int; give one column, or a format such as Json"),
         (
             lambda: Topic("t", value=Json("a int"), key=Json("k timestamp from _timestamp")),
             "Topic.key: column 'k' comes",

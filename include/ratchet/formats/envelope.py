@@ -19,11 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ratchet.formats.cells import Cell, Cells
-from ratchet.formats.json_decoder import JsonDecoder
-from ratchet.formats.port import Decoded, Decoder
+from ratchet.formats.port import Decoded, Decoder, decoder_of
 from ratchet.formats.vectors import Rows
-from ratchet.spec.columns import Column, FieldPath, RecordPart
-from ratchet.spec.source import Json, Topic
+from ratchet.spec.columns import Column, RecordPart
+from ratchet.spec.source import Topic
 from ratchet.spec.types import Binary, Map, String
 from ratchet.spec.types import Json as JsonType
 from ratchet.values.arrow import arrow_type
@@ -75,21 +74,15 @@ class _PerRecord:
     cut: int = 0
 
 
-def decoder_of(declared: Json) -> Decoder:
-    """What reads the values of a spec."""
-    columns = tuple(c for c in declared.fields if isinstance(c.source, FieldPath))
-    return JsonDecoder(columns, declared.rows)
-
-
 class Envelope:
-    """Opens the records of a topic, whose values `form` reads; with `key_required` one without a key is an error."""
+    """Opens the records of a topic; with `key_required` one without a key is an error."""
 
-    def __init__(self, topic: Topic, form: Decoder, *, key_required: bool = False):
-        self._form = form
+    def __init__(self, topic: Topic, *, key_required: bool = False):
+        self._decoder = decoder_of(topic.value)
         self._deletes = topic.tombstones == "delete"
         self._columns = topic.columns
         self._key_columns = topic.key_columns
-        self._key_form = JsonDecoder(topic.key_columns) if isinstance(topic.key, Json) else None
+        self._key_decoder = None if topic.key is None or isinstance(topic.key, str) else decoder_of(topic.key)
         needed = key_required or self._deletes or any(not c.nullable for c in self._key_columns)
         self._key_required = needed and bool(self._key_columns)
         self._parts = [c for c in topic.value.fields if isinstance(c.source, RecordPart)]
@@ -102,7 +95,7 @@ class Envelope:
         key, parts = self._key(batch.column("_key")), self._record_parts(batch)
         values = batch.column("_value")
         present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-        decoded = self._form.decode(values.drop_null() if values.null_count else values)
+        decoded = self._decoder.decode(values.drop_null() if values.null_count else values)
         if not self._deletes:
             errors |= dict.fromkeys(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)).tolist(), TOMBSTONE)
         if decoded.errors.null_count < len(decoded.errors):
@@ -166,8 +159,8 @@ class Envelope:
         errors: dict[int, str] = {}
         if self._key_required and keys.null_count:
             errors = dict.fromkeys(np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False)).tolist(), NO_KEY)
-        if self._key_form is not None:
-            return self._key_by_form(self._key_form, keys, errors)
+        if self._key_decoder is not None:
+            return self._key_by_decoder(self._key_decoder, keys, errors)
         arrays: dict[str, pa.Array] = {}
         cut = 0
         for column in self._key_columns:
@@ -177,9 +170,9 @@ class Envelope:
             cut += texts.cut
         return _PerRecord(arrays, errors, frozenset(arrays), None, cut)
 
-    def _key_by_form(self, form: JsonDecoder, keys: pa.BinaryArray, errors: dict[int, str]) -> _PerRecord:
+    def _key_by_decoder(self, decoder: Decoder, keys: pa.BinaryArray, errors: dict[int, str]) -> _PerRecord:
         present = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
-        decoded = form.decode(keys.drop_null() if keys.null_count else keys)
+        decoded = decoder.decode(keys.drop_null() if keys.null_count else keys)
         places: list[int | None] = [None] * len(keys)
         for row, parent in enumerate(decoded.parents.to_pylist()):
             places[present[parent]] = row

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ratchet.errors import IncompleteRead
-from ratchet.formats.envelope import Envelope, Opened, decoder_of
+from ratchet.formats.envelope import Envelope, Opened
 from ratchet.ledger.work import OffsetRange, divided
 from ratchet.source.columnar import ColumnarSource
 from ratchet.source.port import Origin
@@ -69,7 +69,7 @@ class Intake:
 
     def opened(self, given: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[Opened]:
         """Rows and dead letters of a task's records, batch by batch, counted."""
-        envelope = Envelope(self.topic, decoder_of(self.topic.value), key_required=self.key_required)
+        envelope = Envelope(self.topic, key_required=self.key_required)
         for batch in self.batches(given, tally):
             opened = envelope.open(batch)
             tally.opened(opened)

@@ -2,59 +2,80 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, InstanceOf, SerializeAsAny, field_validator, model_validator
 
 from ratchet.spec.columns import Column, FieldPath, parse_columns
 from ratchet.spec.declaration import Declaration, column_list
 
 
-class Json(Declaration, frozen=True):
-    """Values are JSON in UTF-8 with these columns; other fields are ignored.
+class DeclaredFormat(Declaration, ABC, frozen=True):
+    """How values or keys are written, and the columns that they give.
 
-    With `rows="object"` a value is one object and gives one row; with `rows="array"` it is one array of objects, and
-    each of them gives a row, numbered in `_n`.
+    `kind` tells formats apart: an implementation gives it as its one legal value, so that the spec's hash has it.
     """
 
+    kind: str
     columns: str = Field(kw_only=False)
-    rows: Literal["object", "array"] = "object"
-    _check = field_validator("columns")(column_list)
+    _check_columns = field_validator("columns")(column_list)
 
     @property
     def fields(self) -> tuple[Column, ...]:
+        """All declared columns, those that come from other parts of the record among them."""
         return parse_columns(self.columns)
+
+    @property
+    def written(self) -> tuple[Column, ...]:
+        """The columns that come from the bytes themselves, in order."""
+        return tuple(column for column in self.fields if isinstance(column.source, FieldPath))
+
+    @property
+    @abstractmethod
+    def one_row(self) -> bool:
+        """Whether what it reads gives one row or an error, as a key must."""
 
 
 class Topic(Declaration, frozen=True):
     """The Kafka topic that a pipeline reads.
 
-    `key` declares the Kafka key: as one column (UTF-8 text of its type), or as Json with columns of its own.
-    `tombstones` says what a record without a value is: a dead letter, or a deletion of its key. `reader` is the source
-    that reads it: "columnar", or "spark" for Spark's own Kafka source, which is slower.
+    `value` is the format of its values. `key` declares the Kafka key: as one column (UTF-8 text of its type), or by a
+    format with columns of its own. `tombstones` says what a record without a value is: a dead letter, or a deletion of
+    its key. `reader` is the source that reads it: "columnar", or "spark" for Spark's own Kafka source, which is slower.
     """
 
     name: str = Field(kw_only=False, pattern=r"^[a-zA-Z0-9._-]{1,249}$")
-    value: Json
-    key: Json | str | None = None
+    value: SerializeAsAny[InstanceOf[DeclaredFormat]]
+    key: SerializeAsAny[InstanceOf[DeclaredFormat]] | str | None = None
     tombstones: Literal["dead_letter", "delete"] = "dead_letter"
     reader: Literal["columnar", "spark"] = "columnar"
 
-    @field_validator("key")
+    @field_validator("value", mode="before")
     @classmethod
-    def _is_a_key(cls, key: Json | str | None) -> Json | str | None:
+    def _is_a_format(cls, value: object) -> object:
+        """pydantic would say the name of a class that no user knows."""
+        if not isinstance(value, DeclaredFormat):
+            raise ValueError(f"it is a {type(value).__name__}; give a format such as Json(…)")
+        return value
+
+    @field_validator("key", mode="before")
+    @classmethod
+    def _is_a_key(cls, key: object) -> object:
         if isinstance(key, str):
             columns = parse_columns(column_list(key))
             if len(columns) != 1:
                 raise ValueError('declare one column, for example key="customer_id bigint"; a key of JSON is a Json(…)')
             if columns[0].origin is not None:
                 raise ValueError(f"column {columns[0].name!r} is the whole key, and comes from nothing else")
-        if isinstance(key, Json):
-            if key.rows != "object":
-                raise ValueError("a key is one object, and gives no rows of its own")
+        elif isinstance(key, DeclaredFormat):
+            if not key.one_row:
+                raise ValueError(f"a key gives one row, and this {type(key).__name__}(…) may give none, or several")
             for column in key.fields:
-                if not isinstance(column.source, FieldPath):
+                if column not in key.written:
                     raise ValueError(f"column {column.name!r} comes from the key, and not {column.origin}")
+        elif key is not None:
+            raise ValueError(f"it is a {type(key).__name__}; give one column, or a format such as Json(…)")
         return key
 
     @model_validator(mode="after")
@@ -72,7 +93,7 @@ class Topic(Declaration, frozen=True):
         """The columns that come from the key; none if it is not declared."""
         if self.key is None:
             return ()
-        return self.key.fields if isinstance(self.key, Json) else parse_columns(self.key)
+        return parse_columns(self.key) if isinstance(self.key, str) else self.key.fields
 
     @property
     def columns(self) -> tuple[Column, ...]:
