@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from structlog.testing import capture_logs
 
 from ratchet import Accumulate, Append, Pipeline, Refused, Topic, Upsert
 from ratchet.errors import TransformError
@@ -93,6 +94,22 @@ def test_both_lanes_and_both_sources_give_the_same(rig, topic, transform, reader
     below = [(p, n, "below zero") for p in (0, 1) for n in range(3)]
     assert [(p, o, e) for p, o, _, e in found["dead"] if e == "below zero"] == below
     assert [(p, o) for p, o, _, _ in found["dead"]] == sorted([(p, n) for p in (0, 1) for n in (0, 1, 2, 60, 61)])
+
+
+@pytest.mark.parametrize("transform", [None, frames])
+def test_a_connection_that_the_columnar_source_cannot_use_is_read_by_spark(rig, topic, transform):
+    """The range ends in aborted records: which of its offsets were read is judged as for Spark's source."""
+    rig.kafka = {**rig.kafka, "client.dns.lookup": "resolve_canonical_bootstrap_servers_only"}
+    spec = spec_of(topic, transform, sinks=SINKS)
+    (work,) = rig.begin(spec)
+    with capture_logs() as logged:
+        vote = rig.run(spec, work)
+    assert vote.records == 126 and vote.reached == {0: 69, 1: 63}
+    (said,) = [line["event"] for line in logged if line["log_level"] == "warning"]
+    assert "read by Spark's Kafka source" in said and "client.dns.lookup=" in said
+    good = 60 if transform is None else 57
+    assert len(rig.staged(work, SINK)) == 2 * (good + 1)
+    rig.check(spec, work, vote)
 
 
 def test_without_a_transform_each_sink_takes_the_columns_of_its_names(rig, topic):

@@ -3,7 +3,8 @@
 import pytest
 
 from ratchet.errors import SettingsError
-from ratchet.source.properties import client_settings
+from ratchet.source.columnar import ColumnarSource
+from ratchet.source.properties import client_settings, unfit_for_columnar
 
 AT = {"bootstrap.servers": "a:9092,b:9092"}
 
@@ -49,3 +50,35 @@ def test_what_cannot_be_honoured_is_refused(properties, said):
     with pytest.raises(SettingsError, match=said) as refused:
         client_settings(properties)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "sasl.mechanism=GSSAPI takes its login from"),
+        ({"security.protocol": "SASL_PLAINTEXT"}, "sasl.mechanism=GSSAPI takes its login"),
+        ({"client.dns.lookup": "resolve_canonical_bootstrap_servers_only"}, "client.dns.lookup=resolve_canonical"),
+    ],
+)
+def test_what_the_columnar_source_does_not_keep_to_is_known_before_it_reads(properties, said):
+    assert client_settings({**AT, **properties})
+    assert said in (unfit_for_columnar({**AT, **properties}) or "")
+    with pytest.raises(SettingsError, match=f"the columnar source cannot read by this connection: {said}"):
+        ColumnarSource({**AT, **properties})
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {"client.dns.lookup": "use_all_dns_ips", "client.rack": "a", "max.poll.records": "5"},
+        # Without a login no mechanism counts.
+        {"security.protocol": "SSL", "sasl.mechanism": "GSSAPI"},
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"},
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"},
+    ],
+)
+def test_what_it_keeps_to_is_read_by_it(properties):
+    assert unfit_for_columnar({**AT, **properties}) is None
+    ColumnarSource({**AT, **properties})

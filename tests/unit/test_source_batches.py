@@ -275,7 +275,7 @@ def test_old_message_formats_are_refused_by_name():
     data = bytearray(Batch(5, [Record(0)]).bytes())
     for old in (0, 1):
         data[16] = old
-        with pytest.raises(BrokenBatch, match=f"offset 3 is broken: it has message format {old}, which"):
+        with pytest.raises(BrokenBatch, match=rf'offset 3 is broken: it has message format {old}, .*reader="spark"'):
             decode(bytes(data), 3)
     data[16] = 9
     with pytest.raises(BrokenBatch, match="message format 9 is not known"):

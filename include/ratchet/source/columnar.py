@@ -25,7 +25,7 @@ from ratchet.source.cluster import Cluster
 from ratchet.source.cursor import Cursor, cursors_of
 from ratchet.source.frames import Frames, frames_of
 from ratchet.source.port import Origin, Partition
-from ratchet.source.properties import client_settings
+from ratchet.source.properties import client_settings, unfit_for_columnar
 from ratchet.source.wire import (
     ANSWER_SECONDS,
     CORRUPT,
@@ -73,6 +73,9 @@ class ColumnarSource:
         fetch_bytes: int = FETCH_BYTES,
     ):
         self._settings: dict[str, Any] = client_settings(dict(properties))
+        unfit = unfit_for_columnar(properties)
+        if unfit is not None:
+            raise SettingsError(f"the columnar source cannot read by this connection: {unfit}")
         self._origins = dict(origins or {})
         self._fetch_bytes = fetch_bytes
 

@@ -164,5 +164,7 @@ def _base(records: bytes, at: int) -> int:
 
 def _of_format(found: int) -> str:
     if found in (0, 1):
-        return f"it has message format {found}, which brokers before Kafka 0.11 wrote; only format 2 can be read"
+        return (
+            f'it has message format {found}, which brokers before Kafka 0.11 wrote; Topic(…, reader="spark") reads it'
+        )
     return f"message format {found} is not known"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from ratchet.errors import SettingsError
 
@@ -18,6 +19,9 @@ _SAME = {
 }
 _IMPLIED = {"ssl.truststore.type", "ssl.keystore.type", "ssl.protocol", "ssl.enabled.protocols"}
 _JAAS_LOGINS = ("PlainLoginModule", "ScramLoginModule")
+_BY_PROPERTIES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""The mechanisms whose logins are in the properties, and so on every worker."""
+_USUAL_LOOKUP = "use_all_dns_ips"
 
 
 def client_settings(properties: dict[str, str]) -> dict[str, object]:
@@ -49,6 +53,24 @@ def client_settings(properties: dict[str, str]) -> dict[str, object]:
         if f"ssl.{name}.location" in properties and f"ssl.{name}.type" not in properties:
             raise SettingsError(f"Kafka property ssl.{name}.location needs ssl.{name}.type=PEM beside it")
     return settings
+
+
+def unfit_for_columnar(properties: Mapping[str, str]) -> str | None:
+    """Which property the columnar source does not keep to, and why, in a line; None where it keeps to all.
+
+    Of those that `client_settings` accepts, Java's client keeps to each. No server is asked.
+    """
+    # Java's default.
+    mechanism = properties.get("sasl.mechanism", "GSSAPI")
+    if properties.get("security.protocol", "").startswith("SASL_") and mechanism not in _BY_PROPERTIES:
+        return (
+            f"sasl.mechanism={mechanism} takes its login from the machine, and the columnar source has only those of "
+            f"the connection, by {', '.join(_BY_PROPERTIES)}"
+        )
+    lookup = properties.get("client.dns.lookup", _USUAL_LOOKUP)
+    if lookup != _USUAL_LOOKUP:
+        return f"client.dns.lookup={lookup} looks up brokers' names, and the columnar source takes them as written"
+    return None
 
 
 def _jaas(config: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
 """From exact Kafka ranges to a staged slice and its vote: reader, formats, stager and the engines that run them.
 
-Imports: errors, formats, ledger, sinks, source, spec, transforms, values.
+Imports: errors, formats, ledger, logs, sinks, source, spec, transforms, values.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from ratchet.formats.envelope import Envelope, Opened
 from ratchet.ledger.work import OffsetRange, divided
 from ratchet.source.columnar import ColumnarSource
 from ratchet.source.port import Origin
+from ratchet.source.properties import unfit_for_columnar
 from ratchet.spark.tally import Tally
 from ratchet.spec.source import Topic
 
@@ -74,6 +75,15 @@ class Intake:
             opened = envelope.open(batch)
             tally.opened(opened)
             yield opened
+
+
+def spark_instead(topic: Topic, kafka: Mapping[str, str]) -> str | None:
+    """Why Spark's Kafka source reads a topic instead of the columnar one, in a line; None where the columnar one does.
+
+    The spec and the properties of the connection decide, before anything is read: every try gives the same answer, and
+    what goes wrong while the columnar source reads is an error.
+    """
+    return "the spec names it" if topic.reader == "spark" else unfit_for_columnar(kafka)
 
 
 def parts_of(ranges: Sequence[OffsetRange]) -> tuple[tuple[OffsetRange, ...], ...]:

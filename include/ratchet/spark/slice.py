@@ -12,13 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from ratchet.errors import IncompleteRead, RecordsLost, TopicChanged
 from ratchet.formats.missing import nearest
 from ratchet.ledger.work import Absent, OffsetRange, SinkVote, SliceWork, Vote
+from ratchet.logs import get_logger
 from ratchet.sinks.lookup import sink_of, sinks_of
 from ratchet.sinks.writer import Into
 from ratchet.source.kafka import Kafka
 from ratchet.spark import frame_lane, worker_lane
 from ratchet.spark.decode import decode
 from ratchet.spark.failure import explained
-from ratchet.spark.intake import Intake, parts_of
+from ratchet.spark.intake import Intake, parts_of, spark_instead
 from ratchet.spark.reader import read
 from ratchet.spark.result import rows_of
 from ratchet.spark.staging import summed
@@ -54,7 +55,7 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
                 votes, tally = _run(spark, spec, work, into, kafka, clock)
         with clock.step("check"):
             # Step 3
-            reached = _reached(spec, work, tally, client)
+            reached = _reached(spec, work, tally, client, kafka)
             # Step 4
             _check_topic(spec, work, client)
     return Vote(
@@ -128,7 +129,12 @@ def _given(spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str
 def _intake(spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str]) -> tuple[Intake, DataFrame]:
     """How tasks read a slice, and the frame that they are given: numbers of parts, or records of Spark's source."""
     needs_key = any(sink.needs_key for sink in spec.sinks)
-    if spec.source.reader == "spark":
+    instead = spark_instead(spec.source, kafka)
+    if instead is not None:
+        if spec.source.reader != "spark":
+            get_logger().warning(
+                f"{_where(spec, work)}: read by Spark's Kafka source, which is slower than the columnar one: {instead}"
+            )
         return Intake(spec.source, work.topic_id, kafka, needs_key, None), read(spark, work.ranges, kafka)
     parts = parts_of(work.ranges)
     numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
@@ -182,14 +188,15 @@ def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
             )
 
 
-def _reached(spec: Pipeline, work: SliceWork, tally: Tally, client: Kafka) -> dict[int, int]:
+def _reached(spec: Pipeline, work: SliceWork, tally: Tally, client: Kafka, kafka: dict[str, str]) -> dict[int, int]:
     """{partition: position reached}; IncompleteRead where records were left out at the end of a range."""
     until: dict[int, int] = {}
-    is_whole = spec.source.reader == "columnar" and len(tally.parts) == len(parts_of(work.ranges))
+    by_spark = spark_instead(spec.source, kafka) is not None
+    is_whole = not by_spark and len(tally.parts) == len(parts_of(work.ranges))
     for r in work.ranges:
         # Of a slice that was not read in whole parts nothing is known. Of Spark's source the last record is, and only
         # another reader can say that what follows it are markers and aborted records.
-        passed = {} if spec.source.reader == "columnar" else tally.passed
+        passed = tally.passed if by_spark else {}
         position = r.until_offset if is_whole else max(r.from_offset, passed.get(r.partition, r.from_offset))
         if position < r.until_offset:
             rest = OffsetRange(r.topic, r.partition, position, r.until_offset)
