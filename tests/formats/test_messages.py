@@ -17,7 +17,8 @@ from ratchet.spec.source import Topic
 from ratchet.values.documents import staged
 
 from .messages import Message, messages
-from .reading import Arrived, NoRow, agrees, read
+from .parsing import NoRow
+from .reading import Arrived, agrees, read
 from .topics import TIMESTAMP, TOPICS
 
 SEED = int(os.environ.get("RATCHET_DECODE_SEED") or random.SystemRandom().randrange(10**6))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from ratchet import Json, Topic
 
-from .reading import Arrived, NoRow, read
+from .parsing import NoRow
+from .reading import Arrived, read
 
 TOPIC = Topic("t", value=Json("s string, y binary, j json"))
 PRIVATE_USE = [chr(c) for c in range(0xE000, 0xF900)]

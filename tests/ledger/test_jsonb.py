@@ -10,7 +10,7 @@ import pytest
 from ratchet.spec.types import JSON
 from ratchet.values.jsonb import canonical
 from ratchet.values.unfit import Unfit
-from tests.formats.messages import literal
+from tests.formats.literals import literal
 
 SEED = int(os.environ.get("RATCHET_DECODE_SEED") or random.SystemRandom().randrange(10**6))
 VECTORS = {
