@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
 from ratchet import Append, Json, Pipeline, Topic
+from ratchet.errors import BrokenBatch
 from ratchet.ledger.work import OffsetRange
+from ratchet.source.columnar import ColumnarReading
 from ratchet.spark import slice as slices
 from ratchet.spark.intake import parts_of
+from ratchet.spark.tally import Tally
 
 USUAL = {"bootstrap.servers": "a:1"}
 UNFIT = {**USUAL, "client.dns.lookup": "resolve_canonical_bootstrap_servers_only"}
@@ -50,3 +54,18 @@ def test_a_connection_that_it_cannot_use_is_read_by_spark_which_is_said_with_the
 def test_what_the_spec_names_is_no_news(monkeypatch, kafka):
     intake, given, logged = choose(monkeypatch, "spark", kafka)
     assert intake.parts is None and given[0] == "records" and logged == []
+
+
+def test_what_breaks_while_the_columnar_source_reads_stays_an_error(monkeypatch):
+    first = pa.record_batch({"_partition": pa.array([0], pa.int32())})
+
+    def breaks(reading):
+        yield first
+        raise BrokenBatch("the record batch at offset 5 is broken")
+
+    intake, _, _ = choose(monkeypatch, "columnar", USUAL)
+    monkeypatch.setattr(ColumnarReading, "_read", breaks)
+    reading = intake.batches(iter([pa.record_batch({"id": pa.array([0], pa.int64())})]), Tally())
+    assert next(reading) == first
+    with pytest.raises(BrokenBatch, match="offset 5"):
+        next(reading)

@@ -42,7 +42,8 @@ class Topic(Declaration, frozen=True):
 
     `value` is the format of its values. `key` declares the Kafka key: as one column (UTF-8 text of its type), or by a
     format with columns of its own. `tombstones` says what a record without a value is: a dead letter, or a deletion of
-    its key. `reader` is the source that reads it: "columnar", or "spark" for Spark's own Kafka source, which is slower.
+    its key. `reader` is the source that reads it: "columnar", or "spark" for Spark's own Kafka source, which is slower,
+    and which reads in any case by a connection that the columnar one cannot use.
     """
 
     name: str = Field(kw_only=False, pattern=r"^[a-zA-Z0-9._-]{1,249}$")
