@@ -13,6 +13,8 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import psycopg
+
 from ratchet.dev.stack.connect import spark_home
 from ratchet.dev.stack.ports import HOST
 from ratchet.dev.stack.postgres import Postgres
@@ -26,6 +28,8 @@ PROCESSES = {
     "triggerer": "triggerer",
 }
 """Each process, and its name in Airflow's health report."""
+POOL = "slices"
+"""The pool of process tasks, where their number is bounded."""
 
 
 class Airflow:
@@ -39,32 +43,56 @@ class Airflow:
         env: dict[str, str],
         more_schedulers: list[int],
         advertised: int | None = None,
+        slices_at_once: int | None = None,
     ):
         """`more_schedulers` are the ports at which further schedulers, one each, say that they are up.
 
         The api-server listens at `port`; Airflow's other processes are told to reach it at `advertised`.
+        With `slices_at_once` process tasks have a pool of so many slots.
         """
         self.home, self.checkout, self.port, self._advertised = home / "airflow", checkout, port, advertised or port
-        self._env, self._more_schedulers = env, more_schedulers
+        self._env, self._more_schedulers, self._slices_at_once = env, more_schedulers, slices_at_once
 
     @property
     def url(self) -> str:
         """Where its UI is."""
         return f"http://{HOST}:{self.port}"
 
-    def initialize(self, postgres: Postgres) -> None:
-        """Settings, secrets, and the metadata database brought up to this version of Airflow, once."""
+    def initialize(self, postgres: Postgres, log: Path) -> subprocess.Popen | None:
+        """Settings and secrets; then the process that brings the metadata database up to this version of Airflow.
+
+        None where it is already; else `finish` waits for it, and whoever gives up before that ends it.
+        """
         self.home.mkdir(parents=True, exist_ok=True)
         self._env = self._settings(postgres) | self._env
-        stamp = self.home / "migrated"
-        if stamp.exists() and stamp.read_text() == version("apache-airflow"):
-            return
-        done = subprocess.run(
-            [*_airflow(), "db", "migrate"], env=environment(self._env), capture_output=True, text=True
-        )
-        if done.returncode:
-            raise StackError(f"airflow db migrate failed:\n{(done.stdout + done.stderr)[-2000:]}")
-        stamp.write_text(version("apache-airflow"))
+        if self._stamp.exists() and self._stamp.read_text() == version("apache-airflow"):
+            return None
+        self._migration_log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as said:
+            return subprocess.Popen(
+                [*_airflow(), "db", "migrate"], env=environment(self._env), stdout=said, stderr=said
+            )
+
+    def finish(self, postgres: Postgres, migration: subprocess.Popen | None) -> None:
+        """Wait for the migration and make the pool of the process tasks; StackError if the migration failed."""
+        if migration is not None:
+            if migration.wait():
+                said = self._migration_log.read_text(errors="replace")
+                raise StackError(f"airflow db migrate failed:\n{said[-2000:]}")
+            self._stamp.write_text(version("apache-airflow"))
+        if self._slices_at_once is not None:
+            # Airflow's own command for it takes as long to start as a server.
+            with psycopg.connect(postgres.url("airflow")) as conn:
+                conn.execute(
+                    "insert into slot_pool (pool, slots, description, include_deferred) values (%s, %s, %s, false) "
+                    "on conflict (pool) do update set slots = excluded.slots",
+                    [POOL, self._slices_at_once, "slices at work at the same time"],
+                )
+
+    @property
+    def _stamp(self) -> Path:
+        return self.home / "migrated"
 
     def servers(self, logs: Path) -> list[Server]:
         """The four processes, and the further schedulers."""
@@ -151,7 +179,9 @@ class Airflow:
             "USAGE_DATA_COLLECTION__ENABLED": False,
         }
         named = {f"AIRFLOW__{name}": str(value) for name, value in settings.items()}
+        pool = {} if self._slices_at_once is None else {"RATCHET_PROCESS_POOL": POOL}
         return {
+            **pool,
             "AIRFLOW_HOME": str(self.home),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
             "PYSPARK_PYTHON": sys.executable,
