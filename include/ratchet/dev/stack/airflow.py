@@ -58,29 +58,18 @@ class Airflow:
         """Where its UI is."""
         return f"http://{HOST}:{self.port}"
 
-    def initialize(self, postgres: Postgres, log: Path) -> subprocess.Popen | None:
-        """Settings and secrets; then the process that brings the metadata database up to this version of Airflow.
-
-        None where it is already; else `finish` waits for it, and whoever gives up before that ends it.
-        """
+    def initialize(self, postgres: Postgres) -> None:
+        """Settings, secrets, the metadata database brought up to this version of Airflow, once, and the pool in it."""
         self.home.mkdir(parents=True, exist_ok=True)
         self._env = self._settings(postgres) | self._env
-        if self._stamp.exists() and self._stamp.read_text() == version("apache-airflow"):
-            return None
-        self._migration_log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as said:
-            return subprocess.Popen(
-                [*_airflow(), "db", "migrate"], env=environment(self._env), stdout=said, stderr=said
+        stamp = self.home / "migrated"
+        if not stamp.exists() or stamp.read_text() != version("apache-airflow"):
+            done = subprocess.run(
+                [*_airflow(), "db", "migrate"], env=environment(self._env), capture_output=True, text=True
             )
-
-    def finish(self, postgres: Postgres, migration: subprocess.Popen | None) -> None:
-        """Wait for the migration and make the pool of the process tasks; StackError if the migration failed."""
-        if migration is not None:
-            if migration.wait():
-                said = self._migration_log.read_text(errors="replace")
-                raise StackError(f"airflow db migrate failed:\n{said[-2000:]}")
-            self._stamp.write_text(version("apache-airflow"))
+            if done.returncode:
+                raise StackError(f"airflow db migrate failed:\n{(done.stdout + done.stderr)[-2000:]}")
+            stamp.write_text(version("apache-airflow"))
         if self._slices_at_once is not None:
             # Airflow's own command for it takes as long to start as a server.
             with psycopg.connect(postgres.url("airflow")) as conn:
@@ -90,12 +79,8 @@ class Airflow:
                     [POOL, self._slices_at_once, "slices at work at the same time"],
                 )
 
-    @property
-    def _stamp(self) -> Path:
-        return self.home / "migrated"
-
     def servers(self, logs: Path) -> list[Server]:
-        """The four processes, and the further schedulers."""
+        """The four processes, and the further schedulers; the api-server is the first, as tasks wait for it."""
         # Logs of tasks are read from the disk that all four share; serving them would take fixed ports.
         quiet = {"scheduler": ["--skip-serve-logs"], "triggerer": ["--skip-serve-logs"]}
         return [
@@ -133,7 +118,10 @@ class Airflow:
                 health = json.load(answer)
         except (URLError, OSError, ValueError):
             return False
-        return reported == "api-server" or (health.get(reported) or {}).get("status") == "healthy"
+        if reported == "api-server":
+            # The part that tasks talk to is made at the first request, which takes seconds: not at a task's.
+            return _answers(f"{self.url}/execution/health", patience=30)
+        return (health.get(reported) or {}).get("status") == "healthy"
 
     def _settings(self, postgres: Postgres) -> dict[str, str]:
         metadata = postgres.url("airflow", postgres.advertised)
@@ -202,9 +190,9 @@ class Airflow:
         return json.loads(file.read_text())
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str, patience: float = 2) -> bool:
     try:
-        urlopen(url, timeout=2).close()
+        urlopen(url, timeout=patience).close()
     except (URLError, OSError, ValueError):
         return False
     return True

@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -77,7 +76,6 @@ class Stack:
         self._brokers, self._security = brokers, security
         self._pid_file = self.home / "supervisor.pid"
         self._lock: TextIO | None = None
-        self._migration: subprocess.Popen | None = None
         self.guests = ExitStack()
         """What uses the servers from this process: it is left before they are ended, whatever they have come to."""
         self.supervisor = Supervisor(self.home / "processes.json", self._say)
@@ -123,28 +121,27 @@ class Stack:
             self._postgres.initialize()
             self._start([self._postgres.server(logs / "postgres.log")])
             self._postgres.create_databases()
-        # Step 3: Airflow's database, while the others start.
+        # Step 3: Airflow's database, while the others start, and its api-server, for which the rest of it waits.
+        airflow: list[Server] = []
         if "airflow" in self.servers:
-            self._airflow = self._airflow_of(
-                ports, env | ({"JAVA_HOME": str(java.parent.parent)} if needs_java else {})
-            )
-            self._migration = self._airflow.initialize(self._postgres, logs / "airflow-migrate.log")
+            home = {"JAVA_HOME": str(java.parent.parent)} if needs_java else {}
+            self._airflow = self._airflow_of(ports, env | home)
+            self._airflow.initialize(self._postgres)
+            airflow = self._airflow.servers(logs)
+        self._launch(airflow[:1])
         # Step 4: what the first run needs.
         self.supervisor.wait(kafka)
         if self._before_airflow is not None:
             self._before_airflow(self)
-        # Step 5: Airflow, and meanwhile Spark.
-        airflow: list[Server] = []
-        if "airflow" in self.servers:
-            self._airflow.finish(self._postgres, self._migration)
-            airflow = self._airflow.servers(logs)
-        self._launch(airflow)
+        # Step 5: the rest of Airflow, and meanwhile Spark.
+        self._launch(airflow[1:])
+        self.supervisor.wait(airflow[:1])
         self.supervisor.wait(spark)
         if "standalone" in self.servers:
             self._start(self._standalone.workers(logs))
         if self._meanwhile is not None:
             self._meanwhile(self)
-        self.supervisor.wait(airflow)
+        self.supervisor.wait(airflow[1:])
 
     def _airflow_of(self, ports: Ports, env: dict[str, str]) -> Airflow:
         more = [ports.get(f"scheduler_{number}") for number in range(2, self._schedulers + 1)]
@@ -185,9 +182,6 @@ class Stack:
             try:
                 self.guests.close()
             finally:
-                if self._migration is not None:
-                    self._migration.kill()
-                    self._migration.wait()
                 self.supervisor.stop()
         finally:
             for number, handler in before.items():
