@@ -188,7 +188,7 @@ def main() -> None:
     console = Console(width=None if sys.stdout.isatty() else 120)
     home = CHECKOUT / ".state" / "bench-latency"
     shutil.rmtree(home, ignore_errors=True)
-    with Stack(home, env={"RATCHET_PIPELINES": PIPELINES}) as stack:
+    with Stack(home, env={"RATCHET_PIPELINES": PIPELINES}, lasting=True) as stack:
         migrate(stack.ledger_url, load_pipelines().values())
         line = Line("latency", stack)
         connect = samples(line, chosen.runs, warm_up=2)

@@ -140,7 +140,7 @@ def main() -> None:
     chosen = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 120)
     home = CHECKOUT / ".state" / "bench"
-    with Stack(home, {"postgres", "kafka", "connect"}) as stack:
+    with Stack(home, {"postgres", "kafka", "connect"}, lasting=True) as stack:
         jars = [*prerequisites.jars(CHECKOUT, "spark"), *prerequisites.jars(CHECKOUT, "bench")]
         with (
             streaming.Streaming(jars, prerequisites.java(), home / "streaming.log", CHECKOUT) as driver,

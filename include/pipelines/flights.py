@@ -36,8 +36,8 @@ PIPELINE = Pipeline(
         ),
     ],
     schedule="* * * * *",
-    max_records=25_000,
-    slice_records=12_500,
+    max_records=50_000,
+    slice_records=25_000,
     max_in_flight=4,
     tags=["demo"],
 )

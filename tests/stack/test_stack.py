@@ -137,6 +137,23 @@ def test_peak_memory_is_told_by_server(three):
     assert peak["connect"] > 100 * 2**20 and peak["kafka"] > 100 * 2**20 and peak["postgres"] > 2**20
 
 
+def test_what_is_needed_first_is_made_and_warmed_when_the_servers_for_it_are_up(scratch):
+    steps = []
+
+    def made(stack: Stack) -> None:
+        with psycopg.connect(stack.ledger_url) as conn:
+            conn.execute("create table kept (at int)")
+        stack.guests.callback(lambda: steps.append(("left", answers_postgres(stack))))
+        steps.append(("made", set(stack.pids())))
+
+    def warmed(stack: Stack) -> None:
+        steps.append(("warmed", set(stack.pids())))
+
+    with Stack(scratch / "steps", {"postgres"}, before_airflow=made, meanwhile=warmed):
+        pass
+    assert steps == [("made", {"postgres"}), ("warmed", {"postgres"}), ("left", True)]
+
+
 def test_the_end_of_a_stack_ends_every_process_and_the_next_has_the_same_urls_and_data(scratch):
     home = scratch / "twice"
     with Stack(home, {"postgres", "kafka"}) as stack:
@@ -201,7 +218,7 @@ def test_a_taken_port_that_the_user_has_set_stops_the_start_in_one_line(scratch,
 def airflow(scratch: Path):
     """Airflow's four processes and the database they need; one setting is not the stack's own."""
     env = {"AIRFLOW__CORE__PARALLELISM": "3"}
-    with Stack(scratch / "airflow", {"postgres", "airflow"}, env=env, say=lambda line: None) as stack:
+    with Stack(scratch / "airflow", {"postgres", "airflow"}, env=env, say=lambda line: None, slices_at_once=5) as stack:
         yield stack
 
 
@@ -217,6 +234,13 @@ def test_airflow_is_healthy_and_kept_to_this_checkout(airflow):
     ours = psutil.Process(airflow.pids()["scheduler"]).environ()
     assert ours["AIRFLOW__CORE__DAGS_FOLDER"] == str(CHECKOUT / "dags")
     assert ours["AIRFLOW__CORE__PARALLELISM"] == "3"
+
+
+def test_the_pool_of_the_process_tasks_has_as_many_slots_as_slices_work_at_once(airflow):
+    pool = psutil.Process(airflow.pids()["dag-processor"]).environ()["RATCHET_PROCESS_POOL"]
+    with psycopg.connect(airflow.database_url("airflow")) as conn:
+        slots = "select slots, include_deferred from slot_pool where pool = %s"
+        assert conn.execute(slots, [pool]).fetchone() == (5, False)
 
 
 def test_a_killed_scheduler_is_restarted_without_its_old_workers(airflow):

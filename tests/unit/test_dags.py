@@ -133,6 +133,15 @@ def weights_of(dag: DAG) -> dict[str, int]:
     return {name: task.weight_rule.get_weight(SimpleNamespace(task=task)) for name, task in stored.task_dict.items()}
 
 
+def test_process_tasks_alone_have_the_pool_that_the_installation_names(monkeypatch):
+    monkeypatch.setenv("RATCHET_PROCESS_POOL", "slices")
+    pools = {task.task_id: task.pool for task in make_dag(SPEC).tasks}
+    assert pools.pop("process") == "slices"
+    assert set(pools.values()) == {"default_pool"}
+    monkeypatch.delenv("RATCHET_PROCESS_POOL")
+    assert {task.pool for task in make_dag(SPEC).tasks} == {"default_pool"}
+
+
 def test_the_page_says_what_is_read_and_written_and_how_to_clear(dag):
     for said in ("`orders.v1`", "`orders`", "`spent`", "`amount_sum`", "`last_order`", "1,000 records", "Clear the"):
         assert said in dag.doc_md, said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param, chain
@@ -14,6 +15,10 @@ from ratchet.airflow.settle import SettleOperator
 from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
 
+DEFAULT_POOL = "default_pool"
+"""Airflow's own, which every installation has."""
+PROCESS_POOL = "RATCHET_PROCESS_POOL"
+"""Names the pool of the process tasks, whose slots bound how many slices are worked on at once, over all pipelines."""
 START = datetime(2025, 1, 1, tzinfo=UTC)
 """Fixed, as Airflow asks for a date; with catchup off it means nothing."""
 
@@ -41,7 +46,11 @@ def make_dag(spec: Pipeline) -> DAG:
     ) as dag:
         begin = BeginOperator(task_id="begin", pipeline=spec.name)
         process = ProcessOperator.partial(
-            task_id="process", pipeline=spec.name, map_index_template=SLICE_NAME, do_xcom_push=False
+            task_id="process",
+            pipeline=spec.name,
+            map_index_template=SLICE_NAME,
+            do_xcom_push=False,
+            pool=os.environ.get(PROCESS_POOL) or DEFAULT_POOL,
         ).expand(item=begin.output)
         commit = CommitOperator(task_id="commit", pipeline=spec.name)
         more = AnotherRunOperator(task_id="more", pipeline=spec.name)

@@ -18,7 +18,8 @@ from ratchet.dev.demo import content, report, watch
 from ratchet.dev.demo.content import Content
 from ratchet.dev.demo.proof import prove
 from ratchet.dev.demo.publisher import make_topic, publish
-from ratchet.dev.stack import CHECKOUT, Stack
+from ratchet.dev.demo.warm import warm
+from ratchet.dev.stack import CHECKOUT, CORES, Stack
 from ratchet.errors import RatchetError, StackError
 from ratchet.ledger.connection import Ledger
 from ratchet.operate.migrate import migrate
@@ -26,11 +27,14 @@ from ratchet.source.kafka import Kafka
 from ratchet.spec.loading import load_pipelines
 from ratchet.spec.pipeline import Pipeline
 
-OVERLAP_SECONDS = 40
-"""How long publishing goes on after the pipelines' next scheduled runs, which come every full minute."""
 PATIENCE_SECONDS = 300
 """How long nothing at all may move before the demo gives up."""
 EXAMPLES = {"flights": content.flights, "aircraft": content.planes}
+SECONDS = {"flights": 35.0, "aircraft": 0.0}
+"""How long publishing takes, from before Airflow starts until the pipelines have worked for a while.
+
+A pipeline that has caught up with its topic waits for the next full minute, so it is not to be slower than they are.
+"""
 
 
 class Demo:
@@ -43,37 +47,47 @@ class Demo:
         self.ledger_url = ledger_url
         self.specs: dict[str, Pipeline] = {name: load_pipelines()[name] for name in EXAMPLES}
         self.contents: dict[str, Content] = {name: make(self.specs[name]) for name, make in EXAMPLES.items()}
-        self.there: dict[str, dict[int, int]] = {}
+        self.counts: dict[str, int] = {}
+        self._stop, self._threads = Event(), ThreadPoolExecutor(len(EXAMPLES))
+        self._publishing: list[Future] = []
 
     def __enter__(self) -> Demo:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._threads.shutdown()
         self.ledger.close()
 
     def prepare(self) -> None:
-        """Tables and topics, and a look at what is published already."""
+        """Tables and topics, and what is missing in these begins to be published: the first run is to find records."""
         migrate(self.ledger_url, load_pipelines().values())
         with Kafka(self.kafka) as kafka:
-            self.there = {name: make_topic(kafka, of) for name, of in self.contents.items()}
+            there = {name: make_topic(kafka, of) for name, of in self.contents.items()}
+        self.counts = {name: sum(of.values()) for name, of in there.items()}
+        self._publishing = [
+            self._threads.submit(
+                publish, self.kafka, of, there[name], SECONDS[name], self._stop, _adder(self.counts, name)
+            )
+            for name, of in self.contents.items()
+        ]
+
+    def warm(self, spark: str) -> None:
+        """Have the server at `spark` ready for the first slices; a run does without it where that fails."""
+        for spec in self.specs.values():
+            try:
+                warm(spec, spark, self.kafka)
+            except RatchetError as error:
+                self.console.print(f"Spark was not warmed for {spec.name}: {error}", markup=False)
 
     def drain(self) -> None:
-        """Publish what is missing and return when all of it is committed.
+        """Return when all that is published is committed, and all is published.
 
         Raises StackError, with what the ledger knows, when nothing moves for five minutes.
         """
-        total = sum(map(len, self.contents.values()))
-        counts = {name: sum(there.values()) for name, there in self.there.items()}
-        stop, bars = Event(), report.Bars(self.console, total)
-        with ThreadPoolExecutor(len(self.contents)) as threads, bars.shown():
-            try:
-                publishing = [
-                    threads.submit(publish, self.kafka, of, self.there[name], _seconds(), stop, _adder(counts, name))
-                    for name, of in self.contents.items()
-                ]
-                self._watch(bars, counts, publishing)
-            finally:
-                stop.set()
+        bars = report.Bars(self.console, sum(map(len, self.contents.values())))
+        with bars.shown():
+            self._watch(bars, self.counts, self._publishing)
 
     def _watch(self, bars: report.Bars, counts: dict[str, int], publishing: list[Future]) -> None:
         seen, moved_at = None, time.monotonic()
@@ -111,6 +125,8 @@ class Demo:
 
 def main() -> int:
     """Run the demo in this checkout's `.state/demo` and return its exit status."""
+    # Servers are forked while this process talks to Spark, and only to become other programs: gRPC has nothing to do.
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
     console = Console()
     if not console.is_terminal:
         console = Console(width=170)
@@ -123,12 +139,14 @@ def main() -> int:
         demos: list[Demo] = []
 
         def prepare(stack: Stack) -> None:
-            demos.append(Demo(console, stack.ledger_url, stack.kafka))
+            demos.append(stack.guests.enter_context(Demo(console, stack.ledger_url, stack.kafka)))
             demos[0].prepare()
 
-        with Stack(home, say=say, before_airflow=prepare) as stack:
-            with demos[0] as demo:
-                equal = _show(console, stack, demo)
+        def meanwhile(stack: Stack) -> None:
+            demos[0].warm(stack.spark)
+
+        with Stack(home, say=say, before_airflow=prepare, meanwhile=meanwhile, slices_at_once=CORES) as stack:
+            equal = _show(console, stack, demos[0])
             if os.environ.get("CI") != "true":
                 console.print("press Ctrl-C to end everything; `make down` does the same from another terminal")
                 signal.pause()
@@ -152,11 +170,6 @@ def _show(console: Console, stack: Stack, demo: Demo) -> bool:
     console.print(f"{verdict}, {took:.0f} s after the servers were up")
     console.print(f"Airflow: {stack.airflow_url} (no password needed)", markup=False)
     return equal
-
-
-def _seconds() -> float:
-    """How long to publish: until the pipelines have been running for a while."""
-    return 60 - time.time() % 60 + OVERLAP_SECONDS
 
 
 def _adder(counts: dict[str, int], name: str):

@@ -13,6 +13,8 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import psycopg
+
 from ratchet.dev.stack.connect import spark_home
 from ratchet.dev.stack.ports import HOST
 from ratchet.dev.stack.postgres import Postgres
@@ -26,6 +28,8 @@ PROCESSES = {
     "triggerer": "triggerer",
 }
 """Each process, and its name in Airflow's health report."""
+POOL = "slices"
+"""The pool of process tasks, where their number is bounded."""
 
 
 class Airflow:
@@ -39,13 +43,15 @@ class Airflow:
         env: dict[str, str],
         more_schedulers: list[int],
         advertised: int | None = None,
+        slices_at_once: int | None = None,
     ):
         """`more_schedulers` are the ports at which further schedulers, one each, say that they are up.
 
         The api-server listens at `port`; Airflow's other processes are told to reach it at `advertised`.
+        With `slices_at_once` process tasks have a pool of so many slots.
         """
         self.home, self.checkout, self.port, self._advertised = home / "airflow", checkout, port, advertised or port
-        self._env, self._more_schedulers = env, more_schedulers
+        self._env, self._more_schedulers, self._slices_at_once = env, more_schedulers, slices_at_once
 
     @property
     def url(self) -> str:
@@ -53,21 +59,28 @@ class Airflow:
         return f"http://{HOST}:{self.port}"
 
     def initialize(self, postgres: Postgres) -> None:
-        """Settings, secrets, and the metadata database brought up to this version of Airflow, once."""
+        """Settings, secrets, the metadata database brought up to this version of Airflow, once, and the pool in it."""
         self.home.mkdir(parents=True, exist_ok=True)
         self._env = self._settings(postgres) | self._env
         stamp = self.home / "migrated"
-        if stamp.exists() and stamp.read_text() == version("apache-airflow"):
-            return
-        done = subprocess.run(
-            [*_airflow(), "db", "migrate"], env=environment(self._env), capture_output=True, text=True
-        )
-        if done.returncode:
-            raise StackError(f"airflow db migrate failed:\n{(done.stdout + done.stderr)[-2000:]}")
-        stamp.write_text(version("apache-airflow"))
+        if not stamp.exists() or stamp.read_text() != version("apache-airflow"):
+            done = subprocess.run(
+                [*_airflow(), "db", "migrate"], env=environment(self._env), capture_output=True, text=True
+            )
+            if done.returncode:
+                raise StackError(f"airflow db migrate failed:\n{(done.stdout + done.stderr)[-2000:]}")
+            stamp.write_text(version("apache-airflow"))
+        if self._slices_at_once is not None:
+            # Airflow's own command for it takes as long to start as a server.
+            with psycopg.connect(postgres.url("airflow")) as conn:
+                conn.execute(
+                    "insert into slot_pool (pool, slots, description, include_deferred) values (%s, %s, %s, false) "
+                    "on conflict (pool) do update set slots = excluded.slots",
+                    [POOL, self._slices_at_once, "slices at work at the same time"],
+                )
 
     def servers(self, logs: Path) -> list[Server]:
-        """The four processes, and the further schedulers."""
+        """The four processes, and the further schedulers; the api-server is the first, as tasks wait for it."""
         # Logs of tasks are read from the disk that all four share; serving them would take fixed ports.
         quiet = {"scheduler": ["--skip-serve-logs"], "triggerer": ["--skip-serve-logs"]}
         return [
@@ -105,7 +118,10 @@ class Airflow:
                 health = json.load(answer)
         except (URLError, OSError, ValueError):
             return False
-        return reported == "api-server" or (health.get(reported) or {}).get("status") == "healthy"
+        if reported == "api-server":
+            # The part that tasks talk to is made at the first request, which takes seconds: not at a task's.
+            return _answers(f"{self.url}/execution/health", patience=30)
+        return (health.get(reported) or {}).get("status") == "healthy"
 
     def _settings(self, postgres: Postgres) -> dict[str, str]:
         metadata = postgres.url("airflow", postgres.advertised)
@@ -151,7 +167,9 @@ class Airflow:
             "USAGE_DATA_COLLECTION__ENABLED": False,
         }
         named = {f"AIRFLOW__{name}": str(value) for name, value in settings.items()}
+        pool = {} if self._slices_at_once is None else {"RATCHET_PROCESS_POOL": POOL}
         return {
+            **pool,
             "AIRFLOW_HOME": str(self.home),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
             "PYSPARK_PYTHON": sys.executable,
@@ -172,9 +190,9 @@ class Airflow:
         return json.loads(file.read_text())
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str, patience: float = 2) -> bool:
     try:
-        urlopen(url, timeout=2).close()
+        urlopen(url, timeout=patience).close()
     except (URLError, OSError, ValueError):
         return False
     return True

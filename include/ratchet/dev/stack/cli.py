@@ -22,14 +22,14 @@ def _demo_home() -> Path:
 @stack_app.command("up")
 def stack_up() -> None:
     """Start the servers and stay until Ctrl-C or `ratchet stack down`."""
-    from ratchet.dev.stack import Stack
+    from ratchet.dev.stack import CORES, Stack
 
     # `ratchet stack down` sends SIGTERM: end as with Ctrl-C, also while the servers are starting.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console()
     console.print("starting PostgreSQL, Kafka, Spark Connect and Airflow …")
     try:
-        with Stack(_demo_home()) as stack:
+        with Stack(_demo_home(), slices_at_once=CORES) as stack:
             console.print(f"Airflow: {stack.airflow_url} (no password)", soft_wrap=True, highlight=False)
             console.print(f"export RATCHET_LEDGER_URL={stack.ledger_url}", soft_wrap=True, highlight=False)
             console.print(f"export RATCHET_KAFKA='{json.dumps(stack.kafka)}'", soft_wrap=True, highlight=False)

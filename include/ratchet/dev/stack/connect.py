@@ -9,9 +9,13 @@ import sys
 from pathlib import Path
 
 from ratchet.dev.stack.checkout import CHECKOUT
+from ratchet.dev.stack.machine import BRIEF, CORES, LASTING
 from ratchet.dev.stack.ports import HOST
 from ratchet.dev.stack.server import Server
 from ratchet.errors import StackError
+
+SERVER = CHECKOUT / "include" / "ratchet" / "spark" / "connect_server.py"
+"""What spark-submit runs."""
 
 
 def spark_home() -> Path:
@@ -25,9 +29,12 @@ def spark_home() -> Path:
 class SparkConnect:
     """A Spark Connect server on all of this machine's cores; clients reach it at `port` on the loopback."""
 
-    def __init__(self, home: Path, port: int, java: Path, jars: list[Path], env: dict[str, str]):
+    def __init__(
+        self, home: Path, port: int, java: Path, jars: list[Path], env: dict[str, str], *, lasting: bool = False
+    ):
+        """With `lasting` Java compiles for hours of work, at the cost of the first minutes."""
         self.home, self.port = home / "spark", port
-        self._java, self._jars, self._env = java, jars, env
+        self._java, self._jars, self._env, self._lasting = java, jars, env, lasting
 
     @property
     def url(self) -> str:
@@ -37,15 +44,14 @@ class SparkConnect:
     def server(self, log: Path) -> Server:
         """The server's process."""
         self.home.mkdir(parents=True, exist_ok=True)
-        connect = next((spark_home() / "jars").glob("spark-connect_*.jar"))
         settings = {
+            "spark.python.daemon.module": "ratchet.spark.workers",
             "spark.connect.grpc.binding.address": HOST,
             "spark.connect.grpc.binding.port": self.port,
             "spark.driver.host": HOST,
             "spark.driver.bindAddress": HOST,
-            "spark.driver.memory": "1536m",
-            # On few cores G1 costs a tenth of the throughput.
-            "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+            "spark.driver.memory": "1536m" if self._lasting else "1g",
+            "spark.driver.extraJavaOptions": " ".join(LASTING if self._lasting else BRIEF),
             # Each query's consumers are cached for itself, and so is what they have fetched ahead; after five minutes
             # of it the heap is full of records that nobody reads again.
             "spark.kafka.consumer.cache.capacity": 4,
@@ -56,16 +62,15 @@ class SparkConnect:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.session.timeZone": "UTC",
-            "spark.sql.shuffle.partitions": os.cpu_count(),
+            "spark.sql.shuffle.partitions": CORES,
             "spark.sql.warehouse.dir": self.home / "warehouse",
             "spark.local.dir": self.home / "local",
             "spark.log.level": "WARN",
         }
-        command = [str(spark_home() / "bin" / "spark-submit"), "--master", f"local[{max(2, os.cpu_count() or 2)}]"]
+        command = [str(spark_home() / "bin" / "spark-submit"), "--master", f"local[{CORES}]"]
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
-        command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-        command += ["--jars", ",".join(map(str, self._jars)), str(connect)]
+        command += ["--jars", ",".join(map(str, self._jars)), str(SERVER)]
         env = {
             **self._env,
             "JAVA_HOME": str(self._java.parent.parent),

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4, uuid5
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
+from ratchet.dev.stack.machine import BRIEF
 from ratchet.dev.stack.ports import HOST
 from ratchet.dev.stack.server import Server
 from ratchet.errors import StackError
@@ -84,12 +85,15 @@ class KafkaBroker:
         jars: list[Path],
         security: Security | None = None,
         advertised: int | None = None,
+        lasting: bool = False,
     ):
+        """With `lasting` Java compiles for hours of work, at the cost of the first minutes."""
         self.name = "kafka" if number == 1 else f"kafka-{number}"
         self.home, self.number, self.ports, self.security = home / self.name, number, list(ports), security
         self._advertised = advertised or self.ports[number - 1][0]
         heap = "768m" if len(ports) == 1 else "384m"
         self._java = [str(java), f"-Xmx{heap}", "-cp", str(jars[0].parent / "*")]
+        self._brief = [] if lasting else list(BRIEF)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -111,8 +115,7 @@ class KafkaBroker:
         controllers = ",".join(
             f"{n}@{HOST}:{port}:{_directory_id(cluster, n)}" for n, (_, port) in enumerate(self.ports, 1)
         )
-        quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-        tool = [*self._java, *quick, "kafka.tools.StorageTool", "format", "-t", str(cluster), "-c", str(config)]
+        tool = [*self._java, *BRIEF, "kafka.tools.StorageTool", "format", "-t", str(cluster), "-c", str(config)]
         done = subprocess.run([*tool, "--initial-controllers", controllers], capture_output=True, text=True)
         if done.returncode:
             raise StackError(f"Kafka could not format {self.home / 'log'}: {(done.stderr or done.stdout).strip()}")
@@ -148,7 +151,7 @@ class KafkaBroker:
 
     def server(self, log: Path) -> Server:
         """The broker's process."""
-        command = [*self._java, "kafka.Kafka", str(self.home / "server.properties")]
+        command = [*self._java, *self._brief, "kafka.Kafka", str(self.home / "server.properties")]
         # The last of several has nobody left to hand over to, and would try for long.
         patience = 20 if len(self.ports) == 1 else 1
         return Server(self.name, command, log, self.is_ready, cwd=self.home, seconds_to_stop=patience)

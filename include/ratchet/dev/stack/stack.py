@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
@@ -20,6 +21,7 @@ from ratchet.dev.stack.airflow import Airflow
 from ratchet.dev.stack.checkout import CHECKOUT
 from ratchet.dev.stack.connect import SparkConnect
 from ratchet.dev.stack.kafka import KafkaBroker, Security, cluster_id
+from ratchet.dev.stack.machine import BRIEF
 from ratchet.dev.stack.ports import HOST, Ports
 from ratchet.dev.stack.postgres import Postgres
 from ratchet.dev.stack.server import Server, end
@@ -29,7 +31,7 @@ from ratchet.errors import StackError
 
 SERVERS = frozenset({"postgres", "kafka", "connect", "airflow"})
 """What runs unless a caller says otherwise; `standalone`, a Spark cluster, runs only where it is named."""
-BRIEF_DRIVER = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+BRIEF_DRIVER = {"spark.driver.extraJavaOptions": " ".join(BRIEF)}
 """Spark's settings for a driver that is submitted for one slice: it ends before compiling better would pay."""
 
 
@@ -38,8 +40,11 @@ class Stack:
 
     `env` is added to the environment of Airflow's processes and of Spark's workers, and may set Airflow otherwise.
     `schedulers` is how many Airflow has. `say` is given a line for every restart; by default it goes to standard
-    error. `before_airflow` is called when all but Airflow is up: what the first scheduled run needs, tables and topics,
-    is made there. Everything is also in `home`/supervisor.log.
+    error. `before_airflow` is called when PostgreSQL and Kafka are up: what the first scheduled run needs, tables and
+    topics, is made there. `meanwhile` is called when Spark is up too, while Airflow starts: what the first run would
+    have to wait for is warmed there. Everything is also in `home`/supervisor.log.
+    `slices_at_once` is how many process tasks Airflow runs at a time; by default only its parallelism bounds them.
+    With `lasting` the servers' Java compiles for hours of work, at the cost of the first minutes.
     `brokers` is how many Kafka brokers there are; of three, any one may fail. With `security` clients must log in.
     `advertise` is given the name and port of PostgreSQL, the first Kafka broker, Spark Connect and the api-server, and
     returns the port at which the servers are told to reach it, where something stands between them. `alter` is given
@@ -55,6 +60,9 @@ class Stack:
         schedulers: int = 1,
         say: Callable[[str], None] | None = None,
         before_airflow: Callable[[Stack], None] | None = None,
+        meanwhile: Callable[[Stack], None] | None = None,
+        slices_at_once: int | None = None,
+        lasting: bool = False,
         brokers: int = 1,
         security: Security | None = None,
         advertise: Callable[[str, int], int] = lambda name, port: port,
@@ -63,10 +71,13 @@ class Stack:
         self._advertise, self._alter = advertise, alter
         self.home, self.servers = Path(home).resolve(), frozenset(servers)
         self._env, self._to_user = dict(env or {}), say or (lambda line: print(line, file=sys.stderr))
-        self._before_airflow, self._schedulers = before_airflow, schedulers
+        self._before_airflow, self._meanwhile, self._schedulers = before_airflow, meanwhile, schedulers
+        self._slices_at_once, self._lasting = slices_at_once, lasting
         self._brokers, self._security = brokers, security
         self._pid_file = self.home / "supervisor.pid"
         self._lock: TextIO | None = None
+        self.guests = ExitStack()
+        """What uses the servers from this process: it is left before they are ended, whatever they have come to."""
         self.supervisor = Supervisor(self.home / "processes.json", self._say)
 
     def __enter__(self) -> Stack:
@@ -88,46 +99,64 @@ class Stack:
         java = prerequisites.java() if needs_java else Path()
         self._claim()
         self.supervisor.end_leftovers()
-        # Step 2: the three servers that need no other, side by side.
+        # Step 2: the servers that need no other, side by side; those that take longest to start come first.
         ports, logs = Ports(self.home / "ports.json", self._say), self.home / "logs"
         path = os.pathsep.join([self._env.get("PYTHONPATH", ""), str(CHECKOUT)]).strip(os.pathsep)
         env = {**self._env, "PYTHONPATH": path}
-        first = []
+        spark: list[Server] = []
+        if "connect" in self.servers:
+            jars = prerequisites.jars(CHECKOUT, "spark")
+            self._connect = SparkConnect(self.home, ports.get("connect"), java, jars, env, lasting=self._lasting)
+            self._connect_at = self._advertise("connect", self._connect.port)
+            spark.append(self._connect.server(logs / "connect.log"))
+        if "standalone" in self.servers:
+            self._standalone = SparkStandalone(self.home, ports, java, env)
+            spark.append(self._standalone.master(logs / "spark-master.log"))
+        self._launch(spark)
+        kafka = self._kafka_servers(ports, java, logs) if "kafka" in self.servers else []
+        self._launch(kafka)
         if "postgres" in self.servers:
             port = ports.get("postgres")
             self._postgres = Postgres(self.home, port, self._advertise("postgres", port))
             self._postgres.initialize()
-            first.append(self._postgres.server(logs / "postgres.log"))
-        if "kafka" in self.servers:
-            first += self._kafka_servers(ports, java, logs)
-        if "connect" in self.servers:
-            jars = prerequisites.jars(CHECKOUT, "spark")
-            self._connect = SparkConnect(self.home, ports.get("connect"), java, jars, env)
-            self._connect_at = self._advertise("connect", self._connect.port)
-            first.append(self._connect.server(logs / "connect.log"))
-        if "standalone" in self.servers:
-            self._standalone = SparkStandalone(self.home, ports, java, env)
-            first.append(self._standalone.master(logs / "spark-master.log"))
-        self._start(first)
-        if "standalone" in self.servers:
-            self._start(self._standalone.workers(logs))
-        if "postgres" in self.servers:
+            self._start([self._postgres.server(logs / "postgres.log")])
             self._postgres.create_databases()
+        # Step 3: Airflow's database, while the others start, and its api-server, for which the rest of it waits.
+        airflow: list[Server] = []
+        if "airflow" in self.servers:
+            home = {"JAVA_HOME": str(java.parent.parent)} if needs_java else {}
+            self._airflow = self._airflow_of(ports, env | home)
+            self._airflow.initialize(self._postgres)
+            airflow = self._airflow.servers(logs)
+        self._launch(airflow[:1])
+        # Step 4: what the first run needs.
+        self.supervisor.wait(kafka)
         if self._before_airflow is not None:
             self._before_airflow(self)
-        # Step 3: Airflow, which needs them.
-        if "airflow" in self.servers:
-            env = {**self._connections(), **env} | ({"JAVA_HOME": str(java.parent.parent)} if needs_java else {})
-            more = [ports.get(f"scheduler_{number}") for number in range(2, self._schedulers + 1)]
-            port = ports.get("airflow")
-            self._airflow = Airflow(self.home, CHECKOUT, port, env, more, self._advertise("api-server", port))
-            self._airflow.initialize(self._postgres)
-            self._start(self._airflow.servers(logs))
+        # Step 5: the rest of Airflow, and meanwhile Spark.
+        self._launch(airflow[1:])
+        self.supervisor.wait(airflow[:1])
+        self.supervisor.wait(spark)
+        if "standalone" in self.servers:
+            self._start(self._standalone.workers(logs))
+        if self._meanwhile is not None:
+            self._meanwhile(self)
+        self.supervisor.wait(airflow[1:])
+
+    def _airflow_of(self, ports: Ports, env: dict[str, str]) -> Airflow:
+        more = [ports.get(f"scheduler_{number}") for number in range(2, self._schedulers + 1)]
+        port = ports.get("airflow")
+        told = {**self._connections(), **env}
+        return Airflow(self.home, CHECKOUT, port, told, more, self._advertise("api-server", port), self._slices_at_once)
 
     def _start(self, servers: list[Server]) -> None:
+        self._launch(servers)
+        self.supervisor.wait(servers)
+
+    def _launch(self, servers: list[Server]) -> None:
         for server in servers:
             self._alter(server)
-        self.supervisor.start(servers)
+        self.supervisor.launch(servers)
 
     def _kafka_servers(self, ports: Ports, java: Path, logs: Path) -> list[Server]:
         jars, cluster = prerequisites.jars(CHECKOUT, "broker"), cluster_id(self.home)
@@ -135,7 +164,7 @@ class Stack:
         at = [(ports.get(f"kafka{s}"), ports.get(f"kafka_controller{s}")) for s in suffixes]
         told = self._advertise("kafka", at[0][0])
         brokers = [
-            KafkaBroker(self.home, n, at, java, jars, self._security, told if n == 1 else None)
+            KafkaBroker(self.home, n, at, java, jars, self._security, told if n == 1 else None, self._lasting)
             for n in range(1, self._brokers + 1)
         ]
         for broker in brokers:
@@ -150,7 +179,10 @@ class Stack:
         is_main = threading.current_thread() is threading.main_thread()
         before = {s: signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM) if is_main}
         try:
-            self.supervisor.stop()
+            try:
+                self.guests.close()
+            finally:
+                self.supervisor.stop()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -55,19 +55,27 @@ class Supervisor:
                 end(left, signal.SIGINT if name == "postgres" else signal.SIGTERM, patience=10)
         self._record.unlink()
 
-    def start(self, servers: list[Server]) -> None:
-        """Start servers side by side and wait until all are ready.
-
-        Raises StackError with the end of a server's log when it ends or is not ready in its time.
-        """
+    def launch(self, servers: list[Server]) -> None:
+        """Start servers side by side; `wait` tells when they are ready, and only then are they started anew."""
         with self._lock:
             self._wanted += servers
-        if not self._thread.is_alive():
+        if servers and not self._thread.is_alive():
             self._thread.start()
+
+    def wait(self, servers: list[Server]) -> None:
+        """Return when all of these, which were launched, are ready.
+
+        Raises StackError with the end of a server's log when it ends or is not ready in its time, counted from here.
+        """
         for server in servers:
             self._await(server)
         with self._lock:
             self._watched += servers
+
+    def start(self, servers: list[Server]) -> None:
+        """Launch servers and wait for them; raises what `wait` raises."""
+        self.launch(servers)
+        self.wait(servers)
 
     def stop(self) -> None:
         """End every process that was started, the last started first."""
