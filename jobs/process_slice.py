@@ -1,6 +1,6 @@
 """The application that spark-submit runs: one try at one slice.
 
-`process_slice.py PIPELINE TXID REVISION EPOCH SLICE TRY`
+`process_slice.py PIPELINE TXID REVISION EPOCH SLICE TRY NONCE`
 
 
 The ledger's URL and Kafka's properties come from the environment (RATCHET_LEDGER_URL, RATCHET_KAFKA) or from the
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
     spec = load_pipeline(token.pipeline)
     with Ledger(ledger_url) as ledger, errors_recorded(ledger, token):
         work = load_work(ledger, spec, token)
-        spark = driver_session(" ".join((token.pipeline, ".".join(map(str, token.numbers)))))
+        spark = driver_session(f"{token.pipeline} {token.dotted}")
         try:
             print(process_slice(ledger, spec, work, lambda: run_slice(spark, spec, work, ledger_url, kafka)))
         finally:
@@ -42,12 +42,12 @@ def main(arguments: list[str]) -> None:
 
 def token_of(arguments: list[str]) -> SliceToken:
     """The token that the arguments name; SettingsError when they name none."""
-    if len(arguments) != 6 or not all(re.fullmatch("[0-9]{1,19}", number) for number in arguments[1:]):
+    if len(arguments) != 7 or not all(re.fullmatch("[0-9]{1,19}", number) for number in arguments[1:]):
         raise SettingsError(
-            f"process_slice takes PIPELINE TXID REVISION EPOCH SLICE TRY, five numbers, not {arguments}"
+            f"process_slice takes PIPELINE TXID REVISION EPOCH SLICE TRY NONCE, six numbers, not {arguments}"
         )
-    txid, revision, epoch, number, try_number = map(int, arguments[1:])
-    return SliceToken(arguments[0], txid, epoch, number, try_number, revision)
+    txid, revision, epoch, number, try_number, nonce = map(int, arguments[1:])
+    return SliceToken(arguments[0], txid, epoch, number, try_number, revision, nonce)
 
 
 def secrets() -> tuple[str, dict[str, str]]:

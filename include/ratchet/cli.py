@@ -93,7 +93,8 @@ def migrate(
     from ratchet.operate.migrate import migrate as run
     from ratchet.spec.loading import load_pipelines
 
-    for line in run(_ledger_url(), load_pipelines().values(), pipeline_role, reader_role):
+    said = run(_ledger_url(), load_pipelines().values(), pipeline_role, reader_role, say=typer.echo)
+    for line in said:
         typer.echo(line)
 
 

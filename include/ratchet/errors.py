@@ -60,6 +60,10 @@ class Fenced(RatchetError):
     """This token is no longer the current one: somebody newer has the work, and nothing was changed."""
 
 
+class OtherCode(RatchetError):
+    """This process has other code or another spec than the transaction; nothing was changed, the next run goes on."""
+
+
 class IllegalMove(RatchetError):
     """The transaction is in a state from which this move is not allowed; nothing was changed."""
 
@@ -76,7 +80,7 @@ class EngineUnreachable(EngineLost):
     """Spark does not answer, so no work was begun; check that it runs and that the connection is right."""
 
 
-class StagingFailed(RatchetError):
+class WritingFailed(RatchetError):
     """PostgreSQL could not take what was staged; nothing was voted, the slice is tried again."""
 
 
@@ -104,7 +108,7 @@ class StackError(RatchetError):
     """An embedded server could not be started; the message says what to do."""
 
 
-WORTH_ANOTHER_TRY = (LedgerUnreachable, BrokerUnreachable, StagingFailed, IncompleteRead, EngineLost)
+WORTH_ANOTHER_TRY = (LedgerUnreachable, BrokerUnreachable, WritingFailed, IncompleteRead, EngineLost)
 """What may be gone at the next try; every other error stays until somebody corrects its cause."""
 
 OUTAGES = (LedgerUnreachable, BrokerUnreachable, EngineUnreachable)

@@ -42,7 +42,7 @@ class Shown:
         return self._connection
 
     def head(self) -> int:
-        row = self._ledger.execute("select head from ratchet.pipelines where pipeline = %s", [self.name]).fetchone()
+        row = self._ledger.execute("select txid as head from ratchet.heads where pipeline = %s", [self.name]).fetchone()
         return row.head if row else 0
 
     def transaction(self, run_id: str) -> Any:
@@ -86,14 +86,11 @@ class Shown:
         )
         return [row.why for row in rows]
 
-    def stages(self, txid: int, epoch: int) -> list[str]:
-        """The staged tables of an epoch that are there."""
-        rows = self._ledger.execute(
-            "select relation from ratchet.stages join pg_tables on schemaname = 'ratchet_stage' "
-            "and tablename = relation where pipeline = %s and txid = %s and epoch = %s",
-            [self.name, txid, epoch],
-        )
-        return [row.relation for row in rows]
+    def written(self, txid: int) -> int:
+        """How many rows of a transaction stand in the delta table of the Append sink, seen or not."""
+        query = sql.SQL("select count(*) as n from {} where _txid = %s")
+        delta = sql.Identifier("ratchet_delta", f"public.{self.name}_rows")
+        return self._ledger.execute(query.format(delta), [txid]).fetchone().n
 
     def reached(self, state: str = "COMMITTED") -> int:
         """Up to which offset there are transactions in this state."""
@@ -130,12 +127,13 @@ class Shown:
             for row in rows
         }
 
-    def all_stages(self) -> list[str]:
-        """The stages that the ledger knows, and the staged tables that are there."""
+    def leftovers(self) -> list[str]:
+        """The stages and writers that the ledger knows, and the staged tables that are there."""
         rows = self._ledger.execute(
-            "select relation from ratchet.stages where pipeline = %s "
-            "union select tablename from pg_tables where schemaname = 'ratchet_stage' and tablename ~ %s",
-            [self.name, f"^{self.name}(_[0-9]+){{3}}$"],
+            "select relation from ratchet.stages where pipeline = %(name)s "
+            "union select tablename from pg_tables where schemaname = 'ratchet_stage' and tablename ~ %(stage)s "
+            "union select format('writer %%s of %%s', writer, sink) from ratchet.writers where pipeline = %(name)s",
+            {"name": self.name, "stage": f"^{self.name}(_[0-9]+){{3}}$"},
         )
         return [row.relation for row in rows]
 
@@ -190,8 +188,8 @@ class Shown:
         """The multiset of everything below the head that is not voided."""
         rows = self._ledger.execute(
             "select r.partition, r.from_offset, r.until_offset from ratchet.ranges r "
-            "join ratchet.transactions t using (pipeline, txid) join ratchet.pipelines p using (pipeline) "
-            "where pipeline = %s and txid <= p.head and t.revision = 0 and t.state = 'COMMITTED'",
+            "join ratchet.transactions t using (pipeline, txid) join ratchet.heads h using (pipeline) "
+            "where pipeline = %s and r.txid <= h.txid and t.revision = 0 and t.state = 'COMMITTED'",
             [self.name],
         )
         return Counter((row[0], offset) for row in rows for offset in range(row[1], row[2]))

@@ -57,16 +57,16 @@ def test_a_backlog_without_a_run_is_taken_and_the_mirrored_offsets_are_the_ledge
 
 
 @pytest.mark.invariant("I10")
-def test_stages_of_an_aborted_epoch_are_discarded(strict: Line):
+def test_what_an_aborted_epoch_has_written_is_discarded(strict: Line):
     strict.publish(50, bad=20)
     run = strict.trigger()
     assert strict.ended(run) == "failed"
     tx = strict.transaction(run)
-    assert (tx.state, tx.epoch) == ("ABORTED", 1) and strict.stages(tx.txid, 1)
+    assert (tx.state, tx.epoch) == ("ABORTED", 1) and strict.written(tx.txid) and strict.leftovers()
     strict.pause(True)
     with strict.maintained():
         strict.maintain()
-    assert strict.stages(tx.txid, 1) == []
+    assert (strict.written(tx.txid), strict.leftovers()) == (0, [])
     for left in strict.active():
         strict.delete(left)
     strict.pause(False)

@@ -69,7 +69,7 @@ def test_a_killed_server_costs_time_and_nothing_else(whole, crash: Line, recover
     committed = time.monotonic() - started
     until("no run is active", answers(lambda: not crash.active()), 120)
     recovered(name, committed, time.monotonic() - started)
-    until("no stage is left", answers(lambda: not crash.all_stages()), 120)
+    until("no stage is left", answers(lambda: not crash.leftovers()), 120)
     assert crash.commits() == list(range(1, crash.head() + 1)) and crash.head() >= first + 2
     assert crash.unfinished() == 0
     with Ledger(stack.ledger_url) as ledger:

@@ -1,5 +1,7 @@
 """A ledger of its own for each test, with the tables of SPEC, and the log that begin is told of."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from ratchet.ledger.connection import Ledger
@@ -8,8 +10,10 @@ from ratchet.operate.migrate import migrate
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.spec.pipeline import DEAD_LETTERS
-from tests.ledger.staging import SPEC, Log, positions, rows_of, start, vote_of, write
+from tests.ledger.staging import SPEC, Log, rows_of, start, vote_of, write
 from tests.ledger.task import Task
+
+WHEN = datetime(2013, 1, 1, 5, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -42,6 +46,7 @@ def whole(ledger, log):
                 {
                     "_partition": first["_partition"],
                     "_offset": first["_offset"],
+                    "timestamp": WHEN,
                     "key": b"k",
                     "value": None,
                     "headers": '[{"key":"a b","value":"AA=="}]',
@@ -49,7 +54,7 @@ def whole(ledger, log):
                 }
             ]
             sinks = {n: write(ledger, SPEC, work, n, of) for n, of in rows.items()}
-            cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks, dead_letters=1))
+            cast_vote(ledger, SPEC, work.token, vote_of(SPEC, work, sinks, dead_letters=1))
         commit(ledger, SPEC, begun.claim)
     return ledger
 

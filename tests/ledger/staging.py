@@ -1,4 +1,4 @@
-"""Stages and votes what a job would, straight into PostgreSQL, so that the protocol can be tested without Spark."""
+"""Writes and votes what a job would, straight into PostgreSQL, so that the protocol can be tested without Spark."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sqlalchemy import func, insert, select, text, update
+from sqlalchemy import Connection, func, insert, select, text, update
 
 from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
+from ratchet.ledger import writers
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import dead_letters, events, pipelines, transactions
+from ratchet.ledger.schema import dead_letters, events, heads, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import OffsetRange, Run, SinkVote, SliceToken, SliceWork, Tag, Vote
@@ -19,7 +20,7 @@ from ratchet.protocol.begin import Begun, begin
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.votes import cast_vote, take_try
-from ratchet.sinks import stage
+from ratchet.sinks import delta
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.lookup import sink_of, sinks_of
 from ratchet.source.kafka import TopicOffsets
@@ -89,20 +90,37 @@ def _positions(ranges: Iterable[OffsetRange]) -> list[tuple[int, int]]:
 
 
 def write(ledger: Ledger, spec: Pipeline, work: SliceWork, sink: str, rows: list[dict], attempt: int = 0) -> SinkVote:
-    """Stage rows under one attempt's tag; what a vote says of them."""
-    kind = sink_of(spec, sink)
-    columns = kind.staged
-    tag = {"_slice": work.token.slice, "_try": work.token.try_number, "_task_partition": 0, "_task_attempt": attempt}
+    """Write rows as one attempt's writer, whose try nobody looks at; what a vote says of them."""
     if not rows:
         return SinkVote((), 0, 0)
     with ledger.begin() as conn:
-        conn.execute(insert(stage.table(work.stages[sink], kind)), [{**tag, **row} for row in rows])
-    checksum = sum(row_hash(columns, [row.get(c.name) for c in columns]) for row in rows) % MODULUS
-    return SinkVote((Tag(0, attempt),), len(rows), checksum)
+        return written(conn, spec, work, sink, rows, attempt)
+
+
+def written(
+    conn: Connection, spec: Pipeline, work: SliceWork, sink: str, rows: list[dict], attempt: int = 0
+) -> SinkVote:
+    """Rows and registration of a writer, in the caller's database transaction."""
+    kind, token, relation = sink_of(spec, sink), work.token, work.relations[sink]
+    number = writers.register(conn, token, Tag(0, attempt), sink, relation)
+    given = {"_txid": token.txid, "_writer": number, "_source": work.source, "_pipeline": token.pipeline}
+    added = {c.name: given[c.name] for c in kind.added}
+    conn.execute(insert(delta.table(relation, kind)), [{**added, **row} for row in rows])
+    writers.note(conn, number, len(rows), spans_of(rows))
+    checksum = sum(row_hash(kind.written, [row.get(c.name) for c in kind.written]) for row in rows) % MODULUS
+    return SinkVote((number,), len(rows), checksum)
+
+
+def spans_of(rows: list[dict]) -> dict[int, tuple[int, int]] | None:
+    """{partition: (first, last offset)} of rows with positions, where these ascend."""
+    places = [(row["_partition"], row["_offset"], row.get("_n", 0)) for row in rows if "_offset" in row]
+    if len(places) < len(rows) or places != sorted(set(places)):
+        return None
+    return {p: (min(o for q, o, _ in places if q == p), max(o for q, o, _ in places if q == p)) for p, _, _ in places}
 
 
 def write_all(ledger: Ledger, spec: Pipeline, work: SliceWork, rows: dict[str, list[dict]]) -> dict[str, SinkVote]:
-    """Stage {sink: rows}; what a vote says of each."""
+    """Write {sink: rows}; what a vote says of each."""
     return {name: write(ledger, spec, work, name, of) for name, of in rows.items()}
 
 
@@ -118,9 +136,16 @@ def rows_of(spec: Pipeline, work: SliceWork) -> dict[str, list[dict]]:
     }
 
 
-def vote_of(spec: Pipeline, records: int, sinks: dict[str, SinkVote], **changed) -> Vote:
+def vote_of(spec: Pipeline, work: SliceWork, sinks: dict[str, SinkVote], **changed) -> Vote:
     whole = {DEAD_LETTERS: SinkVote((), 0, 0), **sinks}
-    said = dict(records=records, sinks=whole, dead_letters=0, reached={}, code_hash=spec.code_hash)
+    said = dict(
+        records=len(positions(work)),
+        ranges=work.ranges,
+        sinks=whole,
+        dead_letters=0,
+        reached={},
+        code_hash=spec.code_hash,
+    )
     return Vote(**{**said, "application_id": "test", "seconds": {}, **changed})
 
 
@@ -132,19 +157,19 @@ def a_try(ledger: Ledger, begun: Begun, number: int = 0, spec: Pipeline = SPEC) 
 
 
 def do_slice(ledger: Ledger, spec: Pipeline, begun: Begun, number: int) -> SliceToken:
-    """Take a try at one slice, stage its rows, vote."""
+    """Take a try at one slice, write its rows, vote."""
     work = a_try(ledger, begun, number, spec)
     sinks = write_all(ledger, spec, work, rows_of(spec, work))
-    cast_vote(ledger, spec, work.token, vote_of(spec, len(positions(work)), sinks))
+    cast_vote(ledger, spec, work.token, vote_of(spec, work, sinks))
     return work.token
 
 
-def finish(ledger: Ledger, begun: Begun, stages: Callable[[SliceWork], Vote]) -> None:
+def finish(ledger: Ledger, begun: Begun, writes: Callable[[SliceWork], Vote]) -> None:
     """Process what has not voted, and commit."""
     for part in begun.slices:
         work = take_try(ledger, SPEC, begun.claim, part.number)
         if isinstance(work, SliceWork):
-            cast_vote(ledger, SPEC, work.token, stages(work))
+            cast_vote(ledger, SPEC, work.token, writes(work))
     assert isinstance(commit(ledger, SPEC, begun.claim), Committed)
 
 
@@ -161,12 +186,12 @@ def state(ledger: Ledger, txid: int) -> State:
 
 def head(ledger: Ledger) -> int:
     with ledger.begin() as conn:
-        return conn.execute(select(pipelines.c.head)).scalar_one_or_none() or 0
+        return conn.execute(select(heads.c.txid)).scalar_one_or_none() or 0
 
 
 def appended(ledger: Ledger) -> list[tuple[int, int, int, int]]:
     """(partition, offset, n, txid) of every visible row, sorted: a multiset, never a count."""
-    rows = sink_of(SPEC, "rows").tables[0].c
+    rows = sink_of(SPEC, "rows").target.c
     with ledger.begin() as conn:
         found = conn.execute(select(rows._partition, rows._offset, rows._n, rows._txid))
         return sorted(tuple(row) for row in found)
@@ -202,14 +227,14 @@ def do(ledger: Ledger, spec: Pipeline, begun: Begun, make: Make) -> None:
         rows = staged_rows(spec, positions(work), make)
         sinks = write_all(ledger, spec, work, rows)
         dead = sinks[DEAD_LETTERS].rows
-        cast_vote(ledger, spec, work.token, vote_of(spec, len(positions(work)), sinks, dead_letters=dead))
+        cast_vote(ledger, spec, work.token, vote_of(spec, work, sinks, dead_letters=dead))
 
 
 def contents(ledger: Ledger, spec: Pipeline) -> dict[str, list[tuple]]:
     """Every row that readers see, by sink, sorted; of dead letters (partition, offset, txid, error)."""
     c = dead_letters.c
     dead = select(c.partition, c.offset, c.txid, c.error).where(c.pipeline == spec.name)
-    queries = {**{sink.name: select(sink.tables[0]) for sink in sinks_of(spec) if sink.tables}, DEAD_LETTERS: dead}
+    queries = {**{sink.name: select(sink.target) for sink in sinks_of(spec) if sink.tables}, DEAD_LETTERS: dead}
     with ledger.begin() as conn:
         return {name: sorted(map(tuple, conn.execute(query)), key=repr) for name, query in queries.items()}
 

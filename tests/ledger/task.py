@@ -1,4 +1,4 @@
-"""What a slice's job stages, by the writer that jobs use, in one task that has no Spark around it."""
+"""What a slice's job writes, by the writer that jobs use, in one task that has no Spark around it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from .staging import SPEC, positions, vote_of
 
 @dataclass(frozen=True)
 class Task:
-    """Stages slices of SPEC."""
+    """Writes slices of SPEC."""
 
     ledger_url: str
     monkeypatch: pytest.MonkeyPatch
 
     def __call__(self, work: SliceWork, between: Callable[[], object] = lambda: None, attempt: int = 0) -> Vote:
-        """Stage the slice's rows; the vote for them.
+        """Write the slice's rows; the vote for them.
 
         `between` is called when half of the first sink's rows are on their way to PostgreSQL.
         """
         # So that rows are on their way before the last of them are known.
         self.monkeypatch.setattr("ratchet.sinks.writer.BUFFER_ROWS", 1)
         sinks, then = {DEAD_LETTERS: SinkVote((), 0, 0)}, between
-        into, tag = Into(self.ledger_url, work.token, work.ranges, work.stages), Tag(0, attempt)
+        into, tag = Into(self.ledger_url, work.token, work.ranges, work.relations, work.source), Tag(0, attempt)
         for declared in SPEC.sinks:
             sink = sink_of(SPEC, declared.name)
             rows = needed_rows(sink, work)
@@ -44,9 +44,9 @@ class Task:
                 then()
                 writer.write(sink, rows[half:])
                 done = writer.finish()[sink.name]
-            sinks[sink.name] = SinkVote((tag,), done.rows, done.checksum)
+            sinks[sink.name] = SinkVote((done.writer,), done.rows, done.checksum)
             then = lambda: None  # noqa: E731
-        return vote_of(SPEC, len(positions(work)), sinks)
+        return vote_of(SPEC, work, sinks)
 
 
 def needed_rows(sink: Sink, work: SliceWork) -> pa.Table:
@@ -55,7 +55,7 @@ def needed_rows(sink: Sink, work: SliceWork) -> pa.Table:
         {"k": str(p) if sink.name == "totals" else f"{p}-{o % 5}", "a": o, "_deleted": False} | _place(p, o)
         for p, o in positions(work)
     ]
-    columns = (*sink.needed, *(c for c in sink.staged if c.name.startswith("_")))
+    columns = (*sink.needed, *(c for c in sink.written if c.name.startswith("_")))
     place = [c for c in POSITION if c not in columns]
     return pa.Table.from_pylist(rows, schema=arrow_schema((*columns, *place)))
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select, text
 
 from ratchet import Upsert
-from ratchet.ledger.schema import pipelines
+from ratchet.ledger.schema import heads
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote, take_try
@@ -43,7 +43,7 @@ def test_a_null_measure_does_not_count_in_a_fold(ledger, log):
                 {"k": k, **dict.fromkeys(MEASURES, value), "n": 1} for k, value in given[begun.claim.txid].items()
             ]
             sinks = write_all(ledger, SPEC, work, rows)
-            cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks))
+            cast_vote(ledger, SPEC, work.token, vote_of(SPEC, work, sinks))
         commit(ledger, SPEC, begun.claim)
     with ledger.begin() as conn:
         totals = conn.execute(text("select k, a_sum, a_min, a_max, n from totals order by k")).all()
@@ -67,7 +67,7 @@ def test_an_upsert_with_an_order_keeps_the_greatest_across_transactions(ledger, 
                 {"k": k, "at": at, "_deleted": False, "_partition": 0, "_offset": offset + n, "_n": 0}
                 for n, (k, at) in enumerate(given[begun.claim.txid].items())
             ]
-            voted = vote_of(spec, len(positions(work)), {"newest": write(ledger, spec, work, "newest", rows)})
+            voted = vote_of(spec, work, {"newest": write(ledger, spec, work, "newest", rows)})
             cast_vote(ledger, spec, work.token, voted)
         commit(ledger, spec, begun.claim)
     with ledger.begin() as conn:
@@ -85,7 +85,7 @@ def test_a_deletion_takes_the_row_away_and_a_later_record_brings_it_back(ledger,
             for row in rows["latest"]:
                 row["_deleted"] = deleted
             sinks = write_all(ledger, SPEC, work, rows)
-            cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks))
+            cast_vote(ledger, SPEC, work.token, vote_of(SPEC, work, sinks))
         commit(ledger, SPEC, begun.claim)
         with ledger.begin() as conn:
             seen.append(conn.execute(text("select count(distinct k) from latest")).scalar_one())
@@ -101,7 +101,7 @@ def test_only_the_attempts_that_the_votes_name_are_applied(ledger, log):
         for name, rows in rows_of(SPEC, work).items():
             write(ledger, SPEC, work, name, rows, attempt=8)
             sinks[name] = write(ledger, SPEC, work, name, rows, attempt=9)
-        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks))
+        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, work, sinks))
     commit(ledger, SPEC, begun.claim)
     assert appended(ledger) == planned(begun)
 
@@ -123,7 +123,7 @@ def test_a_reader_with_one_snapshot_sees_whole_transactions_in_every_sink(ledger
                 count, total, last = rows.one()
                 sums = conn.execute(text("select coalesce(sum(n), 0), coalesce(sum(a_sum), 0) from totals")).one()
                 newest = conn.execute(text("select coalesce(max(_txid), 0) from latest")).scalar_one()
-                at = conn.execute(select(pipelines.c.head)).scalar_one_or_none() or 0
+                at = conn.execute(select(heads.c.txid)).scalar_one_or_none() or 0
             if (count, total) != tuple(sums) or not last == newest == at:
                 torn.append((count, total, sums, last, newest, at))
             seen += 1

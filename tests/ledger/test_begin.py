@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import func, select, text, update
 
 from ratchet import Pipeline
-from ratchet.errors import Fenced, NotMigrated, RecordsLost, Refused, SpecError, TopicChanged
+from ratchet.errors import Fenced, NotMigrated, OtherCode, RecordsLost, SpecError, TopicChanged
 from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
@@ -222,7 +222,7 @@ def test_an_adopted_transaction_keeps_its_votes_and_fences_its_old_run(ledger, l
     do_slice(ledger, SPEC, second, 1)
     sinks = write_all(ledger, SPEC, late, rows_of(SPEC, late))
     with pytest.raises(Fenced):
-        cast_vote(ledger, SPEC, late.token, vote_of(SPEC, 10, sinks))
+        cast_vote(ledger, SPEC, late.token, vote_of(SPEC, late, sinks))
     assert commit(ledger, SPEC, second.claim).txids == (1,)
     assert commit(ledger, SPEC, first.claim).txids == ()
     assert appended(ledger) == planned(first)
@@ -266,9 +266,9 @@ def test_changed_code_begins_a_new_epoch_and_votes_of_two_codes_do_not_mix(ledge
     begun = start(ledger, SPEC, log, "a")
     do_slice(ledger, SPEC, begun, 0)
     monkeypatch.setattr(Pipeline, "code_hash", property(lambda self: "other code"))
-    with pytest.raises(Refused, match="the code is other code"):
+    with pytest.raises(OtherCode, match="the code is other code"):
         take_try(ledger, SPEC, begun.claim, 1)
-    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="aborted")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="other code")
     again = start(ledger, SPEC, log, "b")
     assert again.claim.epoch == 2
     prepare(ledger, SPEC, again)

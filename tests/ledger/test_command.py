@@ -115,7 +115,7 @@ def test_verify_ends_with_3_and_names_the_fault(ledger, log, ratchet):
     prepare(ledger, SPEC, begun)
     commit(ledger, SPEC, begun.claim)
     with ledger.begin() as conn:
-        conn.execute(text("delete from rows where _offset = 3"))
+        conn.execute(text('delete from ratchet_delta."public.rows" where _offset = 3'))
     status, out, _ = ratchet("verify", "line")
     assert status == 3 and "FAULT rows: rows and checksums" in out
     assert "rows: transaction 1 has 18 rows, its votes say 20" in out

@@ -21,7 +21,7 @@ from ratchet.protocol.failures import errors_recorded
 from ratchet.protocol.leases import renew
 from ratchet.protocol.votes import cast_vote, take_try
 
-from .staging import SPEC, do_slice, head, positions, prepare, rows_of, start, state, vote_of, write_all
+from .staging import SPEC, do_slice, head, prepare, rows_of, start, state, vote_of, write_all
 
 TIMED = SPEC.model_copy(update={"timeout_seconds": 3600})
 
@@ -87,7 +87,7 @@ def test_the_deadline_and_the_last_vote_that_race_have_one_winner(ledger, log):
         do_slice(ledger, TIMED, begun, 0)
         work = take_try(ledger, TIMED, begun.claim, 1)
         sinks = write_all(ledger, TIMED, work, rows_of(TIMED, work))
-        vote = vote_of(TIMED, len(positions(work)), sinks)
+        vote = vote_of(TIMED, work, sinks)
         set_deadline_behind(ledger)
         together = threading.Barrier(2)
 

@@ -41,7 +41,7 @@ def fail_dead_letters(ledger, spec, begun, number: int) -> None:
         ]
         sinks = {sink.name: write(ledger, spec, work, sink.name, []) for sink in spec.sinks}
         sinks[DEAD_LETTERS] = write(ledger, spec, work, DEAD_LETTERS, letters)
-        cast_vote(ledger, spec, work.token, vote_of(spec, len(positions(work)), sinks, dead_letters=number))
+        cast_vote(ledger, spec, work.token, vote_of(spec, work, sinks, dead_letters=number))
 
 
 def verdicts(ledger) -> list[dict]:
@@ -85,7 +85,7 @@ def test_a_change_in_rows_against_the_last_transactions_is_a_no(ledger, log):
 def test_a_condition_sees_exactly_the_voted_rows_and_other_tables(ledger, log):
     counts = "(select count(*) from rows) = 20 and (select sum(n) from totals) = 20"
     asked = f"{counts} and not exists (select from dead_letters)"
-    heads = "(select head from ratchet.pipelines where pipeline = 'line') = 0"
+    heads = "(select txid from ratchet.heads where pipeline = 'line') = 0"
     spec = gated(Condition("complete", f"{asked} and {heads}"))
     begun = start(ledger, spec, log, "a")
     work = take_try(ledger, spec, begun.claim, 0)

@@ -1,4 +1,4 @@
-"""I6: what a try does after its end, in every order: it stages nothing, votes nothing and holds nobody up."""
+"""I6: what a try does after its end, in every order: it writes nothing, votes nothing and holds nobody up."""
 
 from __future__ import annotations
 
@@ -8,31 +8,39 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import event, select
 
 from ratchet.errors import Fenced, LedgerUnreachable
 from ratchet.ledger import fence
-from ratchet.ledger.schema import STAGE_SCHEMA
+from ratchet.ledger.schema import writers
 from ratchet.ledger.work import Run, SinkVote, SliceWork
 from ratchet.operate.actions import abort, void
 from ratchet.protocol.begin import Begun
 from ratchet.protocol.claims import settle
 from ratchet.protocol.votes import NoTry, cast_vote, take_try
+from ratchet.sinks import delta
+from ratchet.sinks.lookup import sink_of
+from ratchet.sinks.port import Rows
 
 from .staging import SPEC, a_try, contents, finish, is_whole, moves_of, start, vote_of
 
 
 def staged(ledger, work: SliceWork) -> int:
-    """How many rows of this try are in the stages that there still are."""
+    """How many rows there are of this try's writers, which are known as long as their transaction is not committed."""
     count = 0
     with ledger.begin() as conn:
-        for relation in work.stages.values():
-            if conn.execute(text("select to_regclass(:name)"), {"name": f"ratchet_stage.{relation}"}).scalar_one():
-                query = f"select count(*) from ratchet_stage.{relation} where _slice = :slice and _try = :try"  # noqa: S608
-                count += conn.execute(
-                    text(query), {"slice": work.token.slice, "try": work.token.try_number}
-                ).scalar_one()
+        of = [column == getattr(work.token, name) for name, column in _OF_TRY.items()]
+        for writer in conn.execute(select(writers).where(*of)).all():
+            found = delta.named(
+                Rows((writer.schema, writer.relation), writer.txid, (writer.writer,), 0), sink_of(SPEC, writer.sink)
+            )
+            rows = len(conn.execute(found).all())
+            assert rows == writer.rows
+            count += rows
     return count
+
+
+_OF_TRY = {name: writers.c[name] for name in ("pipeline", "txid", "revision", "epoch", "slice", "try_number", "nonce")}
 
 
 # Two tries of one slice, both to their end.
@@ -50,7 +58,7 @@ def test_of_two_tries_that_both_finish_the_newer_counts_whichever_is_first(ledge
         with pytest.raises(Fenced):
             stages(old, attempt=1)
         with pytest.raises(Fenced):
-            cast_vote(ledger, SPEC, old.token, vote_of(SPEC, 10, _nothing()))
+            cast_vote(ledger, SPEC, old.token, vote_of(SPEC, old, _nothing()))
 
     for step in (by_new, by_old) if order == "the new one first" else (by_old, by_new):
         step()
@@ -155,7 +163,7 @@ def test_a_try_that_begins_to_stage_after_its_end_stages_and_votes_nothing(ledge
     with pytest.raises(Fenced):
         stages(late, attempt=99)
     with pytest.raises(Fenced):
-        cast_vote(ledger, SPEC, late.token, vote_of(SPEC, 10, _nothing()))
+        cast_vote(ledger, SPEC, late.token, vote_of(SPEC, late, _nothing()))
     assert staged(ledger, late) == 0
     assert (contents(ledger, SPEC), moves_of(ledger)) == before
     is_whole(ledger, *there)
@@ -172,12 +180,12 @@ def test_a_try_whose_end_comes_while_its_rows_are_on_their_way_stages_nothing(le
 
 
 @contextmanager
-def before_stages_are_read(ledger, do: Callable[[], object]) -> Iterator[None]:
-    """Let something happen just before the first statement that looks at what is staged."""
+def before_writers_are_read(ledger, do: Callable[[], object]) -> Iterator[None]:
+    """Let something happen just before the first statement that looks at who has written."""
     is_done = []
 
     def before(conn, cursor, statement, *_):
-        if f"{STAGE_SCHEMA}." in statement and not is_done:
+        if "FROM ratchet.writers" in statement and not is_done:
             is_done.append(True)
             do()
 
@@ -188,21 +196,21 @@ def before_stages_are_read(ledger, do: Callable[[], object]) -> Iterator[None]:
 
 
 @each_end
-def test_a_vote_whose_stages_are_discarded_while_it_looks_at_them_comes_too_late(ledger, log, stages, end):
+def test_a_vote_whose_rows_are_discarded_while_it_looks_at_them_comes_too_late(ledger, log, stages, end):
     begun = start(ledger, SPEC, log, "a")
     late, there = a_try(ledger, begun), []
     vote = stages(late, attempt=99)
-    with before_stages_are_read(ledger, lambda: there.extend(end(ledger, log, begun, stages))), pytest.raises(Fenced):
+    with before_writers_are_read(ledger, lambda: there.extend(end(ledger, log, begun, stages))), pytest.raises(Fenced):
         cast_vote(ledger, SPEC, late.token, vote)
     is_whole(ledger, *there)
 
 
-def test_a_vote_that_is_repeated_while_its_stages_are_discarded_was_cast_already(ledger, log, stages):
+def test_a_vote_that_is_repeated_while_its_transaction_commits_was_cast_already(ledger, log, stages):
     begun = start(ledger, SPEC, log, "a")
     work = a_try(ledger, begun)
     vote = stages(work)
     cast_vote(ledger, SPEC, work.token, vote)
-    with before_stages_are_read(ledger, lambda: finish(ledger, begun, stages)):
+    with before_writers_are_read(ledger, lambda: finish(ledger, begun, stages)):
         assert cast_vote(ledger, SPEC, work.token, vote) == f"{work.token}: this vote was cast already"
     is_whole(ledger, begun)
 

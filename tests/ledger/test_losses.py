@@ -56,7 +56,7 @@ def test_lost_records_of_a_plan_are_taken_out_of_what_has_not_voted(ledger, log)
         assert [e.detail["lost"] for e in history.read(conn, SPEC.name) if e.move == "accept-loss"] == [[said[0]]]
     sinks = write_all(ledger, SPEC, late, rows_of(SPEC, late))
     with pytest.raises(Fenced):
-        cast_vote(ledger, SPEC, late.token, vote_of(SPEC, 10, sinks))
+        cast_vote(ledger, SPEC, late.token, vote_of(SPEC, late, sinks))
     work = take_try(ledger, SPEC, begun.claim, 1)
     assert isinstance(work, SliceWork) and [str(r) for r in work.ranges] == ["t-1[4,10)"]
     do_slice(ledger, SPEC, begun, 1)

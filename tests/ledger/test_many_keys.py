@@ -77,7 +77,7 @@ def prepare(
     for part in begun.slices:
         work = take_try(ledger, SPEC, begun.claim, part.number)
         sinks = write_all(ledger, SPEC, work, make(work))
-        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, len(positions(work)), sinks))
+        cast_vote(ledger, SPEC, work.token, vote_of(SPEC, work, sinks))
     return begun
 
 

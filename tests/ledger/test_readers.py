@@ -33,9 +33,9 @@ def test_a_whole_line_is_whole_to_a_reader(look):
 @pytest.mark.parametrize(
     ("tear", "seen"),
     [
-        ("delete from rows where _offset = 3 and _txid = 1", "rows has 16 rows of 1"),
-        ("delete from ratchet.dead_letters where txid = 3", "dead_letters has 0 rows of 3"),
-        ("update rows set _txid = 4 where _offset = 3", "rows has 2 rows beyond the head"),
+        ('delete from ratchet_delta."public.rows" where _offset = 3 and _txid = 1', "rows has 16 rows of 1"),
+        ("delete from ratchet_delta.dead_letters where _txid = 3", "dead_letters has 0 rows of 3"),
+        ("update totals set _txid = 4 where k = '0'", "totals has 1 rows beyond the head"),
         ("update totals set n = n + 1 where k = '0'", "totals counts"),
         ("update latest set _txid = 2 where k = '0-1'", "latest has 1 rows that no delta has"),
         ("update latest set k = null where k = '0-1'", "latest has 1 rows that no delta has"),

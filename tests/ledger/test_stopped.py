@@ -39,8 +39,8 @@ with Ledger(url) as ledger:
             os.kill(os.getpid(), signal.SIGSTOP)
     print(commit(ledger, SPEC, Claim(SPEC.name, int(txid), 1, int(number))).message)
 """
-BEFORE_THE_LOCK = "from ratchet.pipelines where ratchet.pipelines.pipeline = %(pipeline_1)s::varchar for update"
-IN_THE_MIDST = "update ratchet.pipelines set head"
+BEFORE_THE_LOCK = "where ratchet.pipelines.pipeline = %(pipeline_1)s::varchar for update"
+IN_THE_MIDST = "update ratchet.heads set txid"
 
 
 class Committer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sqlalchemy import select
+
 from ratchet import Accumulate, Append, Upsert
 
 from .conformance import Case, Conformance, Given
@@ -50,6 +52,30 @@ def seen(given: Given) -> list[tuple]:
 
 class TestAppend(Conformance):
     case = Case(Append("rows", columns="k string, a bigint"), appended)
+
+
+class TestAppendToATableOfTheUsersOwn(Conformance):
+    case = Case(Append("mine", columns="k string, a bigint", existing=True), appended)
+    brings = (
+        "create table mine (k text, a bigint, more text default 'by the user', _topic text not null, "
+        "_partition int not null, _offset bigint not null, _n int not null, _txid bigint not null)"
+    )
+
+    def shown(self, ledger):
+        with ledger.begin() as conn:
+            found = conn.execute(select(self.sink.target)).all()
+            assert set(conn.exec_driver_sql("select more from mine").scalars()) <= {"by the user"}
+        return sorted(map(tuple, found), key=repr)
+
+
+class TestAppendWithIndexes(Conformance):
+    case = Case(Append("rows", columns="k string, a bigint", indexes=["k, a", "a"]), appended)
+
+    def test_its_indexes_are_those_of_the_table_behind_the_view(self, ledger):
+        with ledger.begin() as conn:
+            found = conn.exec_driver_sql("select indexdef from pg_indexes where tablename = 'public.rows'").scalars()
+            columns = sorted(said.partition(" USING ")[2] for said in found)
+        assert columns == ["brin (_txid int8_minmax_multi_ops) WITH (autosummarize='on')", "btree (a)", "btree (k, a)"]
 
 
 class TestAccumulate(Conformance):

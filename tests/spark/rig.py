@@ -74,21 +74,22 @@ class Rig:
     def run(self, spec: Pipeline, work: SliceWork) -> Vote:
         return run_slice(self.spark, spec, work, self.ledger.url, self.kafka)
 
-    def staged(self, work: SliceWork, sink: str) -> list[dict]:
+    def written(self, work: SliceWork, sink: str) -> list[dict]:
+        """All that is written of a slice's transaction, by whomever."""
         with psycopg.connect(self.ledger.url, row_factory=dict_row) as conn:
             conn.execute("set time zone 'UTC'")
             # What is voted for of jsonb is its text.
             conn.adapters.register_loader("jsonb", TextLoader)
             return conn.execute(
-                sql.SQL("select * from {}").format(sql.Identifier("ratchet_stage", work.stages[sink]))
+                sql.SQL("select * from {} where _txid = %s").format(sql.Identifier(*work.relations[sink])),
+                [work.token.txid],
             ).fetchall()
 
     def check(self, spec: Pipeline, work: SliceWork, vote: Vote) -> None:
-        """The vote says of each sink what is staged, by tags, rows and checksum, and the ledger accepts it."""
+        """The vote says of each sink what is written, by writers, rows and checksum, and the ledger accepts it."""
         for name, said in vote.sinks.items():
-            columns = sink_of(spec, name).staged
-            tags = {(tag.partition, tag.attempt) for tag in said.tags}
-            rows = [r for r in self.staged(work, name) if (r["_task_partition"], r["_task_attempt"]) in tags]
+            columns = sink_of(spec, name).written
+            rows = [r for r in self.written(work, name) if r["_writer"] in said.writers]
             assert len(rows) == said.rows, name
             assert sum(row_hash(columns, [r[c.name] for c in columns]) for r in rows) % MODULUS == said.checksum, name
         cast_vote(self.ledger, spec, work.token, vote)

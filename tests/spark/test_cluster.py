@@ -23,6 +23,7 @@ from ratchet.dev.stack import CHECKOUT, Stack, prerequisites
 from ratchet.dev.stack.connect import spark_home
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run, SliceWork
+from ratchet.ledger.writers import registered
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.begin import Begun, begin
 from ratchet.protocol.commit import Committed, commit
@@ -130,20 +131,19 @@ class Submitted:
         with psycopg.connect(self.ledger.url) as conn:
             row = conn.execute(
                 "select max(tuples_processed) from pg_stat_progress_copy where relid = %s::regclass",
-                [f'ratchet_stage."{self.stage}"'],
+                [f'ratchet_delta."{self.work.relations["cluster_rows"][1]}"'],
             ).fetchone()
-        return [task for task, _ in self.staged()] == [1] and (row[0] or 0) >= 20_000
+        return [task for task, _ in self.written()] == [1] and (row[0] or 0) >= 20_000
 
-    @property
-    def stage(self) -> str:
-        return self.work.stages["cluster_rows"]
-
-    def staged(self) -> dict[tuple[int, int], Counter[tuple[int, int]]]:
-        """{(Spark partition, attempt): the multiset of (partition, offset)} that is in the stage."""
+    def written(self) -> dict[tuple[int, int], Counter[tuple[int, int]]]:
+        """{(Spark partition, attempt): the multiset of (partition, offset)} that is in the delta table."""
         found: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
         with psycopg.connect(self.ledger.url) as conn:
-            query = sql.SQL("select _task_partition, _task_attempt, _partition, _offset from {}")
-            for task, attempt, *at in conn.execute(query.format(sql.Identifier("ratchet_stage", self.stage))):
+            query = sql.SQL(
+                "select task_partition, task_attempt, _partition, _offset from {} "
+                "join ratchet.writers on writer = _writer"
+            )
+            for task, attempt, *at in conn.execute(query.format(sql.Identifier(*self.work.relations["cluster_rows"]))):
                 found.setdefault((task, attempt), Counter())[tuple(at)] += 1
         return found
 
@@ -151,11 +151,12 @@ class Submitted:
         """The (Spark partition, attempt) that the vote names."""
         with self.ledger.begin() as conn:
             ((_, _, sinks),) = read_votes(conn, PIPELINE.name, self.claim.txid, self.claim.epoch)
-        return {(tag.partition, tag.attempt) for tag in sinks["cluster_rows"].tags}
+            found = registered(conn, sinks["cluster_rows"].writers)
+        return {(writer.task_partition, writer.task_attempt) for writer in found.values()}
 
     def commits_exactly_the_plan(self) -> None:
         """What the vote names is the plan, once; so is what readers see after the commit, with each value."""
-        assert sum((self.staged()[tag] for tag in self.accepted()), Counter()) == PLANNED
+        assert sum((self.written()[tag] for tag in self.accepted()), Counter()) == PLANNED
         assert isinstance(commit(self.ledger, PIPELINE, self.claim), Committed)
         with psycopg.connect(self.ledger.url) as conn:
             rows = conn.execute("select _partition, _offset, v from cluster_rows").fetchall()
@@ -206,7 +207,7 @@ def test_an_executor_that_is_killed_while_it_stages_leaves_nothing_and_its_task_
     task.file.unlink()
     job.ended()
     assert (0, task.attempt) not in job.accepted()
-    assert set(job.staged()) == job.accepted()
+    assert set(job.written()) == job.accepted()
     job.commits_exactly_the_plan()
 
 
@@ -221,7 +222,7 @@ def test_a_worker_that_is_killed_is_restarted_and_its_task_is_run_again(submit, 
     task.file.unlink()
     job.ended()
     assert (0, task.attempt) not in job.accepted()
-    assert set(job.staged()) == job.accepted()
+    assert set(job.written()) == job.accepted()
     job.commits_exactly_the_plan()
     assert until("the server is started again", lambda: cluster.pids()[name]) != before
 
@@ -244,10 +245,10 @@ def test_of_a_task_that_runs_twice_by_speculation_and_stages_twice_one_attempt_i
     for task in tasks:
         task.file.unlink()
     both = {(0, task.attempt) for task in tasks}
-    until("both have staged", lambda: both <= set(job.staged()), 60)
+    until("both have staged", lambda: both <= set(job.written()), 60)
     job.driver.send_signal(signal.SIGCONT)
     job.ended()
     assert len(both & job.accepted()) == 1
     half = Counter({at: 1 for at in PLANNED if at[0] == 0})
-    assert sorted(both) == sorted(tag for tag, rows in job.staged().items() if rows == half)
+    assert sorted(both) == sorted(tag for tag, rows in job.written().items() if rows == half)
     job.commits_exactly_the_plan()

@@ -44,7 +44,7 @@ def test_every_message_is_the_rows_that_python_reads_or_a_dead_letter_with_its_b
     sent = send(rig, name, messages(source, MESSAGES, random.Random(f"{SEED} {kind}")))
     (work,) = rig.begin(spec)
     vote = rig.run(spec, work)
-    staged, dead = rig.staged(work, SINK), rig.staged(work, DEAD_LETTERS)
+    staged, dead = rig.written(work, SINK), rig.written(work, DEAD_LETTERS)
     rows: dict[tuple[int, int], list[dict]] = {}
     for row in sorted(staged, key=lambda r: r["_n"]):
         rows.setdefault(place(row), []).append(row)

@@ -31,8 +31,8 @@ from ratchet.errors import (
     EngineLost,
     EngineUnreachable,
     LedgerUnreachable,
-    StagingFailed,
     TransformError,
+    WritingFailed,
 )
 from ratchet.ledger.connection import Ledger
 from ratchet.source.kafka import Kafka
@@ -92,7 +92,7 @@ def test_a_worker_that_dies_is_no_fault_of_the_transform(rig, transform):
     spec, work = prepared(rig, transform)
     with pytest.raises(EngineLost, match="^p: transaction 1, slice 0: Spark, one of its workers"):
         rig.run(spec, work)
-    assert not rig.staged(work, SINK)
+    assert not rig.written(work, SINK)
 
 
 def test_a_session_that_is_closed_meanwhile_is_no_fault_of_the_transform(bare, spark_connect):
@@ -197,14 +197,14 @@ def test_a_server_killed_in_mid_job_costs_a_try_and_nothing_else(bare, own_serve
             os.kill(killed, signal.SIGKILL)
             with pytest.raises(EngineLost, match="^p: transaction 1, slice 0: Spark, one of its workers"):
                 running.result(timeout=120)
-    assert not bare.staged(work, SINK)
+    assert not bare.written(work, SINK)
     mark.unlink(missing_ok=True)
     until("Spark Connect is started again", lambda: own_server.pids().get("connect", killed) != killed, seconds=60)
     plain = spec.model_copy(update={"transform": address(every)})
     with connect_session(own_server.spark, "killed", "code") as again:
         vote = replace(bare, spark=again).run(plain, work)
     assert vote.records == 10
-    assert content(bare.staged(work, SINK)) == Counter((0, o, o) for o in range(10))
+    assert content(bare.written(work, SINK)) == Counter((0, o, o) for o in range(10))
 
 
 @pytest.mark.all
@@ -232,7 +232,7 @@ def test_a_server_that_is_silent_for_ever_is_given_up_and_holds_nobody_up(bare, 
                     pass
         finally:
             os.kill(silent, signal.SIGCONT)
-    assert not bare.staged(work, SINK)
+    assert not bare.written(work, SINK)
 
 
 def exhausts_the_heap(df):
@@ -246,7 +246,7 @@ def test_a_heap_that_is_exhausted_is_no_fault_of_the_transform(bare, own_server)
     with connect_session(own_server.spark, "exhausted", "code") as lost:
         with pytest.raises(EngineLost, match="^p: transaction 1, slice 0: Spark, one of its workers"):
             replace(bare, spark=lost).run(spec, work)
-    assert not bare.staged(work, SINK)
+    assert not bare.written(work, SINK)
 
 
 def fails_when_told(df):
@@ -280,7 +280,7 @@ def test_where_kafka_does_not_answer_either_that_is_the_reason(bare, spark_conne
                     running.result(timeout=120)
             finally:
                 os.kill(broker, signal.SIGCONT)
-    assert not rig.staged(work, SINK)
+    assert not rig.written(work, SINK)
 
 
 def test_a_ledger_that_the_workers_do_not_reach_is_worth_another_try(rig):
@@ -300,7 +300,7 @@ def test_a_ledger_that_is_lost_while_rows_are_staged_is_worth_another_try(rig):
             onlooker.execute("select pg_terminate_backend(%s)", [pid])
             with pytest.raises(LedgerUnreachable, match="slice 0, try 1: .* does not answer: terminating connection"):
                 running.result(timeout=60)
-    assert not rig.staged(work, SINK)
+    assert not rig.written(work, SINK)
     rig.check(spec, work, rig.run(spec, work))
 
 
@@ -309,10 +309,10 @@ def test_a_statement_that_postgresql_gives_up_is_no_outage(rig):
     hasty = f"{rig.ledger.url}{'&' if '?' in rig.ledger.url else '?'}options=-c%20statement_timeout%3D500"
     with psycopg.connect(rig.ledger.url) as holder:
         holder.execute("select 1 from ratchet.slices for update")
-        with pytest.raises(StagingFailed, match=f"slice 0, try 1: sink '{SINK}': .*canceling statement due to") as told:
+        with pytest.raises(WritingFailed, match=f"slice 0, try 1: sink '{SINK}': .*canceling statement due to") as told:
             run_slice(rig.spark, spec, work, hasty, rig.kafka)
     assert isinstance(told.value, WORTH_ANOTHER_TRY) and not isinstance(told.value, OUTAGES)
-    assert not rig.staged(work, SINK)
+    assert not rig.written(work, SINK)
 
 
 def as_wide_as_no_row_can_be(df):
@@ -326,7 +326,7 @@ def test_a_row_that_is_too_big_for_postgresql_is_the_transforms_fault(rig):
     spec, work = prepared(rig, as_wide_as_no_row_can_be, sinks=[Append(SINK, columns=columns)])
     with pytest.raises(TransformError, match=f"sink '{SINK}': PostgreSQL cannot hold a value: row is too big"):
         rig.run(spec, work)
-    assert not rig.staged(work, SINK)
+    assert not rig.written(work, SINK)
 
 
 def into_two(df):

@@ -84,7 +84,7 @@ def test_a_slice_is_read_through_spark_and_no_password_is_shown(properties, sess
         spec = spec_of(topic)
         (work,) = rig.begin(spec)
         rig.check(spec, work, rig.run(spec, work))
-        assert content(rig.staged(work, SINK)) == Counter((0, o, o) for o in range(20))
+        assert content(rig.written(work, SINK)) == Counter((0, o, o) for o in range(20))
         records = read(session, work.ranges, properties)
         said = [records._explain_string(extended=True), str(records), written_below(spark_connect.home), caplog.text]
     assert "partition AS _partition" in said[0] and "WARN" in said[2] and "Authenticated as ann" in said[3]

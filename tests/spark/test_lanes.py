@@ -51,16 +51,16 @@ def frames(df: DataFrame) -> dict[str, DataFrame]:
 def merged(rig, work) -> dict:
     """What a slice has staged, one row a key."""
     sums: dict = {}
-    for r in rig.staged(work, "sums"):
+    for r in rig.written(work, "sums"):
         total, most, count = sums.get(r["b"], (0, None, 0))
         most = max((m for m in (most, r["a_max"]) if m is not None), default=None)
         sums[r["b"]] = (total + (r["a_sum"] or 0), most, count + r["n"])
     lasts: dict = {}
-    order = [r for r in rig.staged(work, "lasts")]
+    order = [r for r in rig.written(work, "lasts")]
     for r in sorted(order, key=lambda r: (r["a"] is not None, r["a"] or 0, r["_offset"], r["_partition"])):
         lasts[r["b"]] = (r["a"], r["_partition"], r["_offset"])
-    dead = sorted((r["_partition"], r["_offset"], r["value"], r["error"]) for r in rig.staged(work, DEAD_LETTERS))
-    return {"rows": content(rig.staged(work, SINK)), "sums": sums, "lasts": lasts, "dead": dead}
+    dead = sorted((r["_partition"], r["_offset"], r["value"], r["error"]) for r in rig.written(work, DEAD_LETTERS))
+    return {"rows": content(rig.written(work, SINK)), "sums": sums, "lasts": lasts, "dead": dead}
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_connection_that_the_columnar_source_cannot_use_is_read_by_spark(rig, 
     (said,) = [line["event"] for line in logged if line["log_level"] == "warning"]
     assert "read by Spark's Kafka source" in said and "client.dns.lookup=" in said
     good = 60 if transform is None else 57
-    assert len(rig.staged(work, SINK)) == 2 * (good + 1)
+    assert len(rig.written(work, SINK)) == 2 * (good + 1)
     rig.check(spec, work, vote)
 
 
@@ -118,8 +118,8 @@ def test_without_a_transform_each_sink_takes_the_columns_of_its_names(rig, topic
     vote = rig.run(spec, work)
     rig.check(spec, work, vote)
     wanted = [(p, n, n - 3) for p in (0, 1) for n in range(60)] + [(p, 62, None) for p in (0, 1)]
-    assert content(rig.staged(work, SINK)) == Counter(wanted)
-    assert positions(rig.staged(work, DEAD_LETTERS)) == Counter([(p, o) for p in (0, 1) for o in (60, 61)])
+    assert content(rig.written(work, SINK)) == Counter(wanted)
+    assert positions(rig.written(work, DEAD_LETTERS)) == Counter([(p, o) for p in (0, 1) for o in (60, 61)])
 
 
 def raises(df: pa.Table) -> dict[str, pa.Table]:
@@ -169,7 +169,7 @@ def test_what_a_transform_over_tables_does_wrong_is_said(rig, transform, error, 
     (work,) = rig.begin(spec)
     with pytest.raises(error, match=said):
         rig.run(spec, work)
-    assert rig.staged(work, SINK) == []
+    assert rig.written(work, SINK) == []
 
 
 def twice(df: pa.Table) -> dict[str, pa.Table]:
@@ -185,7 +185,7 @@ def test_several_rows_of_a_record_do_not_count_it_twice(rig):
     (work,) = rig.begin(spec)
     vote = rig.run(spec, work)
     assert (vote.records, vote.dead_letters) == (11, 1)
-    assert positions(rig.staged(work, SINK)) == Counter({(0, o): 2 for o in range(10)})
+    assert positions(rig.written(work, SINK)) == Counter({(0, o): 2 for o in range(10)})
     rig.check(spec, work, vote)
 
 
@@ -197,6 +197,6 @@ def test_a_worker_reads_the_format_that_a_spec_names(rig):
     (work,) = rig.begin(spec)
     vote = rig.run(spec, work)
     assert (vote.records, vote.dead_letters) == (3, 1)
-    rows = sorted((r["_offset"], r["_n"], r["line"]) for r in rig.staged(work, SINK))
+    rows = sorted((r["_offset"], r["_n"], r["line"]) for r in rig.written(work, SINK))
     assert rows == [(0, 0, "one"), (0, 1, "two")]
     rig.check(spec, work, vote)

@@ -76,8 +76,8 @@ def test_every_record_is_a_row_or_a_dead_letter_with_its_bytes(rig):
     spec = spec_of(topic)
     (work,) = rig.begin(spec)
     vote = rig.run(spec, work)
-    rows = {r["_offset"]: (r["a"], r["b"]) for r in rig.staged(work, SINK)}
-    dead = rig.staged(work, DEAD_LETTERS)
+    rows = {r["_offset"]: (r["a"], r["b"]) for r in rig.written(work, SINK)}
+    dead = rig.written(work, DEAD_LETTERS)
     letters = {r["_offset"]: r["value"] for r in dead}
     values = [*GOOD, *BAD]
     assert {values[o]: row for o, row in rows.items()} == GOOD
@@ -99,8 +99,8 @@ def test_a_field_that_the_transform_does_not_use_is_checked_too(rig):
     spec = spec_of(topic, first_column, value="a int, c int", sinks=[Append(SINK, columns="a int")])
     (work,) = rig.begin(spec)
     vote = rig.run(spec, work)
-    assert content(rig.staged(work, SINK)) == Counter([(0, 0, 1), (0, 2, 3)])
-    assert positions(rig.staged(work, DEAD_LETTERS)) == Counter([(0, 1), (0, 3)])
+    assert content(rig.written(work, SINK)) == Counter([(0, 0, 1), (0, 2, 3)])
+    assert positions(rig.written(work, DEAD_LETTERS)) == Counter([(0, 1), (0, 3)])
     rig.check(spec, work, vote)
 
 
@@ -110,8 +110,8 @@ def test_not_null_columns(rig):
     spec = spec_of(topic, value="a int not null")
     (work,) = rig.begin(spec)
     rig.check(spec, work, rig.run(spec, work))
-    assert content(rig.staged(work, SINK)) == Counter([(0, 0, 1)])
-    dead = rig.staged(work, DEAD_LETTERS)
+    assert content(rig.written(work, SINK)) == Counter([(0, 0, 1)])
+    dead = rig.written(work, DEAD_LETTERS)
     assert positions(dead) == Counter([(0, 1), (0, 2)])
     assert all("column a" in r["error"] for r in dead)
 
@@ -124,8 +124,8 @@ def test_a_decimal_is_never_rounded(rig):
     (work,) = rig.begin(spec)
     rig.check(spec, work, rig.run(spec, work))
     expected = {0: "1.50", 1: "1.50", 2: "-0.01", 3: "12345678.90", 4: "100.00"}
-    assert {r["_offset"]: str(r["d"]) for r in rig.staged(work, SINK)} == expected
-    assert positions(rig.staged(work, DEAD_LETTERS)) == Counter((0, o) for o in range(5, 10))
+    assert {r["_offset"]: str(r["d"]) for r in rig.written(work, SINK)} == expected
+    assert positions(rig.written(work, DEAD_LETTERS)) == Counter((0, o) for o in range(5, 10))
 
 
 def test_times_that_postgresql_cannot_hold_are_dead_letters(rig):
@@ -136,7 +136,7 @@ def test_times_that_postgresql_cannot_hold_are_dead_letters(rig):
     spec = spec_of(topic, value="t timestamp")
     (work,) = rig.begin(spec)
     rig.check(spec, work, rig.run(spec, work))
-    assert {r["_offset"]: r["t"] for r in rig.staged(work, SINK)} == {0: datetime(2013, 1, 1, 5, tzinfo=UTC)}
+    assert {r["_offset"]: r["t"] for r in rig.written(work, SINK)} == {0: datetime(2013, 1, 1, 5, tzinfo=UTC)}
 
 
 def keyed(df):
@@ -150,8 +150,8 @@ def test_keys(rig):
     spec = spec_of(topic, value="a int", key="k int", sinks=[Append(SINK, columns="k int, a int")])
     (work,) = rig.begin(spec)
     rig.check(spec, work, rig.run(spec, work))
-    assert {r["_offset"]: r["k"] for r in rig.staged(work, SINK)} == {0: 1, 1: None, 6: -7}
-    assert {r["_offset"]: r["key"] for r in rig.staged(work, DEAD_LETTERS)} == {o: keys[o] for o in (2, 3, 4, 5)}
+    assert {r["_offset"]: r["k"] for r in rig.written(work, SINK)} == {0: 1, 1: None, 6: -7}
+    assert {r["_offset"]: r["key"] for r in rig.written(work, DEAD_LETTERS)} == {o: keys[o] for o in (2, 3, 4, 5)}
 
 
 def test_a_key_with_a_nul_is_a_dead_letter(rig):
@@ -160,7 +160,7 @@ def test_a_key_with_a_nul_is_a_dead_letter(rig):
     spec = spec_of(topic, value="a int", key="k string", sinks=[Append(SINK, columns="k string, a int")])
     (work,) = rig.begin(spec)
     rig.check(spec, work, rig.run(spec, work))
-    assert content(rig.staged(work, SINK)) == Counter([(0, 1, 1)])
+    assert content(rig.written(work, SINK)) == Counter([(0, 1, 1)])
 
 
 def test_tombstones_delete(rig):
@@ -170,9 +170,9 @@ def test_tombstones_delete(rig):
     spec = spec_of(topic, value="a int not null", key="k string", tombstones="delete", sinks=sinks)
     (work,) = rig.begin(spec)
     rig.check(spec, work, rig.run(spec, work))
-    rows = {r["k"]: (r["_offset"], r["a"], r["_deleted"]) for r in rig.staged(work, SINK)}
+    rows = {r["k"]: (r["_offset"], r["a"], r["_deleted"]) for r in rig.written(work, SINK)}
     assert rows == {"x": (2, None, True), "y": (3, None, True)}
-    assert positions(rig.staged(work, DEAD_LETTERS)) == Counter([(0, 4), (0, 5)])
+    assert positions(rig.written(work, DEAD_LETTERS)) == Counter([(0, 4), (0, 5)])
 
 
 def without_deletions(df):
@@ -188,7 +188,7 @@ def test_a_transform_that_loses_deletions_is_refused(rig):
     (work,) = rig.begin(spec)
     with pytest.raises(TransformError, match="has lost the hidden column _deleted"):
         rig.run(spec, work)
-    assert not rig.staged(work, SINK)
+    assert not rig.written(work, SINK)
 
 
 def test_large_values_keep_their_bytes(rig):
@@ -199,5 +199,5 @@ def test_large_values_keep_their_bytes(rig):
     spec = spec_of(topic)
     (work,) = rig.begin(spec)
     rig.check(spec, work, rig.run(spec, work))
-    assert {r["_offset"]: r["b"] for r in rig.staged(work, SINK)} == dict.fromkeys(range(5), "x" * 1_040_000)
-    assert {r["_offset"]: r["value"] for r in rig.staged(work, DEAD_LETTERS)} == {5: bad}
+    assert {r["_offset"]: r["b"] for r in rig.written(work, SINK)} == dict.fromkeys(range(5), "x" * 1_040_000)
+    assert {r["_offset"]: r["value"] for r in rig.written(work, DEAD_LETTERS)} == {5: bad}

@@ -100,8 +100,8 @@ def test_slices_at_the_same_time_do_not_see_each_others_views(rig, spark_connect
     works = rig.begin(spec)
     with ThreadPoolExecutor(2) as pool:
         votes = list(pool.map(run, works))
-    assert content(rig.staged(works[0], SINK)) == Counter((0, o, o) for o in range(20))
-    sums = {(row["a_sum"], row["n"]) for row in rig.staged(works[0], "sums")}
+    assert content(rig.written(works[0], SINK)) == Counter((0, o, o) for o in range(20))
+    sums = {(row["a_sum"], row["n"]) for row in rig.written(works[0], "sums")}
     assert sums == {(sum(range(10)), 10), (sum(range(10, 20)), 10)}
     for work, vote in zip(works, votes, strict=True):
         rig.check(spec, work, vote)

@@ -46,7 +46,7 @@ def test_exactly_the_plan_is_read_though_kafka_has_more(rig):
         assert vote.records == len(mine)
         assert vote.reached == {r.partition: r.until_offset for r in work.ranges}
         rig.check(spec, work, vote)
-    assert content(rig.staged(works[0], SINK)) == Counter((p, o, o + 100 * p) for p, o in planned)
+    assert content(rig.written(works[0], SINK)) == Counter((p, o, o + 100 * p) for p, o in planned)
 
 
 @pytest.mark.invariant("I1")
@@ -66,7 +66,7 @@ def test_aborted_records_and_markers_are_no_records(rig):
         rig.check(spec, work, vote)
         records.append(vote.records)
     expected = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 12: 10, 13: 11, 14: 12}
-    assert content(rig.staged(works[0], SINK)) == Counter((0, o, a) for o, a in expected.items())
+    assert content(rig.written(works[0], SINK)) == Counter((0, o, a) for o, a in expected.items())
     assert sum(records) == len(expected)
 
 
@@ -90,8 +90,8 @@ def test_of_attempts_that_have_staged_the_same_rows_only_those_that_spark_accept
     unheard = rig.run(spec, work).sinks[SINK]
     vote = rig.run(spec, work)
     named = vote.sinks[SINK]
-    assert named.rows == unheard.rows == 25 and len(rig.staged(work, SINK)) == 50
-    assert len(named.tags) == len(unheard.tags) and not set(named.tags) & set(unheard.tags)
+    assert named.rows == unheard.rows == 25 and len(rig.written(work, SINK)) == 50
+    assert len(named.writers) == len(unheard.writers) and not set(named.writers) & set(unheard.writers)
     rig.check(spec, work, vote)
     commit(rig.ledger, spec, rig.claim)
     with psycopg.connect(rig.ledger.url) as conn:
@@ -109,7 +109,7 @@ def test_an_empty_slice_votes_for_nothing_in_every_sink(rig, left):
     assert (vote.records, vote.dead_letters) == (0, 0)
     assert set(vote.sinks) == {*(sink.name for sink in THRICE), DEAD_LETTERS}
     for sink in THRICE:
-        assert not rig.staged(work, sink.name)
+        assert not rig.written(work, sink.name)
 
 
 @pytest.mark.invariant("I2")
@@ -131,7 +131,7 @@ def test_records_that_kafka_has_deleted_are_named(rig):
     rig.client.admin.delete_records({TopicPartition(topic, 0): 4})
     with pytest.raises(RecordsLost, match=r"\[0,4\)"):
         rig.run(spec, work)
-    assert not rig.staged(work, SINK)
+    assert not rig.written(work, SINK)
 
 
 # What happens to the topic meanwhile
@@ -153,7 +153,7 @@ def test_records_that_go_while_spark_reads_are_named_with_their_offsets(rig):
     MEANWHILE.append(lambda: rig.client.admin.delete_records({TopicPartition(topic, 0): 4}))
     with pytest.raises(RecordsLost, match=rf"{topic}-0\[0,4\)"):
         rig.run(spec, work)
-    assert not rig.staged(work, SINK)
+    assert not rig.written(work, SINK)
 
 
 def test_a_topic_made_again_while_spark_reads_is_another_topic(rig):
@@ -172,7 +172,7 @@ def test_a_topic_made_again_while_spark_reads_is_another_topic(rig):
     MEANWHILE.append(make_again)
     with pytest.raises(TopicChanged, match=topic):
         rig.run(spec, work)
-    assert not rig.staged(work, SINK)
+    assert not rig.written(work, SINK)
 
 
 # Who may stage
@@ -187,11 +187,11 @@ def test_a_try_that_is_no_longer_current_stages_nothing(rig):
     new = rig.retry(spec)
     with pytest.raises(Fenced, match="slice 0, try 1: try 2 has the slice"):
         rig.run(spec, old)
-    assert not rig.staged(old, SINK)
+    assert not rig.written(old, SINK)
     rig.check(spec, new, rig.run(spec, new))
     with pytest.raises(Fenced, match="the transaction is PREPARED"):
         rig.run(spec, new)
-    assert content(rig.staged(new, SINK)) == Counter((0, o, o) for o in range(5))
+    assert content(rig.written(new, SINK)) == Counter((0, o, o) for o in range(5))
 
 
 def test_a_fenced_task_says_what_fenced_it(rig):
@@ -204,8 +204,8 @@ def test_a_fenced_task_says_what_fenced_it(rig):
     with pytest.raises(Fenced, match="slice 0, try 1: the slice has voted in try 1"):
         rig.run(spec, voted)
     with psycopg.connect(rig.ledger.url) as conn:
-        conn.execute(sql.SQL("drop table {}").format(sql.Identifier("ratchet_stage", other.stages[SINK])))
-    with pytest.raises(Fenced, match="slice 1, try 1: the stage is gone, so its epoch is over"):
+        conn.execute(sql.SQL("drop table {} cascade").format(sql.Identifier(*other.relations[SINK])))
+    with pytest.raises(Fenced, match="slice 1, try 1: the table is gone, so its epoch is over"):
         rig.run(spec, other)
 
 

@@ -66,7 +66,7 @@ def submit(
     command += ["--conf", "spark.ui.enabled=false"]
     command += ["--jars", ",".join(map(str, prerequisites.jars(CHECKOUT, "spark")))]
     command += [str(CHECKOUT / "jobs" / "process_slice.py"), token.pipeline]
-    command += map(str, (token.txid, token.revision, token.epoch, token.slice, token.try_number))
+    command += map(str, token.numbers)
     env = {
         **{name: value for name, value in os.environ.items() if not name.startswith("SPARK_")},
         "JAVA_HOME": str(prerequisites.java().parent.parent),
@@ -85,8 +85,8 @@ def test_a_submitted_driver_whose_transform_drops_everything_votes_for_all_it_re
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     with psycopg.connect(ledger_url) as conn:
         found = conn.execute("select records, reached, sinks, dead_letters from ratchet.slices").fetchall()
-        stage = sql.Identifier("ratchet_stage", work.stages[DEAD_LETTERS])
-        dead = conn.execute(sql.SQL("select _partition, _offset, value from {}").format(stage)).fetchall()
+        delta = sql.Identifier(*work.relations[DEAD_LETTERS])
+        dead = conn.execute(sql.SQL("select _partition, _offset, value from {}").format(delta)).fetchall()
     ((records, reached, sinks, dead_letters),) = found
     assert (records, reached, dead_letters) == (10, {"0": 10}, 1)
     assert sinks["dropping"]["rows"] == 0

@@ -106,7 +106,7 @@ def test_a_slice_is_exact_though_the_leader_is_killed_while_it_is_read(rig, clus
     now, in_sync = state(rig.client, topic)[0]
     assert now != leader
     assert vote.records == RECORDS
-    rows = rig.staged(work, SINK)
+    rows = rig.written(work, SINK)
     assert positions(rows) == Counter((0, o) for o in range(RECORDS))
     assert all(row["a"] == row["_offset"] for row in rows)
     rig.check(spec, work, vote)

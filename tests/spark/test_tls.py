@@ -163,9 +163,9 @@ def test_the_ledger_sparks_workers_and_the_trigger_reach_it_and_refuse_another_r
     # Spark's workers
     with pytest.raises(RatchetError, match="certificate verify failed"):
         run_slice(rig.spark, spec, work, server.bad, rig.kafka)
-    assert rig.staged(work, SINK) == []
+    assert rig.written(work, SINK) == []
     rig.check(spec, work, rig.run(spec, work))
-    assert content(rig.staged(work, SINK)) == Counter((0, value, value) for value in range(50))
+    assert content(rig.written(work, SINK)) == Counter((0, value, value) for value in range(50))
     # The trigger
     trigger = TurnTrigger("ratchet_ledger", spec.name, rig.claim.txid, 0, rig.claim.number, rig.claim.epoch, 60)
     assert asyncio.run(trigger._wait(server.good)) == {"why": "transaction 1 has its turn", "held": True}

@@ -126,7 +126,7 @@ def test_a_fault_before_the_slice_is_its_error_and_nothing_is_staged(rig, what):
         with pytest.raises(error, match=said):
             rig.run(spec, work)
         work = rig.retry(spec)
-    assert not rig.staged(work, SINK)
+    assert not rig.written(work, SINK)
 
 
 @pytest.mark.parametrize("what", ["records deleted", "made again"])
@@ -136,7 +136,7 @@ def test_a_fault_between_the_first_look_and_the_read_is_its_error(rig, what):
     with pytest.raises(error, match=said):
         rig.run(spec, work)
     # The source asks by the topic's id, so nothing of another topic is read.
-    assert rig.staged(work, SINK) == []
+    assert rig.written(work, SINK) == []
 
 
 @pytest.mark.invariant("I1")
@@ -147,7 +147,7 @@ def test_a_fault_while_spark_reads_is_found_by_the_last_look(rig, what):
     with pytest.raises(error, match=said):
         rig.run(spec, work)
     # The read itself went well, so nothing but the last look stands between it and a vote.
-    assert positions(rig.staged(work, SINK)) == Counter((0, o) for o in range(10))
+    assert positions(rig.written(work, SINK)) == Counter((0, o) for o in range(10))
 
 
 @pytest.mark.invariant("I1")
@@ -156,7 +156,7 @@ def test_a_log_that_was_cut_below_the_plan_is_said_at_once(rig):
     beyond = replace(work, ranges=(OffsetRange(topic, 0, 0, 12),))
     with pytest.raises(RecordsLost, match=r"ends at offset 10, and \[10,12\) was planned"):
         rig.run(spec, beyond)
-    assert not rig.staged(work, SINK)
+    assert not rig.written(work, SINK)
 
 
 def test_what_retention_deletes_after_the_vote_is_no_loss(rig):

@@ -32,10 +32,10 @@ def test_every_type_arrives_exactly_and_its_checksum_is_the_vector(rig):
     spec = spec_of(topic, as_declared, value="a int", sinks=[Append(SINK, columns=declared)])
     (work,) = rig.begin(spec)
     vote = rig.run(spec, work)
-    rows = sorted(rig.staged(work, SINK), key=lambda r: r["_offset"])
+    rows = sorted(rig.written(work, SINK), key=lambda r: r["_offset"])
     assert [row_hash(COLUMNS, [r[c.name] for c in COLUMNS]) for r in rows] == VECTORS
     exact = [i for i, c in enumerate(COLUMNS) if not c.floating]
-    assert [[list(r.values())[4:][i] for i in exact] for r in rows] == [[row[i] for i in exact] for row in ROWS]
+    assert [[r[COLUMNS[i].name] for i in exact] for r in rows] == [[row[i] for i in exact] for row in ROWS]
     rig.check(spec, work, vote)
 
 
@@ -75,12 +75,12 @@ def test_sums_and_last_rows_are_exact(rig):
     vote = rig.run(spec, work)
     rig.check(spec, work, vote)
     assert vote.records == 80
-    assert {(r["_partition"], r["_offset"]): r["d"] for r in rig.staged(work, SINK)} == {
+    assert {(r["_partition"], r["_offset"]): r["d"] for r in rig.written(work, SINK)} == {
         k: v["d"] for k, v in sent.items()
     }
     # A key may come out of several tasks; the fold groups what is staged once more.
     totals: dict = {}
-    for part in rig.staged(work, "totals"):
+    for part in rig.written(work, "totals"):
         totals.setdefault(part["g"], []).append(part)
     assert totals.keys() == {0, 1, 2}
     for g, parts in totals.items():
@@ -90,14 +90,14 @@ def test_sums_and_last_rows_are_exact(rig):
         assert min(part["o_min"] for part in parts) == min(r["o"] for r in mine)
         assert max(part["d_max"] for part in parts) == max(r["d"] for r in mine)
     latest: dict = {}
-    for row in sorted(rig.staged(work, "latest"), key=lambda r: (r["o"], r["_offset"], r["_partition"])):
+    for row in sorted(rig.written(work, "latest"), key=lambda r: (r["o"], r["_offset"], r["_partition"])):
         latest[row["g"]] = (row["_partition"], row["_offset"])
     by_order = {
         g: max((at for at in sent if sent[at]["g"] == g), key=lambda at: (sent[at]["o"], at[1], at[0]))
         for g in (None, 0, 1, 2)
     }
     assert latest == by_order
-    assert positions(rig.staged(work, DEAD_LETTERS)) == Counter(below)
+    assert positions(rig.written(work, DEAD_LETTERS)) == Counter(below)
 
 
 def twice(df):
@@ -116,7 +116,7 @@ def test_several_rows_of_a_record_do_not_count_it_twice(rig, transform):
     (work,) = rig.begin(spec)
     vote = rig.run(spec, work)
     assert (vote.records, vote.dead_letters) == (11, 1)
-    assert positions(rig.staged(work, SINK)) == Counter({(0, o): 2 for o in range(10)})
+    assert positions(rig.written(work, SINK)) == Counter({(0, o): 2 for o in range(10)})
     rig.check(spec, work, vote)
 
 
@@ -137,7 +137,7 @@ def test_what_is_dropped_is_read_all_the_same(rig, transform):
     (work,) = rig.begin(spec)
     vote = rig.run(spec, work)
     assert (vote.records, vote.sinks[SINK].rows) == (11, 0)
-    assert positions(rig.staged(work, DEAD_LETTERS)) == Counter([(0, 10)])
+    assert positions(rig.written(work, DEAD_LETTERS)) == Counter([(0, 10)])
     rig.check(spec, work, vote)
 
 
@@ -234,7 +234,7 @@ def test_what_is_wrong_with_a_transform_is_said(rig, transform, said):
         rig.run(spec, work)
     assert said in str(raised.value)
     assert "transaction 1" in str(raised.value) or SINK in str(raised.value) or "p:" in str(raised.value)
-    assert not rig.staged(work, SINK)
+    assert not rig.written(work, SINK)
 
 
 def refuses(df):
@@ -258,7 +258,7 @@ def test_a_transform_that_refuses_gives_its_reason_and_nothing_else(rig, transfo
     with pytest.raises(Refused) as raised:
         rig.run(spec, work)
     assert str(raised.value) == "the rates are\nnot in yet"
-    assert not rig.staged(work, SINK)
+    assert not rig.written(work, SINK)
 
 
 def null_where_it_must_not_be(df):
@@ -272,7 +272,7 @@ def test_a_null_in_a_not_null_column_is_named(rig):
     (work,) = rig.begin(spec)
     with pytest.raises(TransformError, match=f"^p: transaction 1, slice 0, try 1: sink '{SINK}': column a is declared"):
         rig.run(spec, work)
-    assert not rig.staged(work, SINK)
+    assert not rig.written(work, SINK)
 
 
 def of_another_slice(df):
@@ -310,7 +310,7 @@ def test_a_row_of_another_slice_is_not_combined(rig, sink, transform, said):
     (work,) = rig.begin(spec)
     with pytest.raises(TransformError, match=said):
         rig.run(spec, work)
-    assert not rig.staged(work, "totals")
+    assert not rig.written(work, "totals")
 
 
 def holds_a_nul(df):
@@ -324,4 +324,4 @@ def test_a_value_that_postgresql_cannot_hold_is_final_and_names_the_sink(rig):
     (work,) = rig.begin(spec)
     with pytest.raises(TransformError, match=f"sink '{SINK}': PostgreSQL cannot hold a value: .*0x00"):
         rig.run(spec, work)
-    assert not rig.staged(work, SINK)
+    assert not rig.written(work, SINK)

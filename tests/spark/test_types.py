@@ -44,7 +44,7 @@ def test_every_type_is_staged_committed_and_verified(rig):
     spec = spec_of(topic, value=ALL)
     (work,) = rig.begin(spec)
     vote = rig.run(spec, work)
-    first, second = sorted(rig.staged(work, SINK), key=lambda r: r["_offset"])
+    first, second = sorted(rig.written(work, SINK), key=lambda r: r["_offset"])
     uuid = UUID("550e8400-e29b-41d4-a716-446655440000")
     assert first["j"] == '{"a": null, "b": 1.50, "aa": [100, "x"]}'
     assert first["o"] == '{"at": "2024-05-01T10:00:00+00:00", "tags": ["x", null], "price": 5.10}'
@@ -52,7 +52,7 @@ def test_every_type_is_staged_committed_and_verified(rig):
     assert (first["l"], first["ld"], first["lt"]) == ([1, None, 3], [Decimal("1.50")], [time(7, 30)])
     assert (first["lu"], first["ti"], first["u"], first["s"]) == (f'["{uuid}"]', time(7, 30), uuid, '{"n": 5.10}')
     assert [second[c.name] for c in spec.sink(SINK).fields] == [None] * 10
-    assert positions(rig.staged(work, DEAD_LETTERS)) == Counter([(0, 2)])
+    assert positions(rig.written(work, DEAD_LETTERS)) == Counter([(0, 2)])
     rig.check(spec, work, vote)
     assert commit(rig.ledger, spec, rig.claim).txids == (1,)
     assert [fault for check in verify.verify(rig.ledger, spec) for fault in check.faults] == []
@@ -81,7 +81,7 @@ def test_what_a_transform_makes_is_staged_in_its_one_form(rig):
     spec = spec_of(topic, in_other_forms, value="a int", sinks=[Append(SINK, columns=columns)])
     (work,) = rig.begin(spec)
     vote = rig.run(spec, work)
-    (row,) = rig.staged(work, SINK)
+    (row,) = rig.written(work, SINK)
     assert (row["j"], row["m"], row["ti"]) == ('{"a": 10, "b": 7}', '{"k": [7]}', time(7, 30))
     rig.check(spec, work, vote)
 
@@ -128,9 +128,9 @@ def test_uuids_and_times_are_keys_and_documents_are_values(rig):
     spec = spec_of(topic, into_keyed, value="u uuid, ti time, j json, o int", sinks=sinks)
     (work,) = rig.begin(spec)
     rig.check(spec, work, rig.run(spec, work))
-    (count,) = rig.staged(work, "counts")
+    (count,) = rig.written(work, "counts")
     assert (count["ti_min"], count["n"]) == (time(7, 30), 2)
-    assert [row["j"] for row in rig.staged(work, "latest")] == ["[1.0]"]
+    assert [row["j"] for row in rig.written(work, "latest")] == ["[1.0]"]
     assert commit(rig.ledger, spec, rig.claim).txids == (1,)
     assert [fault for check in verify.verify(rig.ledger, spec) for fault in check.faults] == []
 
@@ -170,7 +170,7 @@ def test_names_as_they_are_sent_and_the_records_own_parts(rig):
     )
     (work,) = rig.begin(spec)
     vote = rig.run(spec, work)
-    (row,) = rig.staged(work, SINK)
+    (row,) = rig.written(work, SINK)
     assert (row["orderId"], row["k"], row["h"], row["trace"]) == (5, '{"tenant": "acme"}', "trace-id", "t1")
     assert before < row["at"] == row["sent"] < datetime.now(UTC) + timedelta(seconds=5) and row["tenant"] == "acme"
     rig.check(spec, work, vote)
@@ -185,8 +185,8 @@ def test_an_array_gives_a_row_for_each_object_and_the_record_counts_once(rig):
     spec = spec.model_copy(update={"source": spec.source.model_copy(update={"value": Json("a int", rows="array")})})
     (work,) = rig.begin(spec)
     vote = rig.run(spec, work)
-    assert sorted((r["_offset"], r["_n"], r["a"]) for r in rig.staged(work, SINK)) == [(0, 0, 1), (0, 1, 2)]
-    (letter,) = rig.staged(work, DEAD_LETTERS)
+    assert sorted((r["_offset"], r["_n"], r["a"]) for r in rig.written(work, SINK)) == [(0, 0, 1), (0, 1, 2)]
+    (letter,) = rig.written(work, DEAD_LETTERS)
     assert (letter["_offset"], letter["error"]) == (2, 'row 1, column a: found "bad", wanted int')
     assert (vote.records, vote.reached) == (4, {0: 4})
     rig.check(spec, work, vote)

@@ -130,6 +130,13 @@ def test_an_error_names_the_field(changes, field):
         (lambda: Upsert("t", key="k int", columns="v serial"), "Upsert.columns: column 'v' has the unknown type"),
         (lambda: Upsert("t", key="k int", columns="v int", order="at"), "order: 'at'"),
         (lambda: Append("t", "id int"), "positional"),
+        (lambda: Append("t", columns="id int", indexes=["id, at"]), "indexes: 'at' is not one of columns: id"),
+        (lambda: Append("t", columns="id int", indexes=["id,"]), "indexes: '' is not one of columns"),
+        (lambda: Append("t", columns="id int", existing="perhaps"), "Append.existing: Input should be a valid boolean"),
+        (
+            lambda: Append("t", columns="id int", indexes=["id"], existing=True),
+            "indexes: a table of your own has those",
+        ),
     ],
 )
 def test_an_illegal_part_is_refused_with_the_reason(make, said):
@@ -217,6 +224,11 @@ def test_an_upsert_with_an_order_takes_no_tombstones():
 def test_limits_and_schedules_are_no_part_of_the_plan_hash():
     assert pipeline(schedule="@daily", max_records=10).plan_hash == pipeline().plan_hash
     assert pipeline(sinks=[Append("orders", columns="id bigint")]).plan_hash != pipeline().plan_hash
+    assert pipeline(gates=[MaxDeadLetters(0.5)]).plan_hash != pipeline().plan_hash
+    plain, indexed = (pipeline(sinks=[Append("orders", columns="id int", indexes=of)]) for of in ([], ["id"]))
+    assert plain.plan_hash == indexed.plan_hash
+    copied = pipeline(sinks=[Append("orders", columns="id int", existing=True)])
+    assert copied.plan_hash != plain.plan_hash
 
 
 def test_an_unknown_pipeline_is_refused_with_the_known_ones():

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from jobs import process_slice
 from ratchet.ledger.history import _hash
-from ratchet.ledger.work import SinkVote, SliceToken, Tag
+from ratchet.ledger.work import SinkVote, SliceToken
+from ratchet.protocol.votes import vote_from_json, vote_to_json
 from ratchet.sinks.checksum import MODULUS
-from ratchet.sinks.stage import vote_from_json, vote_to_json
 
-tags = st.lists(st.builds(Tag, st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)), max_size=5).map(tuple)
-votes = st.builds(SinkVote, tags, st.integers(0, 2**63 - 1), st.integers(0, MODULUS - 1))
+writers = st.lists(st.integers(1, 2**63 - 1), max_size=5).map(tuple)
+votes = st.builds(SinkVote, writers, st.integers(0, 2**63 - 1), st.integers(0, MODULUS - 1))
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
 details = st.dictionaries(
     texts,
@@ -66,7 +66,9 @@ def test_an_event_that_differs_in_one_field_has_another_hash(event, other, field
 
 
 @settings(max_examples=200)
-@given(st.text("az09_", min_size=1, max_size=31), *[st.integers(0, 2**63 - 1)] * 5)
-def test_a_token_comes_back_from_the_arguments_of_a_submitted_driver(pipeline, txid, epoch, number, attempt, revision):
-    token = SliceToken(pipeline, txid, epoch, number, attempt, revision)
+@given(st.text("az09_", min_size=1, max_size=31), *[st.integers(0, 2**63 - 1)] * 6)
+def test_a_token_comes_back_from_the_arguments_of_a_submitted_driver(
+    pipeline, txid, epoch, number, attempt, revision, nonce
+):
+    token = SliceToken(pipeline, txid, epoch, number, attempt, revision, nonce)
     assert process_slice.token_of([token.pipeline, *map(str, token.numbers)]) == token

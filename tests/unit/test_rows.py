@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from ratchet.ledger import schema
-from ratchet.ledger.rows import Binding, Event, Line, SliceRow, Transaction
+from ratchet.ledger.rows import Binding, Event, Line, SliceRow, Transaction, WriterRow
 from ratchet.ledger.work import utc
 
 TABLES = {
@@ -16,20 +16,23 @@ TABLES = {
     Transaction: schema.transactions,
     Binding: schema.runs,
     SliceRow: schema.slices,
+    WriterRow: schema.writers,
     Event: schema.events,
 }
+OF_OTHERS = {Line: ["head"]}
+"""Fields of a row that stand beside it in another table."""
 
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_a_row_has_a_field_for_each_column(kind):
     columns = TABLES[kind].columns
-    assert [field.name for field in fields(kind)] == [column.name for column in columns]
+    assert [field.name for field in fields(kind)] == [*(c.name for c in columns), *OF_OTHERS.get(kind, [])]
     may_be_null = {field.name for field in fields(kind) if "None" in str(field.type)}
     assert may_be_null == {column.name for column in columns if column.nullable}
 
 
 def test_the_turn_is_that_of_the_transaction_behind_the_head():
-    line = Line("line", "t", "first", 5, 3, 0, 0, datetime.now(UTC))
+    line = Line("line", "t", "first", 5, 0, 0, datetime.now(UTC), 3)
     assert (line.turn, line.in_flight) == (4, 2)
 
 

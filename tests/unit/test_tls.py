@@ -62,7 +62,9 @@ def by_writer(url: str) -> str:
     token = SliceToken("p", 1, 1, 0, 1)
     with (
         pytest.raises(LedgerUnreachable) as raised,
-        Writer(Into(url, token, (OffsetRange("t", 0, 0, 1),), {"rows": "stage"}), Tag(0, 0), (ROWS,)) as writer,
+        Writer(
+            Into(url, token, (OffsetRange("t", 0, 0, 1),), {"rows": ("public", "rows")}, 1), Tag(0, 0), (ROWS,)
+        ) as writer,
     ):
         writer.write(ROWS, pa.table({"a": [1], "_partition": [0], "_offset": [0], "_n": [0]}))
         writer.finish()

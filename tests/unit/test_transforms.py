@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from ratchet import Append, Json, Pipeline, Topic, Upsert
 from ratchet.errors import SpecError
+from ratchet.formats.envelope import RECORD
 from ratchet.spec.pipeline import DEAD_LETTERS
 from ratchet.transforms.kinds import Kind, kind_of, kind_of_function
 from ratchet.transforms.tables import TableTransform
@@ -108,8 +109,8 @@ def test_the_result_does_not_depend_on_where_batches_end(values, ends):
             "_offset": pa.array(range(count), pa.int64()),
             "_n": pa.array([0] * count, pa.int32()),
             "_record": pa.array(
-                [{"key": None, "value": b"v", "headers": None}] * count,
-                pa.struct([("key", pa.binary()), ("value", pa.binary()), ("headers", pa.string())]),
+                [{"timestamp": None, "key": None, "value": b"v", "headers": None}] * count,
+                RECORD,
             ),
         }
     )

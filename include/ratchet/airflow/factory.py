@@ -103,7 +103,7 @@ def describe(spec: Pipeline) -> str:
         "Each run is one transaction: it takes a range of offsets, and all its rows become visible at once, in order.",
         "",
         "### Reads",
-        f"Topic `{spec.source.name}` as JSON: `{spec.source.value.columns}`"
+        f"Topic `{spec.source.name}` as {spec.source.value.kind}: `{spec.source.value.columns}`"
         + (f", key `{', '.join(map(str, spec.source.key_columns))}`" if spec.source.key else "")
         + f". {tombstones[spec.source.tombstones]}",
         "",

@@ -79,7 +79,7 @@ class SubmitJob:
             conn_id=self._target.connection,
             application=str(_application()),
             application_args=[token.pipeline, *map(str, token.numbers)],
-            name=f"{token.pipeline} {'.'.join(map(str, token.numbers))}",
+            name=f"{token.pipeline} {token.dotted}",
             jars=extra.get("jars") or os.environ.get(SPARK_JARS),
             py_files=extra.get("py-files"),
             conf=dict(extra.get("conf") or {}),

@@ -23,8 +23,8 @@ POLL_SECONDS = 5.0
 """How often to look without being told: a notification can be lost with its connection."""
 
 _LOOK = """
-    select t.state, t.claim = %(claim)s and not t.claim_ended as held, p.head
-    from ratchet.transactions t join ratchet.pipelines p using (pipeline)
+    select t.state, t.claim = %(claim)s and not t.claim_ended as held, h.txid as head
+    from ratchet.transactions t join ratchet.heads h using (pipeline)
     where t.pipeline = %(pipeline)s and t.txid = %(txid)s and t.revision = %(revision)s
 """
 

@@ -30,7 +30,14 @@ from ratchet.values.jsonb import canonical
 from ratchet.values.unfit import Unfit
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-RECORD = pa.struct([("key", pa.binary()), ("value", pa.binary()), ("headers", pa.string())])
+RECORD = pa.struct(
+    [
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.string()),
+    ]
+)
 TOMBSTONE = "no value (a tombstone)"
 NO_KEY = "no key"
 """The error of a record without a key, where one is needed."""
@@ -283,13 +290,14 @@ def headers_json(headers: list[dict[str, Any]] | None) -> str | None:
 
 
 def _record(batch: pa.RecordBatch) -> pa.StructArray:
-    """The original bytes of each record."""
+    """The original bytes of each record, and its time."""
     headers = batch.column("_headers")
     if pc.sum(pc.list_value_length(headers)).as_py():
         said = pa.array(map(headers_json, headers.to_pylist()), pa.string())
     else:
         said = pa.nulls(batch.num_rows, pa.string())
-    return pa.StructArray.from_arrays([batch.column("_key"), batch.column("_value"), said], fields=list(RECORD))
+    time = batch.column("_timestamp").cast(RECORD.field("timestamp").type)
+    return pa.StructArray.from_arrays([time, batch.column("_key"), batch.column("_value"), said], fields=list(RECORD))
 
 
 def _hidden(batch: pa.RecordBatch, record: pa.StructArray, of: Rows, numbers: Any) -> dict[str, pa.Array]:

@@ -77,7 +77,7 @@ class Ledger:
         options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         with self._begin(self.engine.execution_options(**options)) as conn:
             # A reader holds up nobody, and may take its time between two queries.
-            conn.execute(select(func.set_config(_IDLE, "0", True)))
+            be_patient(conn)
             yield conn
 
     @contextmanager
@@ -129,6 +129,16 @@ class Ledger:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def be_patient(conn: Connection) -> None:
+    """Let this database transaction be idle for as long as its process takes for its next rows: it holds nobody up."""
+    conn.execute(select(func.set_config(_IDLE, "0", True)))
+
+
+def be_quick(conn: Connection) -> None:
+    """Let it be idle no longer than any other: it is about to lock what others need."""
+    conn.execute(select(func.set_config(_IDLE, f"{IDLE_SECONDS}s", True)))
 
 
 def bound(connection: psycopg.Connection[Any], _record: object = None) -> None:

@@ -15,8 +15,9 @@ from ratchet.ledger.work import SliceToken
 def hold_try(conn: Connection, token: SliceToken) -> None:
     """Keep the try the current one until this database transaction ends; Fenced if it is not any more.
 
-    These are a writer's last statements: its rows appear together with the proof that they may. Locks are taken in
-    the order transaction, slice, and shared with other writers.
+    These are a writer's last statements: its rows appear together with the proof that they may, and none can appear
+    under a transaction that is not OPEN. Locks are taken in the order transaction, slice, and shared with other
+    writers.
     """
     row = read_transaction(conn, token.pipeline, token.txid, token.revision, share=True)
     current = read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice, share=True)
@@ -32,6 +33,10 @@ def check_try(row: Transaction, current: SliceRow, token: SliceToken) -> None:
         raise Fenced(f"{where}: the slice has voted in try {current.try_number}")
     if current.try_number != token.try_number:
         raise Fenced(f"{where}: try {current.try_number} has the slice now")
+    if current.nonce != token.nonce:
+        raise Fenced(
+            f"{where}: another try of this number has the slice now; the ledger was restored to an earlier state"
+        )
 
 
 def read_slice(conn: Connection, pipeline: str, txid: int, epoch: int, number: int, *, share: bool = False) -> SliceRow:

@@ -51,10 +51,11 @@ class Line(_Row):
     topic: str
     topic_id: str
     last_txid: int
-    head: int
     compacted: int
     merged: int
     created_at: datetime
+    head: int
+    """Of the pipeline's row in `heads`; the other fields are those of its row in `pipelines`."""
 
     @property
     def turn(self) -> int:
@@ -148,6 +149,7 @@ class SliceRow(_Row):
     ranges: list[list[int]]
     """[[partition, from_offset, until_offset], …]."""
     try_number: int
+    nonce: int
     tried_at: datetime | None
     voted_at: datetime | None
     records: int | None
@@ -160,6 +162,28 @@ class SliceRow(_Row):
     """[[column, field, [like names]], …]."""
     cut: int | None
     application_id: str | None
+
+
+@dataclass(frozen=True)
+class WriterRow(_Row):
+    """A writer: an attempt of a Spark task whose rows for one sink are there, of what is not committed."""
+
+    writer: int
+    pipeline: str
+    txid: int
+    revision: int
+    epoch: int
+    slice: int
+    try_number: int
+    nonce: int
+    task_partition: int
+    task_attempt: int
+    sink: str
+    schema: str
+    relation: str
+    rows: int
+    spans: Mapping[str, list[int]] | None
+    """{partition: [first, last offset]}; None where positions do not ascend."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    SmallInteger,
     Table,
     Text,
     UniqueConstraint,
@@ -45,7 +46,6 @@ pipelines = Table(
     Column("topic", Text, nullable=False),
     Column("topic_id", Text, nullable=False, comment="Kafka's id of the topic that the ranges belong to"),
     Column("last_txid", BigInteger, nullable=False, server_default="0"),
-    Column("head", BigInteger, nullable=False, server_default="0", comment="highest committed or voided txid"),
     Column(
         "compacted",
         BigInteger,
@@ -55,9 +55,29 @@ pipelines = Table(
     ),
     Column("merged", BigInteger, nullable=False, server_default="0", comment="up to this txid the base is merged"),
     _now("created_at"),
-    CheckConstraint("head between 0 and last_txid", name="head_within_line"),
-    CheckConstraint("0 <= merged and merged <= compacted and compacted <= head", name="base_behind_head"),
+    CheckConstraint("0 <= merged and merged <= compacted and compacted <= last_txid", name="base_within_line"),
     comment="one row a pipeline; its row lock is the commit lock",
+)
+
+heads = Table(
+    "heads",
+    metadata,
+    Column("pipeline", Text, primary_key=True),
+    Column("txid", BigInteger, nullable=False, server_default="0", comment="highest committed or voided txid"),
+    ForeignKeyConstraint(["pipeline"], ["ratchet.pipelines.pipeline"], name="heads_pipeline"),
+    comment="what readers may see: rows of transactions up to the head; a trigger lets it move by one at a time",
+)
+
+sources = Table(
+    "sources",
+    metadata,
+    Column("pipeline", Text, primary_key=True),
+    Column("source", SmallInteger, primary_key=True, comment="rows carry it as _source"),
+    Column("topic", Text, nullable=False),
+    Column("topic_id", Text, nullable=False),
+    UniqueConstraint("pipeline", "topic_id", name="sources_once"),
+    ForeignKeyConstraint(["pipeline"], ["ratchet.pipelines.pipeline"], name="sources_pipeline"),
+    comment="the topics whose records a pipeline has taken, numbered from 1",
 )
 
 transactions = Table(
@@ -142,11 +162,12 @@ slices = Table(
     Column("slice", Integer, primary_key=True),
     Column("ranges", JSONB, nullable=False, comment="[[partition, from_offset, until_offset], ...]"),
     Column("try_number", Integer, nullable=False, server_default="0", comment="the latest try"),
+    Column("nonce", BigInteger, nullable=False, server_default="0", comment="the random number of the latest try"),
     _time("tried_at"),
     _time("voted_at"),
     Column("records", BigInteger),
     Column("dead_letters", BigInteger),
-    Column("sinks", JSONB, comment="{sink: {tags: [[partition, attempt]], rows, checksum}}"),
+    Column("sinks", JSONB, comment="{sink: {writers: [number], rows, checksum}}"),
     Column("reached", JSONB, comment="{partition: position}"),
     Column("seconds", JSONB, comment="{step: seconds}"),
     Column("absent", JSONB, comment="[[column, field, [like names]]] that no message had; null if none was good"),
@@ -165,6 +186,28 @@ stages = Table(
     Column("sink", Text, primary_key=True),
     Column("relation", Text, nullable=False, unique=True, comment="its exact name in schema ratchet_stage"),
     comment="every staged table there is; a row goes with its table",
+)
+
+writers = Table(
+    "writers",
+    metadata,
+    Column("writer", BigInteger, Identity(always=True), primary_key=True, comment="rows carry it as _writer"),
+    Column("pipeline", Text, nullable=False),
+    Column("txid", BigInteger, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("slice", Integer, nullable=False),
+    Column("try_number", Integer, nullable=False),
+    Column("nonce", BigInteger, nullable=False),
+    Column("task_partition", Integer, nullable=False),
+    Column("task_attempt", BigInteger, nullable=False),
+    Column("sink", Text, nullable=False),
+    Column("schema", Text, nullable=False),
+    Column("relation", Text, nullable=False, comment="the exact name of the table that has the rows"),
+    Column("rows", BigInteger, nullable=False, server_default="0"),
+    Column("spans", JSONB, comment="{partition: [first, last offset]}; null where positions do not ascend"),
+    Index("writers_of_transactions", "pipeline", "txid", "revision"),
+    comment="attempts of Spark tasks whose rows are there, one a sink, of transactions that are not committed",
 )
 
 events = Table(
@@ -203,20 +246,42 @@ losses = Table(
     comment="planned offsets that Kafka no longer has, accepted as lost by a person",
 )
 
-dead_letters = Table(
+dead_letter_deltas = Table(
     "dead_letters",
     metadata,
-    Column("pipeline", Text, primary_key=True),
-    Column("topic_id", Text, primary_key=True),
-    Column("partition", Integer, primary_key=True),
-    Column("offset", BigInteger, primary_key=True),
-    Column("topic", Text, nullable=False),
-    Column("txid", BigInteger, nullable=False),
+    Column("_txid", BigInteger, nullable=False),
+    Column("_writer", BigInteger, nullable=False),
+    Column("_offset", BigInteger, nullable=False),
+    Column("_partition", Integer, nullable=False),
+    Column("_source", SmallInteger, nullable=False),
+    Column("_pipeline", Text, nullable=False),
+    Column("timestamp", DateTime(timezone=True)),
     Column("error", Text, nullable=False),
     Column("key", LargeBinary),
     Column("value", LargeBinary),
-    Column("headers", JSON, comment="[{key, value as base64}]; JSON keeps the text that was voted for"),
+    Column("headers", Text, comment="[{key, value as base64}] as JSON, the very text that was voted for"),
+    Index("dead_letters_seen", "_pipeline", "_txid"),
+    Index("dead_letters_txid", "_txid"),
+    schema=DELTA_SCHEMA,
+    comment="dead letters as they were written, also those above the head; readers have the view ratchet.dead_letters",
 )
+
+dead_letters = Table(
+    "dead_letters",
+    MetaData(schema=SCHEMA),
+    Column("pipeline", Text),
+    Column("topic_id", Text),
+    Column("partition", Integer),
+    Column("offset", BigInteger),
+    Column("topic", Text),
+    Column("timestamp", DateTime(timezone=True)),
+    Column("txid", BigInteger),
+    Column("error", Text),
+    Column("key", LargeBinary),
+    Column("value", LargeBinary),
+    Column("headers", JSON),
+)
+"""The view that readers have of dead letters: those up to their pipeline's head."""
 
 targets = Table(
     "targets",
@@ -224,6 +289,7 @@ targets = Table(
     Column("schema", Text, primary_key=True),
     Column("name", Text, primary_key=True),
     Column("pipeline", Text, nullable=False),
+    Column("fold", JSONB, nullable=False, comment="what its deltas mean: kind, key, order, measures"),
     comment="whose the table of a sink is: of two lines in one table the same txid would mean two things",
 )
 

@@ -4,25 +4,53 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, select, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, select, text, update
 
 from ratchet.errors import Fenced, IllegalMove
 from ratchet.ledger import history
 from ratchet.ledger.rows import Line, Transaction
-from ratchet.ledger.schema import CHANNEL, pipelines, transactions
+from ratchet.ledger.schema import CHANNEL, heads, pipelines, transactions
 from ratchet.ledger.states import State, predecessors
-from ratchet.ledger.work import name_of
+from ratchet.ledger.work import name_of, turn_of
 
 
 def lock_pipeline(conn: Connection, pipeline: str) -> Line | None:
-    """The pipeline's row, locked: the commit lock, and what makes txids dense. None before its first run."""
-    locked = select(pipelines).where(pipelines.c.pipeline == pipeline).with_for_update()
-    return Line.one_or_none(conn.execute(locked))
+    """The pipeline's row, locked: the commit lock, and what makes txids dense. None before its first run.
+
+    Its head is locked besides: after waiting, PostgreSQL takes only of rows that it locks what they are by then.
+    """
+    return Line.one_or_none(conn.execute(_line(pipeline).with_for_update()))
 
 
 def read_line(conn: Connection, pipeline: str) -> Line | None:
     """The pipeline's row as it is at this moment. None before its first run."""
-    return Line.one_or_none(conn.execute(select(pipelines).where(pipelines.c.pipeline == pipeline)))
+    return Line.one_or_none(conn.execute(_line(pipeline)))
+
+
+def _line(pipeline: str) -> Select[Any]:
+    return (
+        select(pipelines, heads.c.txid.label("head"))
+        .join(heads, heads.c.pipeline == pipelines.c.pipeline)
+        .where(pipelines.c.pipeline == pipeline)
+    )
+
+
+def lock_rows(conn: Connection, pipeline: str) -> None:
+    """Wait until nobody else replaces or merges rows below the head, and keep it so until this transaction ends.
+
+    A revision, which copies its rows under this lock, must not hold up commits; a compaction must not merge rows that
+    a revision replaces. Taken before the pipeline's lock.
+    """
+    conn.execute(text("select pg_advisory_xact_lock(hashtext('ratchet rows'), hashtext(:name))"), {"name": pipeline})
+
+
+def move_head(conn: Connection, pipeline: str, head: int) -> None:
+    """Move the head by one: what stands under the next txid is seen from this transaction's COMMIT on."""
+    moved = conn.execute(
+        update(heads).where(heads.c.pipeline == pipeline, heads.c.txid == head).values(txid=turn_of(head))
+    )
+    if moved.rowcount != 1:
+        raise Fenced(f"{pipeline}: the head is not {head}; nothing was committed")
 
 
 def next_txid(conn: Connection, line: Line) -> int:

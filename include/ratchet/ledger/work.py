@@ -88,7 +88,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class SliceToken:
-    """One try at one slice of one epoch; only the highest try can stage or vote."""
+    """One try at one slice of one epoch; only the highest try can write or vote.
+
+    `nonce` is the random number of the try: where a restored ledger gives the same numbers again, for other ranges, it
+    tells the old try from the new one.
+    """
 
     pipeline: str
     txid: int
@@ -96,11 +100,17 @@ class SliceToken:
     slice: int
     try_number: int
     revision: int = 0
+    nonce: int = 0
 
     @property
-    def numbers(self) -> tuple[int, int, int, int, int]:
-        """(txid, revision, epoch, slice, try), as they are handed to a submitted driver."""
-        return self.txid, self.revision, self.epoch, self.slice, self.try_number
+    def numbers(self) -> tuple[int, int, int, int, int, int]:
+        """(txid, revision, epoch, slice, try, nonce), as they are handed to a submitted driver."""
+        return self.txid, self.revision, self.epoch, self.slice, self.try_number, self.nonce
+
+    @property
+    def dotted(self) -> str:
+        """The numbers as an application is named by them, `5.0.1.0.2`."""
+        return ".".join(map(str, self.numbers[:-1]))
 
     def __str__(self) -> str:
         return f"{name_of(self.txid, self.revision)}, slice {self.slice}"
@@ -108,7 +118,7 @@ class SliceToken:
 
 @dataclass(frozen=True)
 class Tag:
-    """One accepted Spark task attempt; the rows it staged carry these two numbers."""
+    """One attempt of a Spark task."""
 
     partition: int
     attempt: int
@@ -116,9 +126,9 @@ class Tag:
 
 @dataclass(frozen=True)
 class SinkVote:
-    """What one slice staged for one sink: the attempts that count, their rows and their checksum."""
+    """What one slice has written for one sink: the writers that count, their rows and their checksum."""
 
-    tags: tuple[Tag, ...]
+    writers: tuple[int, ...]
     rows: int
     checksum: int
 
@@ -138,15 +148,16 @@ class Absent:
 
 @dataclass(frozen=True)
 class Vote:
-    """A slice's durable word that its results are staged.
+    """A slice's durable word that its results are written.
 
-    `reached` maps a partition to the position reached (the offset after the last one covered);
-    `sinks` maps a sink's name to its part; `dead_letters` counts the rows staged for them. `absent` are the declared
-    fields that no good message of the slice had, None where it had no good message; `cut` counts the moments that lost
-    digits beyond microseconds.
+    `ranges` are those that the job has worked on. `reached` maps a partition to the position reached (the offset after
+    the last one covered); `sinks` maps a sink's name to its part; `dead_letters` counts the rows written for them.
+    `absent` are the declared fields that no good message of the slice had, None where it had no good message; `cut`
+    counts the moments that lost digits beyond microseconds.
     """
 
     records: int
+    ranges: tuple[OffsetRange, ...]
     sinks: dict[str, SinkVote]
     dead_letters: int
     reached: dict[int, int]
@@ -157,12 +168,20 @@ class Vote:
     cut: int = 0
 
 
+Relation = tuple[str, str]
+"""(schema, name) of a table that rows are written into."""
+
+
 @dataclass(frozen=True)
 class SliceWork:
-    """All that a job needs to know of its slice; `stages` maps a sink to its table in `ratchet_stage`."""
+    """All that a job needs to know of its slice.
+
+    `relations` maps a sink to the table that its rows are written into, `source` is the number that they carry.
+    """
 
     token: SliceToken
     ranges: tuple[OffsetRange, ...]
-    stages: dict[str, str]
+    relations: dict[str, Relation]
     txn_time: datetime
     topic_id: str
+    source: int

@@ -12,7 +12,7 @@ from ratchet.errors import IllegalMove, LedgerUnreachable, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, SliceRow, Transaction
-from ratchet.ledger.schema import losses, pipelines, slices, transactions
+from ratchet.ledger.schema import losses, slices, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import (
     is_row,
@@ -25,10 +25,13 @@ from ratchet.ledger.transactions import (
 )
 from ratchet.ledger.work import OffsetRange, Run
 from ratchet.operate.outcome import Change, Move, Outcome, losses_of
-from ratchet.protocol import claims, halts, plan
-from ratchet.protocol.commit import advance, discard_finished
+from ratchet.protocol import claims, halts, leftovers, plan
+from ratchet.protocol.commit import advance, discard_finished, move_on
 from ratchet.source.kafka import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
+
+Decided = tuple[Outcome, bool]
+"""What a move has done, and whether the head has met leftovers, so that it goes on when they are removed."""
 
 
 class _DryRun(Exception):
@@ -69,14 +72,14 @@ def void(ledger: Ledger, spec: Pipeline, txid: int, reason: str, who: str, *, dr
     In its turn the head moves over it at once, and what is prepared behind it is committed.
     """
 
-    def decide(conn: Connection) -> Outcome:
+    def decide(conn: Connection) -> Decided:
         line = _lock(conn, spec)
         before = read_transaction(conn, spec.name, txid, lock=True)
         if before.state == State.VOIDED:
-            return Outcome(Move.VOID, spec.name, (_changed(before, State.VOIDED, before.reason),), line.head)
+            return Outcome(Move.VOID, spec.name, (_changed(before, State.VOIDED, before.reason),), line.head), False
         row = move(conn, before, State.VOIDED, who=who, why=reason, reason=reason, halted_at=None, claim_ended=True)
         change = _changed(row, before.state, reason, plan.ranges_of(conn, spec.name, txid))
-        return _advanced(conn, spec, Move.VOID, [change], line)
+        return _advanced(conn, spec, Move.VOID, [change], line, dry_run=dry_run)
 
     return _finish(ledger, spec, decide, dry_run)
 
@@ -90,7 +93,7 @@ def accept_loss(
     out of its slices. Votes that stand keep their records. Raises IllegalMove when nothing is lost.
     """
 
-    def decide(conn: Connection) -> Outcome:
+    def decide(conn: Connection) -> Decided:
         line = _lock(conn, spec)
         if line.topic_id != offsets.topic_id:
             raise TopicChanged(
@@ -102,13 +105,13 @@ def accept_loss(
         changes += _lose_unplanned(conn, spec, line, offsets, reason, who)
         if not changes:
             raise IllegalMove(f"{spec.name}: Kafka has every offset that is needed; there is no loss to accept")
-        return _advanced(conn, spec, Move.ACCEPT_LOSS, changes, _lock(conn, spec))
+        return _advanced(conn, spec, Move.ACCEPT_LOSS, changes, _lock(conn, spec), dry_run=dry_run)
 
     return _finish(ledger, spec, decide, dry_run)
 
 
-def _finish(ledger: Ledger, spec: Pipeline, decide: Callable[[Connection], Outcome], dry_run: bool) -> Outcome:
-    tried: Outcome | None = None
+def _finish(ledger: Ledger, spec: Pipeline, decide: Callable[[Connection], Decided], dry_run: bool) -> Outcome:
+    tried: Decided | None = None
     try:
         with ledger.begin() as conn:
             tried = decide(conn)
@@ -116,9 +119,30 @@ def _finish(ledger: Ledger, spec: Pipeline, decide: Callable[[Connection], Outco
                 raise _DryRun
     except _DryRun:
         assert tried is not None, "a dry run ends after its decision"
-        return replace(tried, dry_run=True)
+        return replace(tried[0], dry_run=True)
+    outcome, has_met_leftovers = tried
+    with suppress(LedgerUnreachable):
+        # The move is made by now; what is left to be done after it, whoever comes next does.
+        if has_met_leftovers:
+            outcome = _went_on(ledger, spec, outcome)
     _discard(ledger, spec)
-    return tried
+    return outcome
+
+
+def _went_on(ledger: Ledger, spec: Pipeline, tried: Outcome) -> Outcome:
+    """The outcome, with what was committed after leftovers were removed that the head had met."""
+    done = move_on(ledger, spec)
+    with ledger.begin() as conn:
+        line = _lock(conn, spec)
+    if line.head == tried.head:
+        return tried
+    return replace(
+        tried,
+        head=line.head,
+        committed=(*tried.committed, *done.committed),
+        failed=done.failed or tried.failed,
+        failed_why=done.why or tried.failed_why,
+    )
 
 
 def _discard(ledger: Ledger, spec: Pipeline) -> None:
@@ -160,11 +184,19 @@ def _changed(
     return Change(row.txid, row.revision, None, from_state, row.state, tuple(ranges), reason)
 
 
-def _advanced(conn: Connection, spec: Pipeline, move: Move, changes: list[Change], line: Line) -> Outcome:
+def _advanced(
+    conn: Connection, spec: Pipeline, move: Move, changes: list[Change], line: Line, *, dry_run: bool
+) -> Decided:
     """Move the head as far as it goes now."""
     done = advance(conn, spec, line, by=None)
-    head = conn.execute(select(pipelines.c.head).where(pipelines.c.pipeline == spec.name)).scalar_one()
-    return Outcome(move, spec.name, tuple(changes), head, done.committed, done.failed, done.why)
+    committed = done.committed
+    while dry_run and done.leftovers is not None:
+        # What else is done outside the lock, and the move goes on after it.
+        leftovers.remove_within(conn, leftovers.under(conn, done.leftovers))
+        done = advance(conn, spec, _lock(conn, spec), by=None)
+        committed += done.committed
+    outcome = Outcome(move, spec.name, tuple(changes), _lock(conn, spec).head, committed, done.failed, done.why)
+    return outcome, done.leftovers is not None
 
 
 def _lose_unplanned(

@@ -21,8 +21,9 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "runs": ("SELECT", "INSERT", "UPDATE"),
     "slices": ("SELECT", "INSERT", "UPDATE"),
     "stages": ("SELECT", "INSERT", "DELETE"),
-    # A revision replaces its transaction's dead letters.
-    "dead_letters": ("SELECT", "INSERT", "DELETE"),
+    "heads": ("SELECT", "INSERT", "UPDATE"),
+    "writers": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "dead_letters": ("SELECT",),
     "legal_moves": ("SELECT",),
     "targets": ("SELECT",),
     "alembic_version": ("SELECT",),
@@ -39,19 +40,20 @@ def grant(
     """Give each role that is named exactly its rights, and take any others within ratchet's schemas from it.
 
     The pipelines' role does what runs and operators do: all moves of the ledger, and making and dropping stages.
-    The readers' role reads the specs' tables and the ledger, dead letters among it. The caller owns all of that and
-    has migrated before, in the same database transaction. Returns a line for each role. Raises SettingsError where a
-    role is missing, could do everything anyway, or would not get what it needs.
+    The readers' role reads the specs' views and states, which the head limits, and the ledger, dead letters among it;
+    never a delta table, in which rows stand that are not committed. The caller owns all of that and has migrated
+    before, in the same database transaction. Returns a line for each role. Raises SettingsError where a role is
+    missing, could do everything anyway, or would not get what it needs.
     """
     specs = list(specs)
     if pipeline_role is not None and pipeline_role == reader_role:
         raise SettingsError(f"role {pipeline_role!r} is named for the pipelines and for readers; use one role for each")
     said: list[str] = []
-    ledger = _ledger_tables(conn)
+    ledger = _relations(conn, SCHEMA)
     if pipeline_role is not None:
         _check_role(conn, pipeline_role)
         wanted = {(SCHEMA, name): RIGHTS.get(name, APPEND_ONLY) for name in ledger}
-        wanted |= _rights_on_sinks(specs)
+        wanted |= _rights_on_sinks(specs, _relations(conn, DELTA_SCHEMA))
         schemas = {SCHEMA: "USAGE", DELTA_SCHEMA: "USAGE", STAGE_SCHEMA: "USAGE, CREATE"}
         _give(conn, pipeline_role, schemas, wanted)
         # Keys of a fold lie in temporary tables.
@@ -61,15 +63,18 @@ def grant(
     if reader_role is not None:
         _check_role(conn, reader_role)
         wanted = {(SCHEMA, name): ("SELECT",) for name in ledger}
-        wanted |= {_name(sink.tables[0]): ("SELECT",) for spec in specs for sink in sinks_of(spec) if sink.tables}
+        wanted |= {_name(sink.target): ("SELECT",) for spec in specs for sink in sinks_of(spec)}
         _give(conn, reader_role, {SCHEMA: "USAGE"}, wanted)
         said.append(f"role {reader_role}: may read {len(wanted)} tables")
     return said
 
 
-def _rights_on_sinks(specs: list[Pipeline]) -> Granted:
-    wanted: Granted = {}
+def _rights_on_sinks(specs: list[Pipeline], deltas: list[str]) -> Granted:
+    # Also of sinks that no spec has any more: what their writers have left is removed by those who run.
+    wanted: Granted = {(DELTA_SCHEMA, name): ("SELECT", "INSERT", "DELETE") for name in deltas}
     for sink in (sink for spec in specs for sink in sinks_of(spec)):
+        if sink.is_view:
+            wanted[_name(sink.target)] = ("SELECT",)
         wanted |= {_name(table): rights for table, rights in zip(sink.tables, sink.rights, strict=True)}
     return wanted
 
@@ -134,9 +139,14 @@ def _hand_over_stages(conn: Connection, role: str) -> None:
             ) from error
 
 
-def _ledger_tables(conn: Connection) -> list[str]:
+def _relations(conn: Connection, schema: str) -> list[str]:
+    """The tables and views of a schema."""
     found = conn.execute(
-        text("select tablename from pg_tables where schemaname = :schema order by tablename"), {"schema": SCHEMA}
+        text(
+            "select tablename from pg_tables where schemaname = :schema union all "
+            "select viewname from pg_views where schemaname = :schema order by 1"
+        ),
+        {"schema": schema},
     )
     return list(found.scalars())
 

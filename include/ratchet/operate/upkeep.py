@@ -9,7 +9,7 @@ from ratchet.ledger.transactions import lock_pipeline, read_line, read_transacti
 from ratchet.ledger.work import name_of
 from ratchet.protocol import claims
 from ratchet.protocol.claims import IsActive
-from ratchet.protocol.commit import discard_finished
+from ratchet.protocol.commit import discard_finished, move_on
 from ratchet.protocol.compact import compact
 from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.plan import reached
@@ -22,8 +22,9 @@ def upkeep(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Iterator[str]
 
     1. Abort epochs that are past their deadline.
     2. End the claims of runs that Airflow no longer has.
-    3. Discard the stages of what is finished.
-    4. Compact deltas that are older than the spec keeps them.
+    3. Move the head over what was voided, where whoever voided it has not come to that.
+    4. Discard what is left of finished epochs.
+    5. Compact deltas that are older than the spec keeps them.
     """
     # Step 1
     with ledger.begin() as conn:
@@ -34,10 +35,14 @@ def upkeep(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Iterator[str]
     # Step 2
     yield from _end_lost(ledger, spec, is_active)
     # Step 3
+    moved = move_on(ledger, spec)
+    if moved.committed:
+        yield f"behind a void, {', '.join(map(str, moved.committed))} are committed"
+    # Step 4
     dropped = discard_finished(ledger, spec.name)
     if dropped:
-        yield f"{dropped} stages of finished epochs are discarded"
-    # Step 4
+        yield f"{dropped} stages and writers of finished epochs are discarded"
+    # Step 5
     compacted = compact(ledger, spec)
     if compacted:
         yield compacted

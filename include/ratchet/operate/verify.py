@@ -46,9 +46,9 @@ def verify(ledger: Ledger, spec: Pipeline, say: Callable[[str], None] = lambda _
         ]
         for sink in sinks_of(spec):
             say(f"{spec.name}: {sink.name}")
-            checks.append(_txids(conn, spec, sink, applied))
-            voted = [_voted(conn, spec.name, sink.name, row) for row in applied.values()]
-            checks += sink.verify(conn, spec.name, voted, line.compacted)
+            checks.append(_txids(conn, spec, sink, applied, line.head))
+            voted = [_voted(conn, spec.name, sink.name, rows) for rows in applied.values()]
+            checks += sink.verify(conn, spec.name, voted, line.compacted, line.head)
         return checks
 
 
@@ -67,7 +67,7 @@ def recompute(
     """
     with ledger.snapshot() as conn:
         line = read_line(conn, spec.name)
-        rows = [row for row in _applied(conn, spec.name).values() if row.txid >= since]
+        rows = [rows[-1] for rows in _applied(conn, spec.name).values() if rows[-1].txid >= since]
         work = {row.txid: voted_work(conn, spec, row) for row in rows}
         kept = {row.txid: _contents(conn, spec, row, line.compacted) for row in rows if line}
     faults: list[str] = []
@@ -96,22 +96,24 @@ def recompute(
 def _contents(conn: Connection, spec: Pipeline, row: Transaction, compacted: int) -> dict[str, tuple[int, int]]:
     """{sink: (rows, checksum)} of a transaction's deltas, where single ones are still there."""
     return {
-        sink.name: sink.contents(conn, _voted(conn, spec.name, sink.name, row))
+        sink.name: sink.contents(conn, _voted(conn, spec.name, sink.name, [row]))
         for sink in sinks_of(spec)
         if row.txid > compacted or not sink.is_compacted
     }
 
 
-def _applied(conn: Connection, pipeline: str) -> dict[int, Transaction]:
-    """{txid: the row of the revision whose deltas the sinks hold}."""
+def _applied(conn: Connection, pipeline: str) -> dict[int, list[Transaction]]:
+    """{txid: the rows of its revisions that were applied, the newest last}; its deltas are those that are kept."""
     c = transactions.c
     found = conn.execute(
         select(transactions)
         .where(c.pipeline == pipeline, c.state == State.COMMITTED, c.applied.is_not(None))
         .order_by(c.txid, c.revision)
     )
-    rows = Transaction.all(found)
-    return {row.txid: row for row in rows}
+    applied: dict[int, list[Transaction]] = {}
+    for row in Transaction.all(found):
+        applied.setdefault(row.txid, []).append(row)
+    return applied
 
 
 def _tiling(conn: Connection, line: Line) -> Check:
@@ -132,17 +134,18 @@ def _tiling(conn: Connection, line: Line) -> Check:
     return Check("ranges", len(rows), tuple(faults))
 
 
-def _txids(conn: Connection, spec: Pipeline, sink: Sink, applied: dict[int, Transaction]) -> Check:
-    """Every txid that rows carry is committed."""
-    found = sink.txids(conn, spec.name)
+def _txids(conn: Connection, spec: Pipeline, sink: Sink, applied: dict[int, list[Transaction]], head: int) -> Check:
+    """Every txid that visible rows carry is committed."""
+    found = sink.txids(conn, spec.name, head)
     faults = [
         f"{sink.name} has rows of transaction {txid}, which is not committed" for txid in found if txid not in applied
     ]
     return Check(f"{sink.name}: txids", len(found), tuple(faults))
 
 
-def _voted(conn: Connection, pipeline: str, sink: str, row: Transaction) -> Voted:
-    """What was committed of one transaction for one sink."""
+def _voted(conn: Connection, pipeline: str, sink: str, applied: Sequence[Transaction]) -> Voted:
+    """What was committed of one transaction for one sink: by the newest revision, of a spec that had the sink."""
+    row = next((row for row in reversed(applied) if sink in (row.applied or {})), applied[-1])
     votes = [sinks[sink] for _, _, sinks in read_votes(conn, pipeline, row.txid, row.epoch) if sink in sinks]
     rows, checksum = sum(v.rows for v in votes), sum(v.checksum for v in votes) % MODULUS
     return Voted(row.txid, rows, checksum, (row.applied or {}).get(sink))

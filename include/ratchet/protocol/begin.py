@@ -8,17 +8,17 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from ratchet.errors import Fenced, Halted, RecordsLost, SpecError, TopicChanged
+from ratchet.errors import Fenced, Halted, NotRevisable, RatchetError, RecordsLost, SpecError, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.rows import Binding, Line
-from ratchet.ledger.schema import pipelines, slices
+from ratchet.ledger.rows import Binding, Line, Transaction
+from ratchet.ledger.schema import heads, pipelines, slices, sources
 from ratchet.ledger.states import State
-from ratchet.ledger.transactions import lock_pipeline, newest_revision, next_txid, read_line, read_transaction
-from ratchet.ledger.work import Claim, Run, utc
+from ratchet.ledger.transactions import lock_pipeline, move, newest_revision, next_txid, read_line, read_transaction
+from ratchet.ledger.work import Claim, OffsetRange, Run, utc
 from ratchet.protocol import claims, halts
 from ratchet.protocol.claims import IsActive
 from ratchet.protocol.deadlines import abort_overdue
@@ -43,6 +43,8 @@ from ratchet.spec.pipeline import Pipeline
 KafkaOffsets = Callable[[datetime | None], TopicOffsets]
 """Asks Kafka for a topic's offsets; given a time, also for those `wanted` that hold nothing of that time or later."""
 How = Literal["resumed", "revised", "adopted", "allocated"]
+FIRST_SOURCE = 1
+"""The number that rows of a pipeline's topic carry."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def begin(
     `max_records` lowers the spec's cap for this run. `interval_end` is the end of the run's data interval, to which
     a pipeline with plan="interval" plans; without one such a run plans nothing. No work is begun when it raises:
     Halted at a transaction that failed too often, NotRevisable, NotMigrated, RecordsLost, TopicChanged, Fenced when
-    its work went elsewhere.
+    its work went elsewhere. What was prepared with other code is begun anew with today's, if Kafka still has it all.
     """
     cap = spec.max_records if max_records is None else max_records
     if not 1 <= cap <= spec.max_records:
@@ -133,7 +135,7 @@ def begin(
         # Step 2: decide, under the pipeline's lock.
         with ledger.begin() as conn:
             found = _decide(conn, spec, run, asked, kafka, wants)
-        if isinstance(found, Halted):
+        if isinstance(found, RatchetError):
             raise found
         if not isinstance(found, _AskKafka):
             return found
@@ -151,7 +153,7 @@ def _decide(
     asked: dict[tuple[str, str], bool],
     kafka: _KafkaSaid | None,
     wants: _Wants,
-) -> Begun | Skipped | Halted | _AskKafka:
+) -> Begun | Skipped | RatchetError | _AskKafka:
     """Resume, adopt, stop at a halt, skip, or allocate, for which Kafka must have been asked before.
 
     `asked` is what Airflow said of runs; one that was not asked about counts as active.
@@ -160,7 +162,8 @@ def _decide(
     if line is None:
         return _AskKafka(0)
     abort_overdue(conn, spec.name)
-    found = _resume(conn, spec, line, run) or _adopt(conn, spec, run, lambda dag, run: asked.get((dag, run), True))
+    found = _resume(conn, spec, line, run, kafka)
+    found = found or _adopt(conn, spec, line, run, lambda dag, run: asked.get((dag, run), True), kafka)
     if found:
         return found
     halt = halts.halt(conn, spec.name)
@@ -186,6 +189,9 @@ def _register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> None:
         .values(pipeline=spec.name, topic=offsets.topic, topic_id=offsets.topic_id)
         .on_conflict_do_nothing()
     )
+    conn.execute(upsert(heads).values(pipeline=spec.name).on_conflict_do_nothing())
+    first = {"source": FIRST_SOURCE, "topic": offsets.topic, "topic_id": offsets.topic_id}
+    conn.execute(upsert(sources).values(pipeline=spec.name, **first).on_conflict_do_nothing())
     topic, topic_id = conn.execute(
         select(pipelines.c.topic, pipelines.c.topic_id).where(pipelines.c.pipeline == spec.name)
     ).one()
@@ -197,7 +203,9 @@ def _register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> None:
         )
 
 
-def _resume(conn: Connection, spec: Pipeline, line: Line, run: Run) -> Begun | Skipped | None:
+def _resume(
+    conn: Connection, spec: Pipeline, line: Line, run: Run, kafka: _KafkaSaid | None
+) -> Begun | Skipped | RatchetError | _AskKafka | None:
     """What this run has begun before: the same again when Airflow repeats it; after a clear, the rest or a revision."""
     mine = claims.binding_of(conn, run)
     if mine is not None:
@@ -214,14 +222,12 @@ def _resume(conn: Connection, spec: Pipeline, line: Line, run: Run) -> Begun | S
     if original.state != State.COMMITTED:
         if not is_mine and not original.claim_ended:
             return Skipped(Skip.ADOPTED, f"{where} was adopted by run {original.run_id}, which works on it")
-        claim = claims.take(conn, spec, original, run, afresh=True)
-        return _begun(conn, spec, claim, "resumed", "resumed after a clear")
+        return _taken(conn, spec, line, original, run, kafka, "resumed", "resumed after a clear", afresh=True)
     if not is_mine:
         why = f"{where} was adopted and committed by run {original.run_id}; clear that one to revise it"
         return Skipped(Skip.COMMITTED_BY_ANOTHER, why)
     if newest.revision and newest.is_unfinished and newest.run_id == run.run_id:
-        claim = claims.take(conn, spec, newest, run, afresh=True)
-        return _begun(conn, spec, claim, "resumed", "resumed after a clear")
+        return _taken(conn, spec, line, newest, run, kafka, "resumed", "resumed after a clear", afresh=True)
     claim = revise(conn, spec, line, before.txid, run)
     why = f"the result committed at {utc(original.committed_at)} is revised with code {spec.code_hash}"
     return _begun(conn, spec, claim, "revised", why)
@@ -239,7 +245,9 @@ def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: Binding) -> Begu
     return _begun(conn, spec, claim, "resumed", "begun before by this run")
 
 
-def _adopt(conn: Connection, spec: Pipeline, run: Run, is_active: IsActive) -> Begun | None:
+def _adopt(
+    conn: Connection, spec: Pipeline, line: Line, run: Run, is_active: IsActive, kafka: _KafkaSaid | None
+) -> Begun | RatchetError | _AskKafka | None:
     """The first of what is abandoned; a claim that nobody ended is ended here, and counts as a failure."""
     unclaimed, halt = claims.unclaimed(conn, spec), halts.halt(conn, spec.name)
     for row in claims.abandoned(unclaimed, is_active, halt):
@@ -253,9 +261,63 @@ def _adopt(conn: Connection, spec: Pipeline, run: Run, is_active: IsActive) -> B
             if row.revision:
                 continue
             return None
-        claim = claims.take(conn, spec, row, run)
-        return _begun(conn, spec, claim, "adopted", f"adopted from run {lost_by}")
+        found = _taken(conn, spec, line, row, run, kafka, "adopted", f"adopted from run {lost_by}")
+        if not isinstance(found, NotRevisable):
+            return found
     return None
+
+
+def _taken(
+    conn: Connection,
+    spec: Pipeline,
+    line: Line,
+    row: Transaction,
+    run: Run,
+    kafka: _KafkaSaid | None,
+    how: How,
+    why: str,
+    *,
+    afresh: bool = False,
+) -> Begun | RatchetError | _AskKafka:
+    """Claim what is unfinished, unless other code has voted for records that Kafka does not have any more.
+
+    Then the votes that stand are their last copy: whoever has that code can still commit them. A revision is given up:
+    the old result stays.
+    """
+    if row.state in (State.OPEN, State.PREPARED) and row.code_hash != spec.code_hash:
+        if kafka is None:
+            return _AskKafka(line.last_txid)
+        gone = ", ".join(map(str, _voted_and_gone(conn, spec, row, kafka.offsets)))
+        said = f"{row} was begun with code {row.code_hash}, this process has {spec.code_hash}, and Kafka does not have"
+        if gone and row.revision:
+            why = f"{said} {gone} any more to read it again"
+            now = func.clock_timestamp()
+            move(conn, row, State.ABORTED, who=str(run), why=why, reason=why, halted_at=now, claim_ended=True)
+            return NotRevisable(f"{spec.name}: {why}; it is given up, the old result stays")
+        if gone:
+            return RecordsLost(
+                f"{spec.name}: {said} {gone} any more, which it has voted for; nothing was changed; go back to the "
+                f"code of before to commit it, or give it up with `ratchet void {spec.name} {row.txid} --reason …`"
+            )
+    claim = claims.take(conn, spec, row, run, afresh=afresh)
+    return _begun(conn, spec, claim, how, why)
+
+
+def _voted_and_gone(conn: Connection, spec: Pipeline, row: Transaction, offsets: TopicOffsets) -> list[OffsetRange]:
+    """What the votes of the row's epoch cover, and Kafka does not have: deleted at the beginning, or cut at the end."""
+    voted = conn.execute(
+        select(slices.c.ranges)
+        .where(slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
+        .where(slices.c.voted_at.is_not(None))
+    ).scalars()
+    gone: list[OffsetRange] = []
+    for r in (r for ranges in voted for r in read_ranges(spec.source.name, ranges)):
+        beginning = offsets.beginning.get(r.partition, r.until_offset)
+        end = offsets.stable.get(r.partition, r.from_offset)
+        deleted = (r.from_offset, min(r.until_offset, beginning))
+        cut_off = (max(r.from_offset, end), r.until_offset)
+        gone += [OffsetRange(r.topic, r.partition, *part) for part in {deleted, cut_off} if part[0] < part[1]]
+    return sorted(gone)
 
 
 def _allocate(
@@ -293,12 +355,7 @@ def _why_nothing(conn: Connection, spec: Pipeline, offsets: TopicOffsets, wants:
 
 
 def _begun(conn: Connection, spec: Pipeline, claim: Claim, how: How, why: str) -> Begun:
-    rows = conn.execute(
-        select(slices.c.slice, slices.c.ranges)
-        .where(slices.c.pipeline == spec.name, slices.c.txid == claim.txid, slices.c.epoch == claim.epoch)
-        .order_by(slices.c.slice)
-    ).all()
-    cut_ = tuple(Slice(row.slice, read_ranges(spec.source.name, row.ranges)) for row in rows)
+    cut_ = _cut(conn, spec, claim)
     line = read_line(conn, spec.name)
     assert line is not None, "a foreign key holds each transaction to its pipeline"
     waits = None if claim.revision else waits_for(conn, line, claim.txid)
@@ -308,3 +365,13 @@ def _begun(conn: Connection, spec: Pipeline, claim: Claim, how: How, why: str) -
         f"claim {claim.number}; {waits or place}"
     )
     return Begun(claim, cut_, how, message)
+
+
+def _cut(conn: Connection, spec: Pipeline, claim: Claim) -> tuple[Slice, ...]:
+    """All slices of a claim's epoch, in order."""
+    rows = conn.execute(
+        select(slices.c.slice, slices.c.ranges)
+        .where(slices.c.pipeline == spec.name, slices.c.txid == claim.txid, slices.c.epoch == claim.epoch)
+        .order_by(slices.c.slice)
+    ).all()
+    return tuple(Slice(row.slice, read_ranges(spec.source.name, row.ranges)) for row in rows)

@@ -142,13 +142,13 @@ def open_transaction(
 def take(conn: Connection, spec: Pipeline, row: Transaction, run: Run, *, afresh: bool = False) -> Claim:
     """Claim what is unfinished for `run`, whatever its state; the caller holds the pipeline's lock.
 
-    ABORTED, or OPEN with other code than today's, begins a new epoch with the same ranges and the same cut.
-    OPEN keeps the votes that stand, and is promoted if they are complete. PREPARED stays as it is. `afresh` forgets
-    earlier failures and lifts a halt: a person wants it so.
+    ABORTED, or begun with other code than today's, begins a new epoch with the same ranges and the same cut: what was
+    prepared is never folded by another spec. OPEN keeps the votes that stand, and is promoted if they are complete.
+    PREPARED stays as it is. `afresh` forgets earlier failures and lifts a halt: a person wants it so.
     """
     row = read_transaction(conn, row.pipeline, row.txid, row.revision, lock=True)
     code = spec.code_hash
-    if row.state == State.OPEN and row.code_hash != code:
+    if row.state in (State.OPEN, State.PREPARED) and row.code_hash != code:
         why = f"the code is {code}, the epoch began with {row.code_hash}"
         row = move(conn, row, State.ABORTED, who=str(run), why=why, reason=why)
     if row.state == State.ABORTED:

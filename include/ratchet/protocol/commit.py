@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC
 
-from sqlalchemy import Connection, exists, func, select, text, update
+from sqlalchemy import Connection, Table, exists, func, select, text
 from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
-from ratchet.errors import Fenced, IllegalMove, LedgerUnreachable, NotRevisable, RatchetError, Refused, StageMismatch
+from ratchet.errors import (
+    Fenced,
+    IllegalMove,
+    LedgerUnreachable,
+    NotRevisable,
+    OtherCode,
+    RatchetError,
+    Refused,
+    StageMismatch,
+)
+from ratchet.ledger import writers
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, Transaction
-from ratchet.ledger.schema import pipelines, stages, transactions
+from ratchet.ledger.schema import stages, transactions
 from ratchet.ledger.states import State
-from ratchet.ledger.transactions import lock_pipeline, move, read_transaction
+from ratchet.ledger.transactions import lock_pipeline, lock_rows, move, move_head, notify, read_line, read_transaction
 from ratchet.ledger.work import Claim, turn_of
-from ratchet.protocol import revise
+from ratchet.protocol import leftovers, revise
 from ratchet.protocol.gates import is_passed, judge
 from ratchet.protocol.halts import why_stopped
 from ratchet.protocol.turns import waits_for
-from ratchet.protocol.votes import read_votes
-from ratchet.sinks import stage
+from ratchet.protocol.votes import read_votes, rows_of
+from ratchet.sinks import stage, tables
 from ratchet.sinks.lookup import sinks_of
-from ratchet.sinks.port import Applied, Delta
+from ratchet.sinks.port import Applied, Delta, Sink
 from ratchet.spec.pipeline import Pipeline
 
 _PROGRAM_LIMIT = "54"
@@ -52,96 +63,147 @@ class _Failed(Exception):
 
 @dataclass(frozen=True)
 class Advanced:
-    """How far the head went: the txids committed, in order, and the member at which the group ended, if one failed."""
+    """How far the head went: the txids committed, in order, and the member at which the group ended.
+
+    That one `failed`, or has `leftovers` to be removed before the head may pass it; neither where there is nothing more
+    to be committed now.
+    """
 
     committed: tuple[int, ...]
     failed: int | None = None
     why: str | None = None
+    leftovers: Transaction | None = None
 
 
 def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
     """Commit the claim's transaction if it is its turn, and the prepared ones right behind it; or its revision.
 
-    1. Look at the state: what is committed already is success, whoever did it.
-    2. Ask the gates, once an epoch; a no aborts the transaction.
-    3. Take the pipeline's lock: the commit lock. Look at the state again.
-    4. A revision waits for no turn: in a savepoint, put its deltas in place of the older ones.
-       Else see whether the transaction has its turn: txid = head + 1.
-    5. For it and each prepared successor that has passed its gates: in a savepoint, fold what the votes name into
-       every sink, move it to COMMITTED, move the head. Voided ones are passed over. The first that fails is undone
-       and ends the group.
-    6. Where the transaction itself failed, abort it with its reason.
-    7. Commit all that as one database transaction. Before this instant nobody sees anything of it, after it
+    1. Look at the state: what is committed already is success, whoever did it. What was prepared with other code than
+       this process has is left alone.
+    2. Remove what stands under its txid and no vote names.
+    3. Ask the gates, once an epoch; a no aborts the transaction.
+    4. Take the pipeline's lock: the commit lock. Look at the state again. A revision, which waits for no turn, has put
+       its rows in place of the older ones before, under a lock of their own.
+    5. Else see whether the transaction has its turn: txid = head + 1.
+    6. For it and each prepared successor that has passed its gates: in a savepoint, fold its rows into the state of
+       every sink that has one, move it to COMMITTED, move the head. Voided ones are passed over. The first that fails
+       is undone and ends the group. So does one that has leftovers: then the lock is released, they are removed, and
+       this begins once more.
+    7. Where the transaction itself failed, abort it with its reason.
+    8. Commit all that as one database transaction. Before this instant nobody sees anything of it, after it
        everybody sees all of it.
-    8. Discard the stages of what is finished.
+    9. Discard what is left of finished epochs.
 
     Raises Refused when the transaction is or becomes ABORTED, NotRevisable when a revision cannot be applied, both
-    with the reason; LedgerUnreachable when the outcome is unknown: call again, step 1 resolves it.
+    with the reason; OtherCode; LedgerUnreachable when the outcome is unknown: call again, step 1 resolves it.
     """
     # Step 1
     with ledger.begin() as conn:
         row = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
         halved = give_up_half(conn, row, claim) if row.state == State.OPEN else None
         ended = None if halved else _ended(row, claim)
+        left = leftovers.under(conn, row)
     if halved:
         raise halved
     if ended:
         return ended
+    _check_code(spec, row)
     # Step 2
+    leftovers.remove(ledger, left)
+    # Step 3
     judge(ledger, spec, row)
-    with ledger.begin() as conn:
-        # Step 3
-        line = lock_pipeline(conn, spec.name)
-        assert line is not None, "a foreign key holds each transaction to its pipeline"
-        row = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
-        ended = _ended(row, claim)
-        if ended:
-            return ended
-        if not is_passed(spec, row):
-            raise Fenced(
-                f"{spec.name}: {claim}: run {row.run_id} has it now, in epoch {row.epoch}, which no gate has seen"
-            )
-        if row.halted_at is not None:
-            # Its claim ended, and with it the tries, before its last slice voted.
-            raise Refused(why_stopped(row))
-        # Step 4
-        if row.revision:
-            outcome = _commit_revision(conn, spec, line, row)
-        else:
-            waiting = waits_for(conn, line, row.txid)
-            if waiting:
-                return Waits(f"{claim}: prepared; {waiting}")
-            # Step 5
-            advanced = advance(conn, spec, line, by=row)
-            outcome = _say(advanced, row)
-    # Step 7 was the end of the block.
+    if row.revision:
+        outcome = _commit_revision(ledger, spec, claim)
+    else:
+        outcome = _commit_in_turn(ledger, spec, claim)
     if isinstance(outcome, RatchetError):
         raise outcome
-    # Step 8
+    # Step 9
     with suppress(LedgerUnreachable):
         # What is committed is committed; whoever comes next discards.
         discard_finished(ledger, spec.name)
     return outcome
 
 
+def _commit_in_turn(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits | Refused:
+    done: tuple[int, ...] = ()
+    while True:
+        with ledger.begin() as conn:
+            # Step 4
+            line = lock_pipeline(conn, spec.name)
+            assert line is not None, "a foreign key holds each transaction to its pipeline"
+            row = read_transaction(conn, spec.name, claim.txid, lock=True)
+            ended = _ended(row, claim)
+            if ended and not done:
+                return ended
+            if not ended:
+                _check_ready(spec, row, claim)
+                # Step 5
+                waiting = waits_for(conn, line, row.txid)
+                if waiting:
+                    return Waits(f"{claim}: prepared; {waiting}")
+            # Step 6
+            advanced = advance(conn, spec, line, by=row)
+        # Step 8 was the end of the block.
+        done += advanced.committed
+        if advanced.leftovers is None:
+            return _say(replace(advanced, committed=done), row)
+        leftovers.clear(ledger, advanced.leftovers)
+
+
+def _check_code(spec: Pipeline, row: Transaction) -> None:
+    """OtherCode where a transaction was prepared with another spec, or other code, than this process has."""
+    if row.code_hash != spec.code_hash:
+        raise OtherCode(
+            f"{row.pipeline}: {row} was prepared with code {row.code_hash}, this process has {spec.code_hash}; nothing "
+            "was changed; the next run begins a new epoch with its own code"
+        )
+
+
+def _check_meaning(conn: Connection, spec: Pipeline, row: Transaction) -> None:
+    """OtherCode where a table folds otherwise, since a migration, than the spec with which the row was prepared."""
+    other = tables.other_meaning(conn, spec)
+    if other:
+        raise OtherCode(f"{row.pipeline}: {row}: {other}, since a migration; nothing was changed")
+
+
+def _check_ready(spec: Pipeline, row: Transaction, claim: Claim) -> None:
+    """Raise unless a PREPARED transaction is still what step 1 and the gates have seen."""
+    _check_code(spec, row)
+    if not is_passed(spec, row):
+        raise Fenced(f"{spec.name}: {claim}: run {row.run_id} has it now, in epoch {row.epoch}, which no gate has seen")
+    if row.halted_at is not None:
+        # Its claim ended, and with it the tries, before its last slice voted.
+        raise Refused(why_stopped(row))
+
+
 def advance(conn: Connection, spec: Pipeline, line: Line, by: Transaction | None) -> Advanced:
     """Move the head over voided transactions and over those that can be committed now; the caller holds the lock.
 
     `by` is the transaction whose commit this is: if it fails it is aborted. Another that fails is left to its own
-    commit, and what came before it stays.
+    commit, and what came before it stays. One that was prepared with other code ends the group and waits for a begin.
+    One that has leftovers ends it and is told: whoever meets it releases the lock, removes them, and comes again.
     """
     head = line.head
     done: list[int] = []
+    if by is not None and by.state == State.PREPARED:
+        _check_meaning(conn, spec, by)
+    is_current = tables.other_meaning(conn, spec) is None
     while head < line.last_txid:
         row = read_transaction(conn, spec.name, turn_of(head), lock=True)
-        if row.state == State.PREPARED and row.halted_at is None and is_passed(spec, row):
+        is_ready = row.state == State.PREPARED and row.halted_at is None and row.code_hash == spec.code_hash
+        if row.state != State.VOIDED and not (is_ready and is_current and is_passed(spec, row)):
+            break
+        if leftovers.under(conn, row):
+            return Advanced(tuple(done), leftovers=row)
+        if row.state == State.PREPARED:
             try:
                 with conn.begin_nested():
-                    _commit_one(conn, spec, line.topic_id, row, by)
+                    _commit_one(conn, spec, row, by)
             except _Failed as failure:
                 why = str(failure.__cause__)
                 if by is not None and row.txid == by.txid:
-                    # Step 6
+                    # Step 7
                     move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why)
                 return Advanced(tuple(done), row.txid, why)
             except OperationalError as error:
@@ -150,11 +212,32 @@ def advance(conn: Connection, spec: Pipeline, line: Line, by: Transaction | None
                     raise
                 return Advanced(tuple(done), row.txid, str(error.orig).splitlines()[0])
             done.append(row.txid)
-        elif row.state != State.VOIDED:
-            break
-        _move_head(conn, spec.name, head)
+        move_head(conn, spec.name, head)
         head += 1
     return Advanced(tuple(done))
+
+
+def move_on(ledger: Ledger, spec: Pipeline) -> Advanced:
+    """Move the head as far as it goes without anybody's commit: over voids, and what is prepared right behind them."""
+    done: tuple[int, ...] = ()
+    has_begun = False
+    while True:
+        with ledger.begin() as conn:
+            line = lock_pipeline(conn, spec.name)
+            if line is None or not (has_begun or is_voided(conn, line)):
+                return Advanced(done)
+            has_begun = True
+            advanced = advance(conn, spec, line, by=None)
+            notify(conn, spec.name)
+        done += advanced.committed
+        if advanced.leftovers is None:
+            return replace(advanced, committed=done)
+        leftovers.clear(ledger, advanced.leftovers)
+
+
+def is_voided(conn: Connection, line: Line) -> bool:
+    """Whether the transaction whose turn it is was voided, so that the head only has to be moved."""
+    return line.in_flight > 0 and read_transaction(conn, line.pipeline, line.turn).state == State.VOIDED
 
 
 def _say(advanced: Advanced, row: Transaction) -> Committed | Refused:
@@ -202,53 +285,92 @@ def give_up_half(conn: Connection, row: Transaction, claim: Claim) -> NotRevisab
     return NotRevisable(f"{row.pipeline}: {claim}: {why}; clear the whole run to revise it; the old result stays")
 
 
-def _commit_one(conn: Connection, spec: Pipeline, topic_id: str, row: Transaction, by: Transaction | None) -> None:
-    """Apply and decide one transaction; _Failed when its data cannot be applied."""
+def _commit_one(conn: Connection, spec: Pipeline, row: Transaction, by: Transaction | None) -> None:
+    """Fold and decide one transaction; _Failed when its data cannot be applied."""
     together = "together with the void before it" if by is None else f"together with {by.txid}"
-    _apply(conn, spec, topic_id, row, why="its turn" if by is not None and row.txid == by.txid else together)
+    started = time.monotonic()
+    applied: dict[str, Applied] = {}
+    for sink, of in _deltas(conn, spec, row):
+        with _failing(sink):
+            applied[sink.name] = sink.fold(conn, of)
+    _decide(conn, row, applied, started, "its turn" if by is not None and row.txid == by.txid else together)
 
 
-def _move_head(conn: Connection, pipeline: str, head: int) -> None:
-    moved = conn.execute(
-        update(pipelines).where(pipelines.c.pipeline == pipeline, pipelines.c.head == head).values(head=head + 1)
-    )
-    if moved.rowcount != 1:
-        raise Fenced(f"{pipeline}: the head is not {head}; nothing was committed")
-
-
-def _commit_revision(conn: Connection, spec: Pipeline, line: Line, row: Transaction) -> Committed | RatchetError:
+def _commit_revision(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | RatchetError:
     """Put the revision's deltas in place of the older ones, whose rows stay COMMITTED; a voided original becomes so."""
-    where = f"{row.pipeline}: {row}"
     try:
-        revise.check(line, row.txid)
-        newer = revise.newest_applied(conn, spec.name, row.txid)
-        if newer is not None and newer > row.revision:
-            raise NotRevisable(f"{where}: revision {newer} is applied already; the newer result stays")
-    except NotRevisable as error:
-        # Nothing that is tried again can mend this.
-        why, now = str(error), func.clock_timestamp()
-        move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why, halted_at=now)
-        return error
-    try:
-        with conn.begin_nested():
-            _apply(conn, spec, line.topic_id, row, why="a revision waits for no turn")
-            original = read_transaction(conn, spec.name, row.txid, lock=True)
-            if original.state == State.VOIDED:
-                why = f"revision {row.revision} is committed"
-                move(conn, original, State.COMMITTED, who=row.run_id, why=why, committed_at=func.clock_timestamp())
+        with ledger.begin() as conn:
+            return _exchange(conn, spec, claim)
     except _Failed as failure:
-        why = str(failure.__cause__)
-        move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why)
-        return Refused(f"{where} is aborted: {why}; the old result stays")
+        cause = failure.__cause__
+    with ledger.begin() as conn:
+        lock_pipeline(conn, spec.name)
+        row = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
+        ended = _ended(row, claim)
+        if ended:
+            return ended
+        why, given_up = str(cause), isinstance(cause, NotRevisable)
+        # Nothing that is tried again can mend what is not revisable.
+        halted_at = func.clock_timestamp() if given_up else row.halted_at
+        move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why, halted_at=halted_at)
+    return NotRevisable(why) if given_up else Refused(f"{spec.name}: {row} is aborted: {why}; the old result stays")
+
+
+def _exchange(conn: Connection, spec: Pipeline, claim: Claim) -> Committed:
+    """Exchange the rows under a lock of their own, so that commits go on beside it; what has to be true when it counts,
+    and the folds, come under the commit lock. _Failed when its data cannot be applied, or nothing can be replaced.
+    """
+    started = time.monotonic()
+    lock_rows(conn, spec.name)
+    row = read_transaction(conn, spec.name, claim.txid, claim.revision)
+    ended = _ended(row, claim)
+    if ended:
+        return ended
+    _check_replaceable(conn, spec, read_line(conn, spec.name), row)
+    replaced: list[tuple[Sink, Delta, Table | None]] = []
+    for sink, of in _deltas(conn, spec, row):
+        with _failing(sink):
+            replaced.append((sink, of, sink.replace(conn, of)))
+    line = lock_pipeline(conn, spec.name)
+    now = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
+    _ended(now, claim)
+    if (now.state, now.epoch) != (row.state, row.epoch):
+        raise Fenced(f"{spec.name}: {claim}: run {now.run_id} works on it now, in epoch {now.epoch}")
+    _check_ready(spec, now, claim)
+    _check_meaning(conn, spec, now)
+    _check_replaceable(conn, spec, line, now)
+    assert line is not None, "a foreign key holds each transaction to its pipeline"
+    applied: dict[str, Applied] = {}
+    for sink, of, touched in replaced:
+        with _failing(sink):
+            applied[sink.name] = sink.refold(conn, of, touched, line.head)
+    _decide(conn, now, applied, started, "a revision waits for no turn")
+    original = read_transaction(conn, spec.name, row.txid, lock=True)
+    if original.state == State.VOIDED:
+        why = f"revision {row.revision} is committed"
+        move(conn, original, State.COMMITTED, who=row.run_id, why=why, committed_at=func.clock_timestamp())
     return Committed((row.txid,), f"{row}: committed, in place of the older result")
 
 
-def _apply(conn: Connection, spec: Pipeline, topic_id: str, row: Transaction, why: str) -> None:
-    """Fold what the votes name into every sink and move the row to COMMITTED."""
-    started = time.monotonic()
+def _check_replaceable(conn: Connection, spec: Pipeline, line: Line | None, row: Transaction) -> None:
+    """_Failed where the older deltas are merged into a base, or those of a newer revision."""
+    assert line is not None, "a foreign key holds each transaction to its pipeline"
+    try:
+        revise.check(line, row.txid)
+    except NotRevisable as error:
+        raise _Failed from error
+    newer = revise.newest_applied(conn, spec.name, row.txid)
+    if newer is not None and newer > row.revision:
+        raise _Failed from NotRevisable(
+            f"{row.pipeline}: {row}: revision {newer} is applied already; the newer result stays"
+        )
+
+
+def _deltas(conn: Connection, spec: Pipeline, row: Transaction) -> Iterator[tuple[Sink, Delta]]:
+    """What a transaction contributes to each sink; _Failed where that is not what the spec's sinks can fold."""
     votes = read_votes(conn, spec.name, row.txid, row.epoch)
-    relations = stage.relations(conn, spec.name, row.txid, row.epoch)
     sinks = sinks_of(spec)
+    relations = stage.relations(conn, sinks, row)
     names = {sink.name for sink in sinks}
     if any(set(voted) != names for _, _, voted in votes):
         raise _Failed from StageMismatch(
@@ -258,28 +380,36 @@ def _apply(conn: Connection, spec: Pipeline, topic_id: str, row: Transaction, wh
         raise _Failed from StageMismatch(
             f"{spec.name}: transaction {row.txid}, epoch {row.epoch}: what was staged for {', '.join(gone)} is gone"
         )
-    of = Delta(spec.name, spec.source.name, topic_id, row.txid, replaces=row.revision > 0)
-    applied: dict[str, Applied] = {}
     for sink in sinks:
-        name = sink.name
-        of_sink = [(number, attempt, voted[name]) for number, attempt, voted in votes]
-        try:
-            applied[name] = sink.fold(conn, of, relations[name], of_sink)
-        except (Refused, StageMismatch) as error:
-            raise _Failed from error
-        except DBAPIError as error:
-            sqlstate = getattr(error.orig, "sqlstate", None) or ""
-            if isinstance(error, OperationalError) and not sqlstate.startswith(_PROGRAM_LIMIT):
-                raise
-            # A constraint of the target, a sum out of range: the data does not fit, and will not at a second try.
-            raise _Failed from StageMismatch(f"{name}: {str(error.orig).splitlines()[0]}")
+        rows = rows_of(votes, sink.name, relations[sink.name], row.txid)
+        yield sink, Delta(spec.name, spec.source.name, row.txid, rows, replaces=row.revision > 0)
+
+
+@contextmanager
+def _failing(sink: Sink) -> Generator[None]:
+    """_Failed where the data does not fit a sink, and will not at a second try."""
+    try:
+        yield
+    except (Refused, StageMismatch) as error:
+        raise _Failed from error
+    except DBAPIError as error:
+        sqlstate = getattr(error.orig, "sqlstate", None) or ""
+        if isinstance(error, OperationalError) and not sqlstate.startswith(_PROGRAM_LIMIT):
+            raise
+        # A constraint of the target, a sum out of range.
+        raise _Failed from StageMismatch(f"{sink.name}: {str(error.orig).splitlines()[0]}")
+
+
+def _decide(conn: Connection, row: Transaction, applied: dict[str, Applied], started: float, why: str) -> None:
+    """Move the row to COMMITTED; its writers, whose rows count from now on, need not be known any more."""
+    writers.forget_all(conn, row)
     said = {"applied": applied, "seconds": round(time.monotonic() - started, 4)}
     now = func.clock_timestamp()
     move(conn, row, State.COMMITTED, who=row.run_id, why=why, detail=said, committed_at=now, applied=applied)
 
 
 def discard_finished(ledger: Ledger, pipeline: str) -> int:
-    """Drop every stage whose epoch is over: committed, aborted, superseded, voided; returns how many.
+    """Discard what is left of epochs that are over: stages, and writers with their rows; returns how many.
 
     Chosen by state alone. Outside the commit lock; a stage that somebody still holds is left for the next time.
     """
@@ -301,4 +431,5 @@ def discard_finished(ledger: Ledger, pipeline: str) -> int:
             except (OperationalError, ProgrammingError):
                 # Held by somebody, or another role's, which the maintenance drops.
                 continue
-    return dropped
+        over = leftovers.over(conn, pipeline)
+    return dropped + leftovers.remove(ledger, over)

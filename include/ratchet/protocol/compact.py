@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
-from sqlalchemy import Connection, func, select, text, update
+from sqlalchemy import Connection, func, select, update
 
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import pipelines, transactions
 from ratchet.ledger.states import State
-from ratchet.ledger.transactions import lock_pipeline
+from ratchet.ledger.transactions import lock_pipeline, lock_rows
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
 from ratchet.spec.pipeline import Pipeline
@@ -57,8 +57,8 @@ def compact(ledger: Ledger, spec: Pipeline) -> str | None:
 
 
 def _merge_some(conn: Connection, pipeline: str, keyed: list[Sink], until: int) -> tuple[int, int]:
-    """(up to where deltas are merged now, how many rows went); another compaction at the same time is waited for."""
-    conn.execute(text("select pg_advisory_xact_lock(hashtext('ratchet compact'), hashtext(:name))"), {"name": pipeline})
+    """(up to where deltas are merged now, how many rows went); a revision, or another compaction, is waited for."""
+    lock_rows(conn, pipeline)
     after = conn.execute(select(pipelines.c.merged).where(pipelines.c.pipeline == pipeline)).scalar_one()
     if after >= until:
         return after, 0

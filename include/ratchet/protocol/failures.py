@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from sqlalchemy import Connection, func, select
 
-from ratchet.errors import OUTAGES, Fenced, RatchetError, Refused
+from ratchet.errors import OUTAGES, Fenced, OtherCode, RatchetError, Refused
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import check_try, read_slice
@@ -36,9 +36,21 @@ def errors_recorded(ledger: Ledger, token: SliceToken) -> Generator[None]:
             row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
             check_try(row, read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice), token)
             said = {"slice": token.slice, "try": token.try_number, "why": str(error)}
-            said["outage"] = isinstance(error, OUTAGES)
+            said["outage"] = isinstance(error, (*OUTAGES, OtherCode))
             history.record(conn, row, who=row.run_id, move="error", detail=said)
         raise
+
+
+def other_code(conn: Connection, row: Transaction, code: str, slice_number: int, try_number: int, *, took: bool) -> str:
+    """Note that a process with other code has come upon an epoch, and say so in a line; it changes nothing else.
+
+    In the midst of a deploy two workers have two versions: neither is to blame. `try_number` is the slice's latest try,
+    which ends by it where this process `took` it. The caller holds the row's lock.
+    """
+    why = f"the code is {code}, the epoch began with {row.code_hash}; nothing was changed"
+    said = {"slice": slice_number, "try": try_number, "why": why, "outage": True, "took": took}
+    history.record(conn, row, who=row.run_id, move="error", detail=said)
+    return f"{why}; the next run begins a new epoch with its own code"
 
 
 def last_error(conn: Connection, row: Transaction) -> str | None:
@@ -61,8 +73,8 @@ def last_error(conn: Connection, row: Transaction) -> str | None:
 
 
 def met_outages_alone(conn: Connection, row: Transaction) -> bool:
-    """Whether the row's present claim came to nothing because servers did not answer: each of its tries that has not
-    voted has said so.
+    """Whether the row's present claim came to nothing because servers did not answer, or because of two versions of the
+    code: each of its tries that has not voted has said so.
 
     A try that ended without a word may have been killed by its own data, and is no outage, unless the deadline of its
     epoch has overtaken it.
@@ -75,6 +87,6 @@ def met_outages_alone(conn: Connection, row: Transaction) -> bool:
     overdue = [move.who == DEADLINE for move in moves if move.move == State.ABORTED]
     of_tries = [(move.move, move.detail) for move in moves if move.move in ("try", "vote", "error")]
     silent = {(detail["slice"], detail["try"]) for move, detail in of_tries if move == "try"}
-    silent -= {(detail["slice"], detail["try"]) for move, detail in of_tries if move != "try"}
+    silent -= {(of["slice"], of["try"]) for move, of in of_tries if move != "try" and of.get("took", True)}
     outages = [detail["outage"] for move, detail in of_tries if move == "error"]
     return bool(outages) and all(outages) and all(overdue) and (bool(overdue) or not silent)

@@ -14,8 +14,8 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
-from ratchet.sinks import stage
-from ratchet.sinks.port import Sink, Tagged
+from ratchet.sinks import delta
+from ratchet.sinks.port import Rows, Sink
 from ratchet.spec.parts import DeclaredGate, DeclaredSink
 from ratchet.spec.pipeline import DEAD_LETTERS
 
@@ -25,17 +25,17 @@ Answer = dict[str, object]
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a gate is asked about: a prepared epoch, and where its sinks' rows are staged."""
+    """What a gate is asked about: a prepared epoch, and which rows its votes name."""
 
     pipeline: str
     txid: int
     records: int
-    staged: Mapping[str, tuple[Sink, str, Tagged]]
-    """{sink: (itself, its stage, the votes for it)}, the dead letters among them."""
+    written: Mapping[str, tuple[Sink, Rows]]
+    """{sink: (itself, the rows for it)}, the dead letters among them."""
 
     def rows(self, sink: str) -> int:
         """How many rows the votes name in one sink."""
-        return sum(vote.rows for _, _, vote in self.staged[sink][2])
+        return self.written[sink][1].count
 
 
 class Gate(DeclaredGate, ABC, frozen=True):
@@ -111,9 +111,9 @@ class MaxChange(Gate, frozen=True):
 
 
 class Condition(Gate, frozen=True):
-    """A gate: an SQL expression over the staged rows that must be true.
+    """A gate: an SQL expression over the prepared rows that must be true.
 
-    A sink's staged rows are a table with the sink's name (`schema_table` for `schema.table`), and so are
+    A sink's prepared rows are a table with the sink's name (`schema_table` for `schema.table`), and so are
     `dead_letters`; every other table is what it is in the database. Nothing can be written.
     """
 
@@ -126,16 +126,9 @@ class Condition(Gate, frozen=True):
         return self.name
 
     def ask(self, conn: Connection, of: Prepared) -> Answer:
-        tags = {tag.name for tag in stage.TAGS}
-        tables: list[CTE] = []
-        for name, (sink, relation, votes) in of.staged.items():
-            staged = stage.table(relation, sink)
-            shown = [c for c in staged.columns if c.name not in tags]
-            # What sinks give is not fully typed yet.
-            cte = stage.voted(staged, votes, *shown).cte(  # pyright: ignore[reportUnknownMemberType]
-                name.replace(".", "_")
-            )
-            tables.append(cte)
+        tables: list[CTE] = [
+            delta.named(rows, sink).cte(name.replace(".", "_")) for name, (sink, rows) in of.written.items()
+        ]
         try:
             # The expression is the spec's, which is code.
             with conn.begin_nested():

@@ -14,7 +14,7 @@ from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_row, move, notify, read_transaction
 from ratchet.protocol.gate_kinds import Gate, Prepared
-from ratchet.protocol.votes import read_votes
+from ratchet.protocol.votes import read_votes, rows_of
 from ratchet.sinks import stage
 from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
@@ -60,13 +60,8 @@ def is_passed(spec: Pipeline, row: Transaction) -> bool:
 
 def _prepared(conn: Connection, spec: Pipeline, row: Transaction) -> Prepared:
     votes = read_votes(conn, spec.name, row.txid, row.epoch)
-    relations = stage.relations(conn, spec.name, row.txid, row.epoch)
-    staged = {
-        sink.name: (
-            sink,
-            relations[sink.name],
-            [(number, attempt, sinks[sink.name]) for number, attempt, sinks in votes],
-        )
-        for sink in sinks_of(spec)
-    }
-    return Prepared(row.pipeline, row.txid, row.records or 0, staged)
+    sinks = sinks_of(spec)
+    relations = stage.relations(conn, sinks, row)
+    # Writer by writer: what else stands under the txid will not be visible.
+    written = {sink.name: (sink, rows_of(votes, sink.name, relations[sink.name], row.txid)) for sink in sinks}
+    return Prepared(row.pipeline, row.txid, row.records or 0, written)

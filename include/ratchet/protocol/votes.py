@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from secrets import randbits
 from typing import Any
 
 from psycopg.errors import UndefinedTable
 from sqlalchemy import Connection, func, select, update
 from sqlalchemy.exc import ProgrammingError
 
-from ratchet.errors import Fenced, Refused
-from ratchet.ledger import history
+from ratchet.errors import Fenced, OtherCode, Refused
+from ratchet.ledger import history, writers
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import check_try, read_slice
-from ratchet.ledger.rows import SliceRow, Transaction
-from ratchet.ledger.schema import pipelines, slices
+from ratchet.ledger.rows import SliceRow, Transaction, WriterRow
+from ratchet.ledger.schema import pipelines, slices, sources
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, read_transaction
-from ratchet.ledger.work import Absent, Claim, SinkVote, SliceToken, SliceWork, Vote
+from ratchet.ledger.work import Absent, Claim, Relation, SinkVote, SliceToken, SliceWork, Vote
+from ratchet.protocol.failures import other_code
 from ratchet.protocol.plan import read_ranges
-from ratchet.sinks import stage
+from ratchet.sinks import delta, stage
 from ratchet.sinks.lookup import sinks_of
-from ratchet.sinks.port import Sink
+from ratchet.sinks.port import Rows, Sink
+from ratchet.sinks.spans import are_apart
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 
-_GONE = "its stages are gone"
+_GONE = "its rows are gone"
 
 
 class NoTry(StrEnum):
@@ -48,7 +52,7 @@ class NothingToDo:
 def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) -> SliceWork | NothingToDo:
     """A new try at a slice, for the run that holds the claim, where one is needed.
 
-    Raises Fenced when another run holds the claim or it has ended, Refused when the code is not that of the epoch.
+    Raises Fenced when another run holds the claim or it has ended, OtherCode when the code is not that of the epoch.
     """
     with ledger.begin() as conn:
         row = read_transaction(conn, claim.pipeline, claim.txid, claim.revision, lock=True)
@@ -62,12 +66,10 @@ def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) ->
         current = read_slice(conn, claim.pipeline, claim.txid, claim.epoch, slice_number)
         if current.voted_at is not None:
             return NothingToDo(NoTry.VOTED, f"{where}: nothing to do, it has voted in try {current.try_number}")
-        if spec.code_hash != row.code_hash:
-            why = f"the code is {spec.code_hash}, the epoch began with {row.code_hash}"
-            move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why)
-        else:
+        if spec.code_hash == row.code_hash:
             return _next_try(conn, spec, row, current)
-    raise Refused(f"{claim.pipeline}: {where}: aborted, {why}; the next run begins a new epoch with today's code")
+        other = other_code(conn, row, spec.code_hash, slice_number, current.try_number, took=False)
+    raise OtherCode(f"{claim.pipeline}: {where}: {other}")
 
 
 def load_work(ledger: Ledger, spec: Pipeline, token: SliceToken) -> SliceWork:
@@ -93,14 +95,14 @@ def voted_work(conn: Connection, spec: Pipeline, row: Transaction) -> list[Slice
 def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> str:
     """Make the slice's results final; the last vote of the epoch moves the transaction to PREPARED.
 
-    The same vote of the same try repeated is success. Raises Fenced for any other late vote, and Refused,
-    with the transaction aborted, when what is staged breaks a rule or the code is not that of the epoch.
+    The same vote of the same try repeated is success. Raises Fenced for any other late vote, OtherCode when the code is
+    not that of the epoch, and Refused, with the transaction aborted, when what is written breaks a rule.
     """
     with ledger.begin() as conn:
-        # Step 1: what is staged is what the vote says. Other tries write other tags, so no lock is needed.
+        # Step 1: what is written is what the vote says. Other tries are other writers, so no lock is needed.
         try:
             with conn.begin_nested():
-                fault = _staged_fault(conn, spec, token, vote)
+                fault = _fault(conn, spec, token, vote)
         except ProgrammingError as error:
             if not isinstance(error.orig, UndefinedTable):
                 raise
@@ -112,15 +114,19 @@ def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> 
         if current.voted_at is not None and _is_same(current, token, vote):
             return f"{token}: this vote was cast already"
         check_try(row, current, token)
+        _check_ranges(current, token, vote)
+        other = None
         if vote.code_hash != row.code_hash:
-            fault = f"the job's code is {vote.code_hash}, the epoch began with {row.code_hash}"
-        if fault:
+            other = other_code(conn, row, vote.code_hash, token.slice, token.try_number, took=True)
+        elif fault:
             move(conn, row, State.ABORTED, who=row.run_id, why=fault, reason=fault)
         else:
             # Step 3: the vote, only for the try that is still the highest.
             _write_vote(conn, row, token, vote)
             # Step 4: the last one prepares the transaction.
             return promote_if_complete(conn, row) or f"{token}: voted"
+    if other:
+        raise OtherCode(f"{token.pipeline}: {token}: {other}")
     raise Refused(f"{token.pipeline}: {token}: aborted, {fault}")
 
 
@@ -194,15 +200,19 @@ def read_votes(conn: Connection, pipeline: str, txid: int, epoch: int) -> list[V
         .where(slices.c.voted_at.is_not(None))
         .order_by(slices.c.slice)
     )
-    return [(row.slice, row.try_number, _sinks(row.sinks)) for row in rows]
+    return [
+        (row.slice, row.try_number, {name: vote_from_json(said) for name, said in row.sinks.items()}) for row in rows
+    ]
 
 
-def _sinks(stored: dict[str, dict[str, Any]]) -> dict[str, SinkVote]:
-    """{sink: what a slice voted for it}, from the stored form."""
-    return {
-        name: stage.vote_from_json(said)  # pyright: ignore[reportUnknownMemberType]: sinks are not strict yet
-        for name, said in stored.items()
-    }
+def vote_to_json(vote: SinkVote) -> dict[str, Any]:
+    """The stored form of a sink's part of a vote; the checksum as text, since JSON numbers are not 64 bits wide."""
+    return {"writers": list(vote.writers), "rows": vote.rows, "checksum": str(vote.checksum)}
+
+
+def vote_from_json(said: Mapping[str, Any]) -> SinkVote:
+    """The sink's part of a vote from its stored form."""
+    return SinkVote(tuple(said["writers"]), said["rows"], int(said["checksum"]))
 
 
 def _next_try(conn: Connection, spec: Pipeline, row: Transaction, current: SliceRow) -> SliceWork:
@@ -216,59 +226,107 @@ def _next_try(conn: Connection, spec: Pipeline, row: Transaction, current: Slice
             slices.c.slice == current.slice,
             slices.c.voted_at.is_(None),
         )
-        .values(try_number=slices.c.try_number + 1, tried_at=func.clock_timestamp())
+        .values(try_number=slices.c.try_number + 1, nonce=randbits(63), tried_at=func.clock_timestamp())
         .returning(slices)
     )
     taken = SliceRow.one(found)
-    stage.create(conn, spec.name, sinks_of(spec), row.txid, row.epoch)
+    stage.create(conn, sinks_of(spec), row)
     said = {"slice": taken.slice, "try": taken.try_number}
     history.record(conn, row, who=row.run_id, move="try", detail=said)
     return _work(conn, spec, row, taken)
 
 
 def _work(conn: Connection, spec: Pipeline, row: Transaction, current: SliceRow) -> SliceWork:
-    topic, topic_id = conn.execute(
-        select(pipelines.c.topic, pipelines.c.topic_id).where(pipelines.c.pipeline == row.pipeline)
+    of = (sources.c.pipeline == pipelines.c.pipeline) & (sources.c.topic_id == pipelines.c.topic_id)
+    topic, topic_id, source = conn.execute(
+        select(pipelines.c.topic, pipelines.c.topic_id, sources.c.source)
+        .join(sources, of)
+        .where(pipelines.c.pipeline == row.pipeline)
     ).one()
     return SliceWork(
-        token=SliceToken(row.pipeline, row.txid, row.epoch, current.slice, current.try_number, row.revision),
+        token=SliceToken(
+            row.pipeline, row.txid, row.epoch, current.slice, current.try_number, row.revision, current.nonce
+        ),
         ranges=read_ranges(topic, current.ranges),
-        stages=stage.relations(conn, row.pipeline, row.txid, row.epoch),
+        relations=stage.relations(conn, sinks_of(spec), row),
         txn_time=row.txn_time,
         topic_id=topic_id,
+        source=source,
     )
 
 
-def _staged_fault(conn: Connection, spec: Pipeline, token: SliceToken, vote: Vote) -> str | None:
-    work_ranges = read_ranges(
-        spec.source.name, read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice).ranges
-    )
-    relations = stage.relations(conn, token.pipeline, token.txid, token.epoch)
+def rows_of(votes: Sequence[Voted], sink: str, relation: Relation, txid: int) -> Rows:
+    """What the votes of a transaction name of one sink, and where it stands."""
+    mine = [sinks[sink] for _, _, sinks in votes]
+    named = tuple(writer for said in mine for writer in said.writers)
+    return Rows(relation, txid, named, sum(said.rows for said in mine))
+
+
+def _check_ranges(current: SliceRow, token: SliceToken, vote: Vote) -> None:
+    """Fenced where the job has worked on other ranges than the slice has; its results are those of other records."""
+    given = sorted([r.partition, r.from_offset, r.until_offset] for r in vote.ranges)
+    if given != sorted(map(list, current.ranges)):
+        raise Fenced(
+            f"{token.pipeline}: {token}, try {token.try_number}: the job has read {', '.join(map(str, vote.ranges))}, "
+            f"and the slice is {current.ranges}"
+        )
+
+
+def _fault(conn: Connection, spec: Pipeline, token: SliceToken, vote: Vote) -> str | None:
+    """What is wrong with what a try has written, in a line; None where it is as the vote says."""
     sinks = sinks_of(spec)
     if set(vote.sinks) != {sink.name for sink in sinks}:
         return f"the vote names the sinks {', '.join(sorted(vote.sinks))}"
+    row = read_transaction(conn, token.pipeline, token.txid, token.revision)
+    relations = stage.relations(conn, sinks, row)
     if not set(vote.sinks) <= relations.keys():
         return _GONE
+    found = writers.registered(conn, [writer for said in vote.sinks.values() for writer in said.writers])
+    rows: dict[str, Rows] = {}
     for sink in sinks:
-        fault = sink.fault(conn, relations[sink.name], token, vote.sinks[sink.name], work_ranges)
+        said = vote.sinks[sink.name]
+        rows[sink.name] = Rows(relations[sink.name], token.txid, said.writers, said.rows)
+        fault = _writers_fault(said, sink.name, token, found) or _rows_fault(conn, sink, rows[sink.name], vote, found)
         if fault:
             return f"{sink.name}: {fault}"
-    return _overlap(conn, sinks, relations, token, vote) if vote.dead_letters else None
+    return _overlap(conn, sinks, rows) if vote.dead_letters else None
 
 
-def _overlap(
-    conn: Connection, sinks: tuple[Sink, ...], relations: dict[str, str], token: SliceToken, vote: Vote
-) -> str | None:
+def _writers_fault(said: SinkVote, sink: str, token: SliceToken, found: Mapping[int, WriterRow]) -> str | None:
+    """Whether each writer that the vote names is one of this try, and they have written as much as it says."""
+    mine = [found[writer] for writer in said.writers if writer in found]
+    if len(mine) < len(said.writers):
+        return _GONE
+    if len(set(said.writers)) < len(said.writers):
+        return "the vote names a writer twice"
+    for writer in mine:
+        of = (writer.txid, writer.revision, writer.epoch, writer.slice, writer.try_number, writer.nonce)
+        if of != token.numbers or writer.sink != sink:
+            return f"writer {writer.writer} is not of this try"
+    written = sum(writer.rows for writer in mine)
+    return None if written == said.rows else f"{written:,} rows are written, the vote says {said.rows:,}"
+
+
+def _rows_fault(conn: Connection, sink: Sink, rows: Rows, vote: Vote, found: Mapping[int, WriterRow]) -> str | None:
+    """Whether rows are of this slice, and none is there twice: by the spans of their writers where those tell."""
+    told = [found[writer].spans for writer in rows.writers]
+    spans = [{int(p): (first, last) for p, (first, last) in span.items()} for span in told if span is not None]
+    if len(spans) < len(told) or not are_apart(spans):
+        return sink.fault(conn, rows, vote.ranges)
+    faults = [
+        delta.foreign_span(vote.ranges, partition, first, last)
+        for span in spans
+        for partition, (first, last) in span.items()
+    ]
+    return next((fault for fault in faults if fault), None)
+
+
+def _overlap(conn: Connection, sinks: Sequence[Sink], rows: Mapping[str, Rows]) -> str | None:
     """A record that is both a row and a dead letter, in a line; None when there is none."""
     *others, dead = sinks
-    letters = [(token.slice, token.try_number, vote.sinks[DEAD_LETTERS])]
     for sink in others:
         if sink.has_positions:
-            mine = [(token.slice, token.try_number, vote.sinks[sink.name])]
-            # A frozen model is hashable, which pyright does not see.
-            staged = stage.table(relations[sink.name], sink)  # pyright: ignore[reportArgumentType]
-            given_up = stage.table(relations[DEAD_LETTERS], dead)  # pyright: ignore[reportArgumentType]
-            fault = stage.overlap(conn, staged, mine, given_up, letters)
+            fault = delta.overlap(conn, sink, rows[sink.name], dead, rows[DEAD_LETTERS])
             if fault:
                 return f"{sink.name}: {fault}"
     return None
@@ -298,10 +356,7 @@ def _vote_columns(vote: Vote) -> dict[str, Any]:
     return {
         "records": vote.records,
         "dead_letters": vote.dead_letters,
-        "sinks": {
-            name: stage.vote_to_json(said)  # pyright: ignore[reportUnknownMemberType]: sinks are not strict yet
-            for name, said in vote.sinks.items()
-        },
+        "sinks": {name: vote_to_json(said) for name, said in vote.sinks.items()},
         "reached": {str(partition): position for partition, position in vote.reached.items()},
         "seconds": vote.seconds,
         "application_id": vote.application_id,

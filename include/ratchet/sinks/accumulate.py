@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import sqlalchemy as sa
 from pydantic import field_validator, model_validator
-from sqlalchemy import Connection, FromClause, Table, cast, func, insert, literal, select
+from sqlalchemy import CTE, Connection, FromClause, cast, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from ratchet.sinks import stage
 from ratchet.sinks.keyed import Keyed
-from ratchet.sinks.port import Tagged
+from ratchet.sinks.port import Delta
+from ratchet.sinks.types import TXID
 from ratchet.spec.columns import IDENTIFIER, Column, parse_columns
 from ratchet.spec.declaration import LONGEST_NAME, sink_columns
 from ratchet.spec.types import BIGINT, Boolean, Decimal, Type, Uuid, is_scalar
@@ -98,7 +99,7 @@ class Accumulate(Keyed, frozen=True):
         return tuple(found.values())
 
     @property
-    def staged(self) -> tuple[Column, ...]:
+    def written(self) -> tuple[Column, ...]:
         sums = [Column(f"{c.name}_sum", _sum_type(c)) for c in self.columns_of("sum")]
         least = [Column(f"{c.name}_min", c.type) for c in self.columns_of("min")]
         greatest = [Column(f"{c.name}_max", c.type) for c in self.columns_of("max")]
@@ -112,7 +113,11 @@ class Accumulate(Keyed, frozen=True):
 
     @property
     def state(self) -> tuple[Column, ...]:
-        return self.staged
+        return self.written
+
+    @property
+    def meaning(self) -> dict[str, object]:
+        return {**super().meaning, "measures": {name: self._part(name) for name in self.measures}}
 
     @property
     def described(self) -> str:
@@ -123,40 +128,27 @@ class Accumulate(Keyed, frozen=True):
         from ratchet.sinks import combine
 
         measures = [(c.name, part, f"{c.name}_{part}") for part in PARTS for c in self.columns_of(part)]
-        return combine.accumulated(rows, self.name, self.staged, self.key_names, measures, self.count)
+        return combine.accumulated(rows, self.name, self.written, self.key_names, measures, self.count)
 
-    def folded(self, deltas: FromClause) -> sa.Select:
-        names, into = self.key_names, self.target
-        measures = [cast(_whole(self._part(m), deltas.c[m]), into.c[m].type).label(m) for m in self.measures]
-        columns = [*(deltas.c[n] for n in names), *measures, func.max(deltas.c._txid).label("_txid")]
-        return select(*columns).group_by(*(deltas.c[n] for n in names))
-
-    def _merged(self, base: Table) -> sa.Select:
-        return self.folded(base)
+    def reduced(self, deltas: FromClause, names: Sequence[str]) -> sa.Select:
+        keys = [deltas.c[n] for n in self.key_names]
+        measures = [n for n in names if n not in self.key_names]
+        wholes = [cast(_whole(self._part(m), deltas.c[m]), deltas.c[m].type).label(m) for m in measures]
+        return select(*keys, *wholes, func.max(deltas.c._txid).label(TXID.name)).group_by(*keys)
 
     def _part(self, measure: str) -> str:
-        """Which of sum, min and max a measure is; a count is a sum of ones."""
-        for part in ("min", "max"):
-            if any(measure == f"{c.name}_{part}" for c in self.columns_of(part)):
-                return part
-        return "sum"
+        """Which of sum, min and max a measure is, also one that the spec has no more; a count is a sum of ones."""
+        ending = measure.rpartition("_")[2]
+        return ending if measure != self.count and ending in PARTS else "sum"
 
-    def _store(self, conn: Connection, staged: Table, txid: int, votes: Tagged) -> None:
-        """Rows of one key from several tasks are merged, so a key is folded once a transaction."""
-        keys, deltas = self.key_names, self.delta
-        merged = [cast(_whole(self._part(m), staged.c[m]), deltas.c[m].type).label(m) for m in self.measures]
-        rows = stage.voted(staged, votes, *(staged.c[k] for k in keys), *merged, literal(txid, sa.BigInteger))
-        names = [*keys, *self.measures, "_txid"]
-        conn.execute(insert(deltas).from_select(names, rows.group_by(*(staged.c[k] for k in keys))))
-
-    def _fold_in(self, conn: Connection, txid: int) -> None:
-        into, deltas, keys = self.target, self.delta, self.key_names
-        names = [*keys, *self.measures, "_txid"]
-        mine = select(*(deltas.c[n] for n in names)).where(deltas.c._txid == txid)
-        folding = upsert(into).from_select(names, mine)
+    def _changes(self, conn: Connection, merged: CTE, of: Delta) -> list[CTE]:
+        into, keys = self.target, self.key_names
+        names = [c.name for c in into.columns]
+        folding = upsert(into).from_select(names, self.living(merged))
         new = folding.excluded
         changed = {m: _join(self._part(m), into.c[m], new[m]) for m in self.measures}
-        conn.execute(folding.on_conflict_do_update(index_elements=keys, set_={**changed, "_txid": new._txid}))
+        folding = folding.on_conflict_do_update(index_elements=keys, set_={**changed, TXID.name: new._txid})
+        return [folding.returning(into.c._txid).cte("folded")]
 
 
 def _sum_type(column: Column) -> Type:

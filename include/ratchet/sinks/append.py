@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from hashlib import sha256
+from typing import ClassVar, Literal
 
 import sqlalchemy as sa
-from pydantic import field_validator
-from sqlalchemy import Connection, MetaData, Table, delete, insert, literal, select
+from pydantic import field_validator, model_validator
+from sqlalchemy import MetaData, Table
 
-from ratchet.ledger.work import OffsetRange, SinkVote, SliceToken
-from ratchet.sinks import stage
-from ratchet.sinks.checksum import row_hash
-from ratchet.sinks.port import Applied, Check, Delta, Sink, Tagged, Voted
-from ratchet.sinks.rows import check_rows, insert_rows
-from ratchet.sinks.types import POSITION, TXID, as_hashed, sql_column
+from ratchet.sinks import delta
+from ratchet.sinks.copied import Copied, target_table
+from ratchet.sinks.kept import Kept
+from ratchet.sinks.port import Sink
+from ratchet.sinks.types import POSITION
 from ratchet.spec.columns import Column, parse_columns
 from ratchet.spec.declaration import sink_columns
-from ratchet.spec.types import STRING
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
-class Append(Sink, frozen=True):
-    """Every row that the transform returns, once."""
+class Append(Kept, frozen=True):
+    """Every row that the transform returns, once.
 
+    Readers see a view of the table's name. Each of `indexes` is a list of columns, as `"customer_id, at"`, and
+    becomes an index of the table behind it. With `existing=True` the table is one of your own: each commit copies its
+    rows into it, and you index it yourself.
+    """
+
+    is_view: ClassVar[bool] = True
     kind: Literal["append"] = "append"
     columns: str
+    indexes: tuple[str, ...] = ()
+    existing: bool = False
     _check = field_validator("columns")(sink_columns)
+
+    @model_validator(mode="after")
+    def _indexes_fit(self) -> Append:
+        known = [c.name for c in self.fields]
+        for index in self.indexes:
+            for name in _names(index):
+                if name not in known:
+                    raise ValueError(f"indexes: {name!r} is not one of columns: {', '.join(known)}")
+        if self.existing and self.indexes:
+            raise ValueError("indexes: a table of your own has those that you give it; leave indexes or existing out")
+        return self
+
+    @property
+    def working(self) -> Sink:
+        return Copied(self.name, columns=self.columns) if self.existing else self
 
     @property
     def fields(self) -> tuple[Column, ...]:
@@ -41,17 +59,25 @@ class Append(Sink, frozen=True):
         return self.fields
 
     @property
-    def staged(self) -> tuple[Column, ...]:
+    def written(self) -> tuple[Column, ...]:
         return (*self.fields, *POSITION)
 
     @property
+    def position(self) -> tuple[Column, ...]:
+        return POSITION
+
+    @property
+    def rows_table(self) -> Table:
+        return _delta(self)
+
+    @property
     def target(self) -> Table:
-        """The table that readers see: the rows, with where they come from and the txid that brought them."""
-        return _target(self)
+        """What readers see: the rows, with where they come from and the txid that brought them."""
+        return target_table(self.table, self.fields)
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        return (self.target,)
+        return (self.rows_table,)
 
     @property
     def rights(self) -> tuple[tuple[str, ...], ...]:
@@ -61,43 +87,28 @@ class Append(Sink, frozen=True):
     def described(self) -> str:
         return f"every row, once: `{self.columns}`"
 
-    def combine(self, rows: pa.Table) -> pa.Table:
-        return rows.select([c.name for c in self.staged])
 
-    def fault(
-        self, conn: Connection, relation: str, token: SliceToken, vote: SinkVote, ranges: Iterable[OffsetRange]
-    ) -> str | None:
-        place = tuple(c.name for c in POSITION)
-        return stage.position_fault(conn, stage.table(relation, self), token, vote, ranges, place)
-
-    def fold(self, conn: Connection, of: Delta, relation: str, votes: Tagged) -> Applied:
-        into, staged = self.target, stage.table(relation, self)
-        if of.replaces:
-            conn.execute(delete(into).where(into.c._txid == of.txid))
-        given = {"_topic": literal(of.topic), "_txid": literal(of.txid, sa.BigInteger)}
-        names = [c.name for c in into.columns]
-        rows = stage.voted(staged, votes, *(given.get(n, staged.c.get(n)) for n in names))
-        return insert_rows(conn, of, self.name, insert(into).from_select(names, rows), votes)
-
-    def txids(self, conn: Connection, pipeline: str) -> Sequence[int]:
-        return conn.execute(select(self.target.c._txid).distinct()).scalars().all()
-
-    def verify(self, conn: Connection, pipeline: str, voted: Sequence[Voted], compacted: int) -> list[Check]:
-        return [check_rows(self.name, self._hashes(conn), voted)]
-
-    def _hashes(self, conn: Connection) -> Iterator[tuple[int, int]]:
-        """(txid, hash) of every row that readers see."""
-        c = self.target.c
-        query = select(c._txid, *(as_hashed(column, c[column.name]) for column in self.staged))
-        for txid, *cells in conn.execution_options(yield_per=5_000).execute(query):
-            yield txid, row_hash(self.staged, cells)
+def _names(index: str) -> list[str]:
+    return [name.strip() for name in index.split(",")]
 
 
 @cache
-def _target(sink: Append) -> Table:
+def _delta(sink: Append) -> Table:
     """The same object each time, so that SQLAlchemy compiles a statement about it once."""
-    schema, name = sink.table
-    columns = (*sink.fields, Column("_topic", STRING, False), *POSITION, TXID)
-    # Block ranges suffice: rows of one transaction lie together. They make a revision's delete quick.
-    by_txid = sa.Index(f"{name}_txid", "_txid", postgresql_using="brin")
-    return Table(name, MetaData(), *map(sql_column, columns), by_txid, schema=schema)
+    table = delta.table(sink.home, sink).to_metadata(MetaData())
+    # Block ranges suffice: rows of one transaction lie together. A revision's lie among those of later ones, so a range
+    # keeps several intervals.
+    sa.Index(
+        f"{table.name}_txid",
+        table.c._txid,
+        postgresql_using="brin",
+        postgresql_ops={"_txid": "int8_minmax_multi_ops"},
+        postgresql_with={"autosummarize": "on"},
+    )
+    for index in sink.indexes:
+        names = _names(index)
+        # `a, b` and a column `a_b` are two indexes.
+        mark = "" if len(names) == 1 else f"_{sha256(','.join(names).encode()).hexdigest()[:6]}"
+        called = delta.index_name(table.name, f"by_{'_'.join(names)}{mark}")
+        sa.Index(called, *(table.c[name] for name in names))
+    return table

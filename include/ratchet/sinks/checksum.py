@@ -1,6 +1,6 @@
-"""The checksum of staged rows: a sum modulo 2**64 of one 64-bit hash a row, so that order does not matter.
+"""The checksum of written rows: a sum modulo 2**64 of one 64-bit hash a row, so that order does not matter.
 
-A row's hash is a chain of XXH64 over its staged columns in order, each hash the seed of the next, from 42: first
+A row's hash is a chain of XXH64 over its written columns in order, each hash the seed of the next, from 42: first
 the int32 1 if the column is null, else 0; then, if it is not null, its bytes. Numbers are little-endian: smallint,
 int, boolean and date (days) in 4 bytes, bigint, timestamp (microseconds) and decimals of up to 18 digits (unscaled)
 in 8, float and double as their IEEE bits, with one zero and one NaN; longer decimals are their unscaled value in the

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import ClassVar, Literal
 
-import sqlalchemy as sa
-from sqlalchemy import Connection, Table, Text, cast, delete, insert, literal, select
-from sqlalchemy.dialects.postgresql import JSON
+from sqlalchemy import ColumnElement, FromClause, Table
 
-from ratchet.ledger.schema import SCHEMA, dead_letters
-from ratchet.ledger.work import OffsetRange, SinkVote, SliceToken
-from ratchet.sinks import stage
-from ratchet.sinks.checksum import row_hash
-from ratchet.sinks.port import Applied, Check, Delta, Sink, Tagged, Voted
-from ratchet.sinks.rows import check_rows, insert_rows
-from ratchet.sinks.types import POSITION
+from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, dead_letter_deltas, dead_letters
+from ratchet.ledger.work import Relation
+from ratchet.sinks.kept import Kept
+from ratchet.sinks.types import PIPELINE, POSITION
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import DEAD_LETTERS
-from ratchet.spec.types import BINARY, STRING
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from ratchet.spec.types import BINARY, STRING, TIMESTAMP
 
 PLACE = POSITION[:2]
 """A record is one dead letter at most."""
 
 
-class DeadLetters(Sink, frozen=True):
+class DeadLetters(Kept, frozen=True):
     """Records that give no row, with their bytes and the reason, in the ledger."""
 
+    is_view: ClassVar[bool] = True
     name: str = DEAD_LETTERS
     kind: Literal["dead_letters"] = "dead_letters"
 
@@ -40,6 +32,7 @@ class DeadLetters(Sink, frozen=True):
     @property
     def needed(self) -> tuple[Column, ...]:
         return (
+            Column("timestamp", TIMESTAMP),
             Column("key", BINARY),
             Column("value", BINARY),
             Column("headers", STRING),
@@ -47,11 +40,32 @@ class DeadLetters(Sink, frozen=True):
         )
 
     @property
-    def staged(self) -> tuple[Column, ...]:
-        return (*PLACE, *self.needed)
+    def written(self) -> tuple[Column, ...]:
+        return (*self.needed, *PLACE)
+
+    @property
+    def added(self) -> tuple[Column, ...]:
+        return (*super().added, PIPELINE)
+
+    @property
+    def position(self) -> tuple[Column, ...]:
+        return PLACE
+
+    @property
+    def home(self) -> Relation:
+        return DELTA_SCHEMA, dead_letter_deltas.name
+
+    @property
+    def rows_table(self) -> Table:
+        return dead_letter_deltas
+
+    @property
+    def target(self) -> Table:
+        return dead_letters
 
     @property
     def tables(self) -> tuple[Table, ...]:
+        """The ledger's own migration makes it, for all pipelines together."""
         return ()
 
     @property
@@ -62,46 +76,5 @@ class DeadLetters(Sink, frozen=True):
     def described(self) -> str:
         return "records that cannot be read or that the transform gives up, with the reason"
 
-    def combine(self, rows: pa.Table) -> pa.Table:
-        return rows.select([c.name for c in self.staged])
-
-    def fault(
-        self, conn: Connection, relation: str, token: SliceToken, vote: SinkVote, ranges: Iterable[OffsetRange]
-    ) -> str | None:
-        place = tuple(c.name for c in PLACE)
-        return stage.position_fault(conn, stage.table(relation, self), token, vote, ranges, place)
-
-    def fold(self, conn: Connection, of: Delta, relation: str, votes: Tagged) -> Applied:
-        into, staged = dead_letters, stage.table(relation, self)
-        if of.replaces:
-            conn.execute(delete(into).where(into.c.pipeline == of.pipeline, into.c.txid == of.txid))
-        c = staged.c
-        given: dict[str, sa.ColumnElement] = {
-            "pipeline": literal(of.pipeline),
-            "topic": literal(of.topic),
-            "topic_id": literal(of.topic_id),
-            "partition": c._partition,
-            "offset": c._offset,
-            "txid": literal(of.txid, sa.BigInteger),
-            "error": c.error,
-            "key": c.key,
-            "value": c.value,
-            "headers": cast(c.headers, JSON),
-        }
-        rows = stage.voted(staged, votes, *given.values())
-        return insert_rows(conn, of, self.name, insert(into).from_select(list(given), rows), votes)
-
-    def txids(self, conn: Connection, pipeline: str) -> Sequence[int]:
-        c = dead_letters.c
-        return conn.execute(select(c.txid).where(c.pipeline == pipeline).distinct()).scalars().all()
-
-    def verify(self, conn: Connection, pipeline: str, voted: Sequence[Voted], compacted: int) -> list[Check]:
-        return [check_rows(self.name, self._hashes(conn, pipeline), voted)]
-
-    def _hashes(self, conn: Connection, pipeline: str) -> Iterator[tuple[int, int]]:
-        """(txid, hash) of every dead letter of the pipeline."""
-        c = dead_letters.c
-        query = select(c.txid, c.partition, c.offset, c.key, c.value, cast(c.headers, Text), c.error)
-        rows = conn.execution_options(yield_per=5_000).execute(query.where(c.pipeline == pipeline))
-        for txid, *cells in rows:
-            yield txid, row_hash(self.staged, cells)
+    def mine(self, rows: FromClause, pipeline: str) -> list[ColumnElement[bool]]:
+        return [rows.c._pipeline == pipeline]

@@ -1,4 +1,4 @@
-"""The one form in which values are staged that a transform may return in several: documents, UUIDs, times of day."""
+"""The one form in which values are written that a transform may return in several: documents, UUIDs, times of day."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from ratchet.values.unfit import Unfit
 
 
 def in_one_form(sink: str, rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
-    """The rows with the values of these columns as they are staged, so that equal ones are equal; may be themselves.
+    """The rows with the values of these columns as they are written, so that equal ones are equal; may be themselves.
 
     TransformError where a value is none of its column's type.
     """
     for column in columns:
         if _has_other_forms(column.type):
             at = rows.schema.get_field_index(column.name)
-            cells = [_staged(sink, column, value) for value in rows.column(at).to_pylist()]
-            rows = rows.set_column(at, column.name, pa.array(cells, staged_type(column.type)))
+            cells = [_written(sink, column, value) for value in rows.column(at).to_pylist()]
+            rows = rows.set_column(at, column.name, pa.array(cells, written_type(column.type)))
     return rows
 
 
-def staged_type(kind: Type) -> pa.DataType:
-    """The Arrow type in which a column is staged: documents are their text."""
+def written_type(kind: Type) -> pa.DataType:
+    """The Arrow type in which a column is written: documents are their text."""
     return pa.string() if is_document(kind) else arrow_type(kind)
 
 
-def staged_schema(columns: Sequence[Column]) -> pa.Schema:
-    """A schema of staged columns; every one may be null, as rows are checked elsewhere."""
-    return pa.schema([(c.name, staged_type(c.type)) for c in columns])
+def written_schema(columns: Sequence[Column]) -> pa.Schema:
+    """A schema of written columns; every one may be null, as rows are checked elsewhere."""
+    return pa.schema([(c.name, written_type(c.type)) for c in columns])
 
 
-def _staged(sink: str, column: Column, value: object) -> object:
+def _written(sink: str, column: Column, value: object) -> object:
     try:
         return staged(column.type, value)
     except Unfit as unfit:

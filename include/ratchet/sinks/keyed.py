@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, FromClause, MetaData, Table, and_, cast, delete, func, insert, select
+from sqlalchemy import CTE, Connection, FromClause, MetaData, Table, and_, cast, delete, func, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from ratchet.ledger.schema import DELTA_SCHEMA
-from ratchet.ledger.work import OffsetRange, SinkVote, SliceToken
-from ratchet.sinks import stage
+from ratchet.sinks import delta
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.keys import record_hash, same_keys, temporary
-from ratchet.sinks.port import Applied, Check, Delta, Sink, Tagged, Voted
-from ratchet.sinks.rows import counted
-from ratchet.sinks.types import TXID, as_hashed, sql_column
+from ratchet.sinks.port import Applied, Check, Delta, Sink, Voted
+from ratchet.sinks.types import TXID, as_hashed, sql_column, sql_name
 from ratchet.spec.columns import Column
 
 
 class Keyed(Sink, frozen=True):
-    """A sink whose state has one row for each key, folded from what each transaction contributed to it."""
+    """A sink whose state has one row for each key, folded from what each transaction contributed to it.
+
+    A transaction may have several rows of one key, of several writers or of one; the fold makes one of them first.
+    """
 
     @property
     @abstractmethod
@@ -35,28 +35,44 @@ class Keyed(Sink, frozen=True):
         """The columns of the state, without the txid."""
 
     @abstractmethod
-    def folded(self, deltas: FromClause) -> sa.Select:
-        """What deltas fold to: the columns of the target, one row a key."""
+    def reduced(self, deltas: FromClause, names: Sequence[str]) -> sa.Select:
+        """One row a key, with the columns of these names and `_txid`, that stands for all these rows of deltas."""
 
     @abstractmethod
-    def _merged(self, base: Table) -> sa.Select:
-        """One row a key with the columns of the deltas, which folds to what the rows of `base` fold to."""
+    def _changes(self, conn: Connection, merged: CTE, of: Delta) -> list[CTE]:
+        """The statements that fold a transaction's delta, one row a key, into the state; the last inserts."""
 
-    @abstractmethod
-    def _store(self, conn: Connection, staged: Table, txid: int, votes: Tagged) -> None:
-        """Store the delta, one row a key, from what slices have staged; Refused where it breaks a rule."""
+    def living(self, reduced: FromClause) -> sa.Select:
+        """The rows of the state, with the columns of the target, that come from these, which are one a key."""
+        return select(*(reduced.c[c.name] for c in self.target.columns))
 
-    @abstractmethod
-    def _fold_in(self, conn: Connection, txid: int) -> None:
-        """Fold the delta of the newest transaction into the state."""
+    def kept_in_base(self, reduced: FromClause) -> sa.Select:
+        """Those of these rows, which are one a key, that a base has to keep."""
+        return select(*reduced.c)
+
+    def _check_delta(self, conn: Connection, of: Delta) -> None:
+        """Refused where a delta, which stands in its table, breaks a rule of the sink."""
+
+    def _check_later(self, conn: Connection, of: Delta, head: int) -> None:
+        """Refused where a revision's delta does not go before those of later transactions."""
+
+    def _check_folded(self, conn: Connection, of: Delta, living: int, changed: int) -> None:
+        """Refused where so few rows were changed in the state, of so many that live, that a rule was broken."""
+
+    def index(self, table: Table) -> None:
+        """Give the delta table its indexes; none is unique, as two attempts of one task write the same rows."""
+        # For the fold of one key over all txids.
+        sa.Index(f"{table.name}_keys", *(table.c[name] for name in self.key_names), table.c._txid)
+        sa.Index(f"{table.name}_txid", table.c._txid)
 
     @property
     def key_names(self) -> list[str]:
         return [c.name for c in self.key_columns]
 
     @property
-    def kept(self) -> tuple[Column, ...]:
-        return tuple(c for c in self.staged if c.name != "_n")
+    def meaning(self) -> dict[str, object]:
+        key = [f"{c.name} {c.type}" for c in self.key_columns]
+        return {**super().meaning, "key": key, "columns": [c.name for c in self.declared]}
 
     @property
     def target(self) -> Table:
@@ -65,7 +81,7 @@ class Keyed(Sink, frozen=True):
 
     @property
     def delta(self) -> Table:
-        """What each transaction contributed to each key."""
+        """What each transaction contributed to each key, also what is above the head."""
         return _delta(self)
 
     @property
@@ -78,64 +94,90 @@ class Keyed(Sink, frozen=True):
 
     @property
     def unique(self) -> tuple[tuple[str, ...], ...]:
-        keys = tuple(self.key_names)
-        return (keys, (*keys, TXID.name))
+        return (tuple(self.key_names), ())
 
     @property
     def is_compacted(self) -> bool:
         return True
 
-    def fault(
-        self, conn: Connection, relation: str, token: SliceToken, vote: SinkVote, ranges: Iterable[OffsetRange]
-    ) -> str | None:
-        return stage.count_fault(conn, stage.table(relation, self), token, vote)
+    @property
+    def _names(self) -> list[str]:
+        return [c.name for c in self.written]
 
-    def fold(self, conn: Connection, of: Delta, relation: str, votes: Tagged) -> Applied:
-        """Store the delta, and fold it: a live one into the state, a replacement by folding its keys anew."""
-        staged = stage.table(relation, self)
-        applied = counted(of, self.name, stage.count(conn, staged, votes), votes)
-        touched = self._forget(conn, of.txid) if of.replaces else None
-        self._store(conn, staged, of.txid, votes)
-        if touched is None:
-            self._fold_in(conn, of.txid)
-        else:
-            self._touch(conn, touched, of.txid)
-            self._fold_anew(conn, touched)
-            touched.drop(conn)
-        return {**applied, "fingerprint": self.fingerprint(conn, of.txid)}
+    def fold(self, conn: Connection, of: Delta) -> Applied:
+        self._check_delta(conn, of)
+        mine = select(self.delta).where(self.delta.c._txid == of.txid)
+        merged = self.reduced(mine.subquery("mine"), self._names).cte("merged").prefix_with("MATERIALIZED")
+        changes = self._changes(conn, merged, of)
+        asked = select(
+            self._fingerprint(merged, self._names),
+            select(func.count()).select_from(mine.subquery()).scalar_subquery(),
+            select(func.count()).select_from(self.living(merged).subquery()).scalar_subquery(),
+            select(func.count()).select_from(changes[-1]).scalar_subquery(),
+        ).add_cte(*changes)
+        fingerprint, found, living, changed = conn.execute(asked).one()
+        delta.counted(of, self, found)
+        self._check_folded(conn, of, living, changed)
+        return self._noted(of, fingerprint)
 
-    def fingerprint(self, conn: Connection, txid: int) -> str:
-        """The sum modulo 2^64 of PostgreSQL's hash of each row of a delta, as it stands in its table."""
-        whole = func.coalesce(func.sum(cast(record_hash(self.delta.columns), sa.Numeric)), 0)
-        total = conn.execute(select(whole).where(self.delta.c._txid == txid)).scalar_one()
-        return str(int(total) % 2**64)
+    def replace(self, conn: Connection, of: Delta) -> Table:
+        touched = temporary(conn, self._named("touched"), [self.target.c[k] for k in self.key_names])
+        into, columns = self.delta, [c.name for c in self.stored]
+        self._touch(conn, touched, of.txid)
+        conn.execute(delete(into).where(into.c._txid == of.txid))
+        copying = insert(into).from_select(columns, delta.named(of.rows, self, *columns))
+        delta.counted(of, self, conn.execute(copying.execution_options(preserve_rowcount=True)).rowcount)
+        self._touch(conn, touched, of.txid)
+        return touched
 
-    def txids(self, conn: Connection, pipeline: str) -> Sequence[int]:
-        return conn.execute(select(self.target.c._txid).distinct()).scalars().all()
+    def refold(self, conn: Connection, of: Delta, touched: Table | None, head: int) -> Applied:
+        """Fold the touched keys from all their deltas up to the head: what comes out replaces the state."""
+        assert touched is not None, "replace has made it"
+        self._check_delta(conn, of)
+        self._check_later(conn, of, head)
+        self._fold_anew(conn, touched, head)
+        touched.drop(conn)
+        return self._noted(of, self.fingerprint(conn, of.txid, self.written))
 
-    def verify(self, conn: Connection, pipeline: str, voted: Sequence[Voted], compacted: int) -> list[Check]:
+    def fingerprint(self, conn: Connection, txid: int, columns: Sequence[Column]) -> int:
+        """The sum of PostgreSQL's hash of each row of a delta, one a key, by the columns that it was written with."""
+        names = [c.name for c in columns]
+        # Also those that the spec has no more: migrate drops none.
+        known = {c.name: c for c in (*self.stored, *columns)}
+        deltas = sa.table(self.delta.name, *map(sql_name, known.values()), schema=self.delta.schema)
+        mine = select(deltas).where(deltas.c._txid == txid).subquery("mine")
+        return conn.execute(select(self._fingerprint(self.reduced(mine, names).subquery("merged"), names))).scalar_one()
+
+    def txids(self, conn: Connection, pipeline: str, head: int) -> Sequence[int]:
+        into = self.target
+        return conn.execute(select(into.c._txid).distinct()).scalars().all()
+
+    def verify(self, conn: Connection, pipeline: str, voted: Sequence[Voted], compacted: int, head: int) -> list[Check]:
         faults = [
             f"{self.name}: the delta of transaction {of.txid} is not the one that was committed"
             for of in voted
-            if of.txid > compacted and of.applied and self.fingerprint(conn, of.txid) != of.applied["fingerprint"]
+            if of.txid > compacted and of.applied and not self._is_as_committed(conn, of)
         ]
-        count = conn.execute(select(func.count()).select_from(self.delta)).scalar_one()
-        unlike = self.unlike(conn)
+        seen = select(func.count()).select_from(self.delta).where(self.delta.c._txid <= head)
+        count = conn.execute(seen).scalar_one()
+        unlike = self.unlike(conn, head)
         state = (f"{unlike:,} rows of the state are not what the deltas fold to",) if unlike else ()
         return [Check(f"{self.name}: deltas", count, tuple(faults)), Check(f"{self.name}: state", 1, state)]
 
     def contents(self, conn: Connection, of: Voted) -> tuple[int, int]:
-        c = self.delta.c
-        query = select(*(as_hashed(column, c[column.name]) for column in self.kept)).where(c._txid == of.txid)
+        mine = select(self.delta).where(self.delta.c._txid == of.txid).subquery("mine")
+        merged = self.reduced(mine, self._names).subquery("merged")
+        query = select(*(as_hashed(column, merged.c[column.name]) for column in self.written))
         rows, checksum = 0, 0
         for cells in conn.execution_options(yield_per=5_000).execute(query):
-            rows, checksum = rows + 1, (checksum + row_hash(self.kept, cells)) % MODULUS
+            rows, checksum = rows + 1, (checksum + row_hash(self.written, cells)) % MODULUS
         return rows, checksum
 
-    def unlike(self, conn: Connection) -> int:
+    def unlike(self, conn: Connection, head: int) -> int:
         """How many rows the state has otherwise than its deltas fold to, or only one of them has."""
         into = self.target
-        anew = self.folded(self.delta).subquery("anew")
+        seen = select(self.delta).where(self.delta.c._txid <= head).subquery("seen")
+        anew = self.living(self.reduced(seen, self._names).subquery("reduced")).subquery("anew")
         names = [c.name for c in into.columns]
         state, fold = select(*(into.c[n] for n in names)), select(*(anew.c[n] for n in names))
         missing, surplus = fold.except_all(state).subquery("missing"), state.except_all(fold).subquery("surplus")
@@ -145,14 +187,14 @@ class Keyed(Sink, frozen=True):
     def merge(self, conn: Connection, after: int, until: int) -> int:
         """Merge the deltas up to `until` into one row a key, where `after` is up to where that was done before.
 
-        The row keeps the greatest txid of those that it stands for, so the fold of the deltas stays what it was.
-        Returns how many rows went.
+        The row keeps a txid of those that it stands for, so the fold of the deltas stays what it was. Returns how many
+        rows went.
         """
         deltas, names = self.delta, self.key_names
         columns = [c.name for c in deltas.columns]
         fresh = select(*(deltas.c[n] for n in names)).where(deltas.c._txid > after, deltas.c._txid <= until).distinct()
         fresh = fresh.subquery("fresh")
-        base = temporary(conn, f"base_{deltas.name}", deltas.columns)
+        base = temporary(conn, self._named("base"), deltas.columns)
         for same_key in same_keys(deltas, fresh, names):
             old = select(*(deltas.c[c] for c in columns)).join(fresh, same_key).where(deltas.c._txid <= until)
             conn.execute(insert(base).from_select(columns, old))
@@ -160,32 +202,52 @@ class Keyed(Sink, frozen=True):
         for same_key in same_keys(deltas, base, names):
             same = and_(same_key, deltas.c._txid == base.c._txid)
             gone += conn.execute(delete(deltas).where(same)).rowcount
-        inserting = insert(deltas).from_select(columns, self._merged(base))
+        # What is merged is nobody's any more.
+        others = [c for c in columns if c not in ("_txid", "_writer")]
+        merged = self.kept_in_base(self.reduced(base, others).subquery("reduced"))
+        given = {**{c.name: c for c in merged.selected_columns}, "_writer": sa.literal(0, sa.BigInteger)}
+        merged = merged.with_only_columns(*(given[c] for c in columns))
+        inserting = insert(deltas).from_select(columns, merged)
         kept = conn.execute(inserting.execution_options(preserve_rowcount=True)).rowcount
         base.drop(conn)
         return gone - kept
 
-    def _forget(self, conn: Connection, txid: int) -> Table:
-        """Delete the older delta; returns the table of the keys that it had touched."""
-        touched = temporary(conn, f"touched_{self.target.name}", [self.target.c[k] for k in self.key_names])
-        self._touch(conn, touched, txid)
-        conn.execute(delete(self.delta).where(self.delta.c._txid == txid))
-        return touched
+    def _named(self, what: str) -> str:
+        """The name of a temporary table; two sinks of one name, in two schemas, have theirs at the same time."""
+        return delta.index_name(what, "_".join(self.table))
+
+    def _noted(self, of: Delta, fingerprint: int) -> Applied:
+        return {
+            "rows": of.rows.count,
+            "columns": list(map(str, self.declared)),
+            "fingerprint": _modulo(fingerprint),
+        }
+
+    def _fingerprint(self, merged: FromClause, names: Sequence[str]) -> sa.ScalarSelect:
+        hashed = cast(record_hash(merged.c[name] for name in names), sa.Numeric)
+        return select(func.coalesce(func.sum(hashed), 0)).select_from(merged).scalar_subquery()
+
+    def _is_as_committed(self, conn: Connection, of: Voted) -> bool:
+        assert of.applied is not None
+        hidden = [c for c in self.written if c.name.startswith("_")]
+        found = self.fingerprint(conn, of.txid, (*(of.columns or self.declared), *hidden))
+        return _modulo(found) == of.applied["fingerprint"]
 
     def _touch(self, conn: Connection, touched: Table, txid: int) -> None:
         """Add the keys of one delta."""
         names, deltas = self.key_names, self.delta
-        rows = select(*(deltas.c[n] for n in names)).where(deltas.c._txid == txid)
+        rows = select(*(deltas.c[n] for n in names)).where(deltas.c._txid == txid).distinct()
         conn.execute(insert(touched).from_select(names, rows))
 
-    def _fold_anew(self, conn: Connection, touched: Table) -> None:
+    def _fold_anew(self, conn: Connection, touched: Table, head: int) -> None:
         """Fold these keys from all their deltas: what comes out replaces the state, a key without any is deleted."""
         into, deltas, names = self.target, self.delta, self.key_names
         wanted = select(*(touched.c[n] for n in names)).distinct().subquery("wanted")
-        anew = temporary(conn, f"anew_{into.name}", into.columns)
+        anew = temporary(conn, self._named("anew"), into.columns)
         columns = [c.name for c in into.columns]
         for same_key in same_keys(deltas, wanted, names):
-            rows = self.folded(select(deltas).join(wanted, same_key).subquery("chosen"))
+            chosen = select(deltas).join(wanted, same_key).where(deltas.c._txid <= head).subquery("chosen")
+            rows = self.living(self.reduced(chosen, self._names).subquery("reduced"))
             conn.execute(insert(anew).from_select([c.name for c in rows.selected_columns], rows))
         folding = upsert(into).from_select(columns, select(*(anew.c[c] for c in columns)))
         new = {c: folding.excluded[c] for c in columns if c not in names}
@@ -202,14 +264,18 @@ def _target(sink: Keyed) -> Table:
     """The same object each time, so that SQLAlchemy compiles a statement about it once."""
     schema, name = sink.table
     unique = sa.UniqueConstraint(*sink.key_names, name=f"{name}_key", postgresql_nulls_not_distinct=True)
-    return Table(name, MetaData(), *map(sql_column, (*sink.state, TXID)), unique, schema=schema)
+    # Room in each page, so that an update of a row does not touch the index.
+    columns = map(sql_column, (*sink.state, TXID))
+    return Table(name, MetaData(), *columns, unique, schema=schema, postgresql_with={"fillfactor": 80})
 
 
 @cache
 def _delta(sink: Keyed) -> Table:
-    name = ".".join(sink.table)
-    columns = (*sink.kept, TXID)
-    # The constraint's index serves the fold of one key over all txids.
-    once = sa.UniqueConstraint(*sink.key_names, "_txid", name=f"{name}_once", postgresql_nulls_not_distinct=True)
-    by_txid = sa.Index(f"{name}_txid", "_txid")
-    return Table(name, MetaData(), *map(sql_column, columns), once, by_txid, schema=DELTA_SCHEMA)
+    table = delta.table(sink.home, sink).to_metadata(MetaData())
+    sink.index(table)
+    return table
+
+
+def _modulo(fingerprint: int) -> str:
+    """As text, since JSON numbers are not 64 bits wide."""
+    return str(int(fingerprint) % 2**64)

@@ -10,8 +10,8 @@ from ratchet.spec.pipeline import Pipeline
 
 
 def sinks_of(spec: Pipeline) -> tuple[Sink, ...]:
-    """Every sink, in the order in which they are staged and folded; the last one is the dead letters."""
-    return (*(cast(Sink, sink) for sink in spec.sinks), DeadLetters())
+    """Every sink, in the order in which they are written and folded; the last one is the dead letters."""
+    return (*(cast(Sink, sink).working for sink in spec.sinks), DeadLetters())
 
 
 def sink_of(spec: Pipeline, name: str) -> Sink:

@@ -9,27 +9,38 @@ from typing import TYPE_CHECKING, ClassVar
 
 from sqlalchemy import Connection, Table
 
-from ratchet.ledger.work import OffsetRange, SinkVote, SliceToken
-from ratchet.spec.columns import Column
+from ratchet.ledger.schema import DELTA_SCHEMA
+from ratchet.ledger.work import OffsetRange, Relation
+from ratchet.sinks.types import SOURCE, TXID, WRITER
+from ratchet.spec.columns import Column, parse_columns
 from ratchet.spec.parts import DeclaredSink
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Tagged = list[tuple[int, int, SinkVote]]
-"""(slice, try, vote) of every slice, for one sink."""
 Applied = dict[str, object]
-"""What a commit notes of one sink: `rows`, the staged rows, and `fingerprint` where deltas have their own table."""
+"""What a commit notes of one sink: `rows`, `columns` as they were then, and `fingerprint` where there is a fold."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one transaction that some writers have written for one sink, and the table that has them."""
+
+    relation: Relation
+    txid: int
+    writers: tuple[int, ...]
+    count: int
+    """How many the votes say that there are."""
 
 
 @dataclass(frozen=True)
 class Delta:
-    """What one transaction's commit is about to apply: where it is staged is said sink by sink."""
+    """What one transaction contributes to one sink, as its commit folds it; `rows` says where that stands."""
 
     pipeline: str
     topic: str
-    topic_id: str
     txid: int
+    rows: Rows
     replaces: bool
     """Whether an older revision's delta is to give way to this one."""
 
@@ -42,6 +53,12 @@ class Voted:
     rows: int
     checksum: int
     applied: Mapping[str, object] | None
+
+    @property
+    def columns(self) -> tuple[Column, ...] | None:
+        """The declared columns that its rows were written with; None where nothing was noted."""
+        said = (self.applied or {}).get("columns")
+        return parse_columns(", ".join(map(str, said))) if isinstance(said, list) else None
 
 
 @dataclass(frozen=True)
@@ -56,24 +73,65 @@ class Check:
 class Sink(DeclaredSink, ABC, frozen=True):
     """A sink of a pipeline; the dead letters are one.
 
+    Spark's tasks write the rows of a transaction once, into the delta table; what readers see is decided by the head.
     All methods that take a connection work in the caller's database transaction and never end it. Their errors are
-    StageMismatch where the stage does not hold what was voted, and Refused where the data breaks a rule of the sink.
+    StageMismatch where rows are not what was voted, and Refused where the data breaks a rule of the sink.
     """
 
+    kind: str
+    """What tells its declaration from those of other sinks."""
     has_positions: ClassVar[bool] = True
-    """Whether each staged row names the record that it comes from."""
+    """Whether each written row names the record that it comes from."""
+    is_view: ClassVar[bool] = False
+    """Whether readers see a view over the delta table, and not a table of their own."""
 
     # declares
 
     @property
+    def working(self) -> Sink:
+        """The sink that does the work: this one, or another kind that the declaration asks for."""
+        return self
+
+    @property
     @abstractmethod
-    def staged(self) -> tuple[Column, ...]:
-        """The columns that a job stages, in order, without the tags in front."""
+    def written(self) -> tuple[Column, ...]:
+        """The columns that a job writes, in order, without those that the writer adds."""
+
+    @property
+    def added(self) -> tuple[Column, ...]:
+        """The columns that the writer adds to each row."""
+        return (TXID, WRITER, SOURCE) if self.has_positions else (TXID, WRITER)
+
+    @property
+    def stored(self) -> tuple[Column, ...]:
+        """The columns of the delta table: hidden ones in front, so that columns that come later follow them."""
+        hidden = [c for c in self.written if c.name.startswith("_")]
+        return (*self.added, *hidden, *self.declared)
+
+    @property
+    def declared(self) -> tuple[Column, ...]:
+        """The written columns that are not hidden."""
+        return tuple(c for c in self.written if not c.name.startswith("_"))
+
+    @property
+    def home(self) -> Relation:
+        """Its delta table, where the rows of transactions are written that are no revisions."""
+        return DELTA_SCHEMA, ".".join(self.table)
+
+    @property
+    def stages(self) -> bool:
+        """Whether rows of all transactions, and not only of revisions, are staged and copied by their commit."""
+        return False
+
+    @property
+    @abstractmethod
+    def target(self) -> Table:
+        """What readers see."""
 
     @property
     @abstractmethod
     def tables(self) -> tuple[Table, ...]:
-        """What `migrate` makes: first the one that readers see, then what is beside it."""
+        """The tables that `migrate` makes."""
 
     @property
     @abstractmethod
@@ -81,14 +139,19 @@ class Sink(DeclaredSink, ABC, frozen=True):
         """What the pipelines' role may do with each of `tables`."""
 
     @property
+    def brings_table(self) -> bool:
+        """Whether the table is a user's own: it has to be there, and is checked and never altered."""
+        return False
+
+    @property
+    def meaning(self) -> dict[str, object]:
+        """What its deltas mean, as it is stored beside its table: another meaning would make other state of them."""
+        return {"kind": self.kind}
+
+    @property
     def key_names(self) -> list[str]:
         """The columns that make a row one of its kind; none where every row is kept."""
         return []
-
-    @property
-    def kept(self) -> tuple[Column, ...]:
-        """The columns of a transaction's delta as it is kept, one row a key where the sink has keys."""
-        return self.staged
 
     @property
     def unique(self) -> tuple[tuple[str, ...], ...]:
@@ -109,37 +172,46 @@ class Sink(DeclaredSink, ABC, frozen=True):
 
     @abstractmethod
     def combine(self, rows: pa.Table) -> pa.Table:
-        """The staged columns of some rows of one slice, which have the needed columns and their positions.
+        """The written columns of some rows of one slice, which have the needed columns and their positions.
 
         A sink with keys makes one row of those of one key. TransformError where a value cannot be kept.
         """
 
     # checks
 
-    @abstractmethod
-    def fault(
-        self, conn: Connection, relation: str, token: SliceToken, vote: SinkVote, ranges: Iterable[OffsetRange]
-    ) -> str | None:
-        """What is wrong with what a slice staged, in a line; None when it is as the vote says."""
+    def fault(self, conn: Connection, rows: Rows, ranges: Iterable[OffsetRange]) -> str | None:
+        """What is wrong with rows that writers' spans do not vouch for, in a line; None where that cannot be known."""
+        return None
 
     # folds
 
     @abstractmethod
-    def fold(self, conn: Connection, of: Delta, relation: str, votes: Tagged) -> Applied:
-        """Make what the votes name of one stage part of the sink's visible state."""
+    def fold(self, conn: Connection, of: Delta) -> Applied:
+        """Make the delta part of what readers see, together with the head that the caller moves."""
+
+    @abstractmethod
+    def replace(self, conn: Connection, of: Delta) -> Table | None:
+        """Put a revision's rows in place of the older ones in the delta table; the caller holds the lock on rows.
+
+        Returns a temporary table of the keys that are touched, where there are keys.
+        """
+
+    @abstractmethod
+    def refold(self, conn: Connection, of: Delta, touched: Table | None, head: int) -> Applied:
+        """Make what `replace` has put there part of what readers see; the caller holds the commit lock."""
 
     # verifies
 
     @abstractmethod
-    def txids(self, conn: Connection, pipeline: str) -> Sequence[int]:
-        """Every txid that rows of the sink carry."""
+    def txids(self, conn: Connection, pipeline: str, head: int) -> Sequence[int]:
+        """Every txid up to the head that rows of the sink carry."""
 
     @abstractmethod
-    def verify(self, conn: Connection, pipeline: str, voted: Sequence[Voted], compacted: int) -> list[Check]:
+    def verify(self, conn: Connection, pipeline: str, voted: Sequence[Voted], compacted: int, head: int) -> list[Check]:
         """Hold what the sink keeps against what was committed; up to `compacted` single deltas are gone."""
 
     def contents(self, conn: Connection, of: Voted) -> tuple[int, int]:
-        """(rows, checksum) of one transaction's delta as it is kept."""
+        """(rows, checksum) of one transaction's delta, one row a key where there are keys."""
         return of.rows, of.checksum
 
     # compacts

@@ -1,8 +1,11 @@
-"""The tables of sinks: made where they are missing, checked and never altered where they exist, owned by one line."""
+"""The tables of sinks: made where they are missing, given new columns, owned by one line; a user's own only checked."""
 
 from __future__ import annotations
 
+from typing import Any, LiteralString, cast
+
 import sqlalchemy as sa
+from psycopg import sql
 from sqlalchemy import Connection, Table
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import ProgrammingError
@@ -10,35 +13,54 @@ from sqlalchemy.schema import CreateSchema
 
 from ratchet.errors import NotMigrated
 from ratchet.ledger.schema import pipelines, targets
+from ratchet.ledger.transactions import lock_pipeline
+from ratchet.sinks import views
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
+from ratchet.sinks.types import TXID
 from ratchet.spec.pipeline import Pipeline
 
 
 def create(conn: Connection, pipeline: str, sink: Sink) -> str:
-    """Create what is missing of a sink; check, and never alter, what exists. Returns a line for the user.
+    """Bring a sink's tables to what the spec says, and its view; returns a line for the user.
 
-    From then on the table is the pipeline's. Raises NotMigrated where it is another's, or does not fit.
+    Missing tables, columns and indexes are made, nothing is dropped or changed, and a table that the user brought is
+    only checked. From then on the tables are the pipeline's. Raises NotMigrated where they are another's, hold other
+    types, or where the spec gives their deltas another meaning.
     """
-    existing, made = [], []
-    for table, unique in zip(sink.tables, sink.unique, strict=True):
-        conn.execute(CreateSchema(str(table.schema), if_not_exists=True))
-        if sa.inspect(conn).has_table(table.name, table.schema):
-            _check(conn, sink, table, unique)
-            existing.append(table)
-        else:
-            table.create(conn)
-            made.append(f"{table.schema}.{table.name}")
+    made: list[str] = []
+    conn.execute(CreateSchema(sink.table[0], if_not_exists=True))
+    kinds = {table: _kind(conn, table) for table in sink.tables}
+    existing = [table for table, kind in kinds.items() if kind]
+    _check_kinds(conn, sink, kinds)
     _own(conn, pipeline, sink, existing)
-    return f"{sink.name}: created {', '.join(made)}" if made else f"{sink.name}: fits"
+    for table, unique in zip(sink.tables, sink.unique, strict=True):
+        if table not in existing:
+            conn.execute(CreateSchema(str(table.schema), if_not_exists=True))
+            table.create(conn)
+            made.append(f"created {table.schema}.{table.name}")
+            continue
+        if not sink.brings_table:
+            made += [f"added {name} to {table.schema}.{table.name}" for name in _add(conn, sink, table)]
+        _check(conn, sink, table, unique)
+    if sink.is_view and sink.tables:
+        shown = _columns(conn, *sink.table) if _kind_of(conn, *sink.table) else {}
+        views.create(conn, pipeline, sink, list(shown))
+        if not shown:
+            made.append(f"created view {sink.shown}")
+    return f"{sink.name}: {', '.join(made) or 'fits'}"
 
 
 def probe(conn: Connection, spec: Pipeline) -> None:
-    """NotMigrated if a table of a sink, or a column of one, is not there, or not the pipeline's; quick enough for every
-    begin.
+    """NotMigrated if a table of a sink, or a column of one, is not there, not the pipeline's, or of another meaning;
+    quick enough for every begin.
     """
+    other = other_meaning(conn, spec)
+    if other:
+        raise NotMigrated(f"{other}; nothing was begun; run `ratchet migrate`, which says more")
+    own = _meanings(conn, spec)
     for sink in sinks_of(spec):
-        for table in sink.tables:
+        for table in (*sink.tables, *([sink.target] if sink.is_view else [])):
             try:
                 conn.execute(sa.select(*table.columns).limit(0))
             except ProgrammingError as error:
@@ -47,9 +69,6 @@ def probe(conn: Connection, spec: Pipeline) -> None:
                     f"sink {sink.name!r}: {missing}; nothing was begun; `ratchet migrate` makes missing tables and "
                     "says what else does not fit"
                 ) from error
-    found = conn.execute(sa.select(targets.c.schema, targets.c.name).where(targets.c.pipeline == spec.name))
-    own = {(row.schema, row.name) for row in found}
-    for sink in sinks_of(spec):
         if sink.tables and sink.table not in own:
             raise NotMigrated(
                 f"sink {sink.name!r}: the ledger does not know its table as one of pipeline {spec.name!r}; nothing was "
@@ -57,39 +76,156 @@ def probe(conn: Connection, spec: Pipeline) -> None:
             )
 
 
+def other_meaning(conn: Connection, spec: Pipeline) -> str | None:
+    """In which way the spec folds a sink otherwise than its table is folded, in a line; None if it does not."""
+    own = _meanings(conn, spec)
+    for sink in sinks_of(spec):
+        other = _other_meaning(own[sink.table], sink.meaning) if sink.table in own else None
+        if other:
+            return f"sink {sink.name!r}: {other}"
+    return None
+
+
+def _meanings(conn: Connection, spec: Pipeline) -> dict[tuple[str, str], dict[str, Any]]:
+    """{(schema, table): what its deltas mean}, of the pipeline's tables."""
+    found = conn.execute(sa.select(targets).where(targets.c.pipeline == spec.name))
+    return {(row.schema, row.name): row.fold for row in found}
+
+
+def _other_meaning(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
+    """In which way deltas that were written with one meaning do not fold to what the other says, in a line."""
+    for name in ("kind", "key", "order"):
+        if stored.get(name) != wanted.get(name):
+            return f"its {name} was {_said(stored.get(name))} and is {_said(wanted.get(name))} in the spec"
+    lost = [name for name in stored.get("columns", ()) if name not in wanted.get("columns", ())]
+    if lost:
+        return f"its column {lost[0]} is not in the spec, and a key's row would keep it from another transaction"
+    before, now = stored.get("measures", {}), wanted.get("measures", {})
+    for name in before.keys() & now.keys():
+        if before[name] != now[name]:
+            return f"{name} was a {before[name]} and is a {now[name]} in the spec"
+    return None
+
+
+def _said(part: object) -> str:
+    return "none" if part is None else ", ".join(map(str, part)) if isinstance(part, list) else str(part)
+
+
 def _own(conn: Connection, pipeline: str, sink: Sink, existing: list[Table]) -> None:
-    """Note whose the sink's table is. Txids of another line mean other transactions: a revision would replace them."""
+    """Note whose the sink's tables are, and what their deltas mean.
+
+    Txids of another line mean other transactions: a revision would replace them. And of deltas that were made with
+    another meaning no state can be folded that is that of their records: a task keeps one row of a key, by the order
+    that it has.
+    """
     schema, name = sink.table
-    owner = conn.execute(
-        sa.select(targets.c.pipeline).where(targets.c.schema == schema, targets.c.name == name)
-    ).scalar_one_or_none()
-    if owner == pipeline:
-        return
+    known = conn.execute(
+        sa.select(targets.c.pipeline, targets.c.fold).where(targets.c.schema == schema, targets.c.name == name)
+    ).one_or_none()
     where = f"sink {sink.name!r}: {schema}.{name}"
-    has_line = conn.execute(sa.select(sa.exists().where(pipelines.c.pipeline == owner))).scalar_one()
-    if existing and has_line:
-        left = ", ".join(f"{table.schema}.{table.name}" for table in existing)
-        raise NotMigrated(
-            f"{where} is the table of pipeline {owner!r}, and a pipeline of another name is another line, with "
-            "transactions of the same numbers; give the sink another table, and read both by a view, or drop "
-            f"{left} if nobody needs what is in there"
-        )
-    for table in existing:
-        if conn.execute(sa.select(sa.exists().where(table.c._txid > 0))).scalar_one():
+    owner = known.pipeline if known else None
+    if owner != pipeline:
+        has_line = conn.execute(sa.select(sa.exists().where(pipelines.c.pipeline == owner))).scalar_one()
+        if existing and has_line:
+            left = ", ".join(f"{table.schema}.{table.name}" for table in existing)
             raise NotMigrated(
-                f"{where}: {table.schema}.{table.name} holds rows of transactions that this ledger does not know; give "
-                "the sink another table, and read both by a view"
+                f"{where} is the table of pipeline {owner!r}, and a pipeline of another name is another line, with "
+                "transactions of the same numbers; give the sink another table, and read both by a view, or drop "
+                f"{left} if nobody needs what is in there"
+            )
+        for table in existing:
+            if _has_rows(conn, table):
+                raise NotMigrated(
+                    f"{where}: {table.schema}.{table.name} holds rows of transactions that this ledger does not know; "
+                    "give the sink another table, and read both by a view"
+                )
+    elif known is not None:
+        # A commit that goes on at this moment, with the old meaning, comes first, or finds the new one.
+        lock_pipeline(conn, pipeline)
+        other = _other_meaning(known.fold, sink.meaning)
+        if other and any(_has_rows(conn, table) for table in existing):
+            raise NotMigrated(
+                f"{where}: {other}, and what is there was written with the old one, by which rows were left out that "
+                "the new one would keep; put the old one back, or give the sink another table, which begins empty"
             )
     conn.execute(
         upsert(targets)
-        .values(schema=schema, name=name, pipeline=pipeline)
-        .on_conflict_do_update(index_elements=["schema", "name"], set_={"pipeline": pipeline})
+        .values(schema=schema, name=name, pipeline=pipeline, fold=sink.meaning)
+        .on_conflict_do_update(index_elements=["schema", "name"], set_={"pipeline": pipeline, "fold": sink.meaning})
     )
+
+
+def _has_rows(conn: Connection, table: Table) -> bool:
+    """Whether a table that is there has rows of some transaction."""
+    if TXID.name not in _columns(conn, str(table.schema), table.name):
+        return False
+    return conn.execute(sa.select(sa.exists().where(table.c._txid > 0))).scalar_one()
+
+
+def _kind(conn: Connection, table: Table) -> str | None:
+    return _kind_of(conn, str(table.schema), table.name)
+
+
+def _kind_of(conn: Connection, schema: str, name: str) -> str | None:
+    """`r` for a table, `p` for a partitioned one, `v` for a view, and so on; None where there is nothing."""
+    asked = sa.text(
+        "select relkind::text from pg_class c join pg_namespace n on n.oid = relnamespace "
+        "where nspname = :schema and relname = :name"
+    )
+    return conn.execute(asked, {"schema": schema, "name": name}).scalar_one_or_none()
+
+
+def _check_kinds(conn: Connection, sink: Sink, kinds: dict[Table, str | None]) -> None:
+    """NotMigrated where a view is in the place of a table or the other way round, or a user's table is not there."""
+    where = f"sink {sink.name!r}: {'.'.join(sink.table)}"
+    if sink.brings_table and not all(kinds.values()):
+        raise NotMigrated(
+            f"{where} does not exist, and the spec says that it is one of your own (existing=True); create it, or "
+            "leave existing out"
+        )
+    shown = _kind_of(conn, *sink.table)
+    if sink.is_view and shown not in (None, "v"):
+        raise NotMigrated(
+            f"{where} is a table, and readers are given a view of that name; say existing=True to have rows copied "
+            "into your own table, or give the sink another name"
+        )
+    if not sink.is_view and shown == "v":
+        raise NotMigrated(f"{where} is a view, and the sink needs a table of that name; give it another one")
+
+
+def _columns(conn: Connection, schema: str, name: str) -> dict[str, Any]:
+    """{name: what PostgreSQL says of the column}, in order."""
+    return {column["name"]: column for column in sa.inspect(conn).get_columns(name, schema)}
+
+
+def _add(conn: Connection, sink: Sink, table: Table) -> list[str]:
+    """Give a table the columns and indexes that it lacks; their names."""
+    found, added = _columns(conn, str(table.schema), table.name), []
+    for column in table.columns:
+        if column.name in found:
+            continue
+        kind = column.type.compile(conn.dialect)
+        if not column.nullable and _has_rows(conn, table):
+            raise NotMigrated(
+                f"sink {sink.name!r}: {table.schema}.{table.name} has rows, which have no {column.name}; declare it "
+                "without not null"
+            )
+        # What stands behind the name of the type is its collation; both are the dialect's own words.
+        words = sql.SQL(cast("LiteralString", kind + ("" if column.nullable else " not null")))
+        where = sql.Identifier(str(table.schema), table.name), sql.Identifier(column.name)
+        _driver(conn).execute(sql.SQL("alter table {} add column {} {}").format(*where, words))
+        added.append(column.name)
+    named = {index["name"] for index in sa.inspect(conn).get_indexes(table.name, table.schema)}
+    for index in table.indexes:
+        if index.name not in named:
+            index.create(conn)
+            added.append(f"index {index.name}")
+    return added
 
 
 def _check(conn: Connection, sink: Sink, table: Table, unique: tuple[str, ...]) -> None:
     inspected = sa.inspect(conn)
-    found = {c["name"]: c for c in inspected.get_columns(table.name, table.schema)}
+    found = _columns(conn, str(table.schema), table.name)
     dialect = conn.dialect
     for column in table.columns:
         where = f"sink {sink.name!r}: {table.schema}.{table.name}.{column.name}"
@@ -100,6 +236,9 @@ def _check(conn: Connection, sink: Sink, table: Table, unique: tuple[str, ...]) 
                 f"ALTER TABLE … ADD COLUMN {column.name} {wanted}, or give the sink another name"
             )
         actual = found[column.name]["type"].compile(dialect)
+        if sink.brings_table:
+            # Nothing is compared or folded there, so texts may be in any order.
+            actual, wanted = (said.partition(" COLLATE ")[0] for said in (actual, wanted))
         if actual != wanted:
             raise NotMigrated(f"{where} is {actual}, the spec declares {wanted}; make the two agree")
     surplus = [
@@ -125,3 +264,9 @@ def _check(conn: Connection, sink: Sink, table: Table, unique: tuple[str, ...]) 
                 f"{', to which one null is like another' if has_nulls else ''}; "
                 f"add UNIQUE NULLS NOT DISTINCT ({', '.join(unique)})"
             )
+
+
+def _driver(conn: Connection) -> Any:
+    driver = conn.connection.driver_connection
+    assert driver is not None, "the connection is open"
+    return driver

@@ -10,6 +10,8 @@ from ratchet.spec.types import (
     BIGINT,
     BOOLEAN,
     INT,
+    SMALLINT,
+    STRING,
     Array,
     Binary,
     Boolean,
@@ -31,7 +33,13 @@ from ratchet.spec.types import (
 POSITION = (Column("_partition", INT, False), Column("_offset", BIGINT, False), Column("_n", INT, False))
 """Where a row comes from: its record, and its number among the rows of that record."""
 TXID = Column("_txid", BIGINT, False)
+WRITER = Column("_writer", BIGINT, False)
+SOURCE = Column("_source", SMALLINT, False)
+"""The number of the topic that the record was read from; its name is in the ledger's `sources`."""
 DELETED = Column("_deleted", BOOLEAN, False)
+
+PIPELINE = Column("_pipeline", STRING, False)
+"""Whose a row is, in a table that pipelines share."""
 
 
 def sql_type(kind: Type) -> sa.types.TypeEngine:
@@ -69,6 +77,11 @@ def sql_type(kind: Type) -> sa.types.TypeEngine:
 def sql_column(column: Column) -> sa.Column:
     """The SQLAlchemy column of a declared one."""
     return sa.Column(column.name, sql_type(column.type), nullable=column.nullable)
+
+
+def sql_name(column: Column) -> sa.ColumnClause:
+    """A column of that name and type, for a query of a table that may have more columns than the spec."""
+    return sa.column(column.name, sql_type(column.type))
 
 
 def as_hashed(column: Column, held: sa.ColumnElement) -> sa.ColumnElement:

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import sqlalchemy as sa
 from pydantic import field_validator, model_validator
-from sqlalchemy import Connection, FromClause, Table, and_, case, delete, func, insert, literal, or_, select
-from sqlalchemy.dialects.postgresql import aggregate_order_by, distinct_on
+from sqlalchemy import CTE, Connection, FromClause, Table, and_, case, delete, exists, func, or_, select
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from ratchet.errors import Refused
-from ratchet.ledger.work import OffsetRange, SinkVote, SliceToken
-from ratchet.sinks import stage
+from ratchet.errors import Refused, StageMismatch
+from ratchet.ledger.work import OffsetRange
+from ratchet.sinks import delta
 from ratchet.sinks.keyed import Keyed
 from ratchet.sinks.keys import same_keys
-from ratchet.sinks.port import Tagged
-from ratchet.sinks.types import DELETED, POSITION
+from ratchet.sinks.port import Delta, Rows
+from ratchet.sinks.types import DELETED, POSITION, TXID
 from ratchet.spec.columns import Column, parse_columns
 from ratchet.spec.declaration import sink_columns
 from ratchet.spec.source import Topic
 from ratchet.spec.types import is_scalar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pyarrow as pa
 
 
@@ -86,13 +85,24 @@ class Upsert(Keyed, frozen=True):
         return (*self.key_columns, *self.fields)
 
     @property
-    def staged(self) -> tuple[Column, ...]:
-        # A deletion has a key and no values, whatever the values' declaration says.
+    def written(self) -> tuple[Column, ...]:
+        # A deletion has a key, an order where there is one, and no other values, whatever their declaration says.
         return (*self.key_columns, *(replace(c, nullable=True) for c in self.fields), DELETED, *POSITION)
 
     @property
     def state(self) -> tuple[Column, ...]:
         return (*self.key_columns, *self.fields, *(c for c in POSITION if c.name != "_n"))
+
+    @property
+    def meaning(self) -> dict[str, object]:
+        return {**super().meaning, "order": self.order}
+
+    def index(self, table: Table) -> None:
+        super().index(table)
+        if self.order:
+            # Of deletions, against which each record of a lesser order is held.
+            keys = [table.c[name] for name in self.key_names]
+            sa.Index(f"{table.name}_gone", *keys, postgresql_where=table.c._deleted)
 
     @property
     def described(self) -> str:
@@ -106,113 +116,153 @@ class Upsert(Keyed, frozen=True):
         groups = self.key_names if self.order else [*self.key_names, "_partition"]
         order = [self.order] if self.order else []
         required = [c.name for c in self.fields if not c.nullable]
-        return combine.last(rows, self.name, self.staged, groups, [*order, "_offset", "_partition", "_n"], required)
+        by = [*order, "_offset", "_partition", "_n"]
+        return combine.last(rows, self.name, self.written, groups, by, required, self.order)
 
-    def fault(
-        self, conn: Connection, relation: str, token: SliceToken, vote: SinkVote, ranges: Iterable[OffsetRange]
-    ) -> str | None:
-        place = tuple(c.name for c in POSITION)
-        return stage.position_fault(conn, stage.table(relation, self), token, vote, ranges, place)
+    def fault(self, conn: Connection, rows: Rows, ranges: Iterable[OffsetRange]) -> str | None:
+        return delta.position_fault(conn, self, rows, ranges, [c.name for c in POSITION])
 
-    def folded(self, deltas: FromClause) -> sa.Select:
-        last = self._last(deltas)
-        return select(*(last.c[c.name] for c in self.target.columns)).where(~last.c._deleted)
-
-    def _merged(self, base: Table) -> sa.Select:
-        """A deletion before which nothing is kept is nothing."""
-        last = self._last(base)
-        return select(*last.columns).where(~last.c._deleted)
-
-    def _last(self, deltas: FromClause) -> sa.Subquery:
-        """The delta row of each key that its state comes from: the greatest order, then the latest transaction."""
+    def reduced(self, deltas: FromClause, names: Sequence[str]) -> sa.Select:
+        """The greatest order, then the latest transaction, then the latest record."""
         keys = [deltas.c[n] for n in self.key_names]
-        order = [deltas.c[self.order].desc().nulls_last()] if self.order else []
-        chosen = select(deltas).ext(distinct_on(*keys)).order_by(*keys, *order, deltas.c._txid.desc())
-        return chosen.subquery("last")
+        by = [deltas.c[self.order].desc().nulls_last()] if self.order else []
+        by += [deltas.c[name].desc() for name in (TXID.name, "_offset", "_partition", "_n")]
+        picked = [deltas.c[name] for name in (*names, TXID.name)]
+        return select(*picked).ext(distinct_on(*keys)).order_by(*keys, *by)
 
-    def _store(self, conn: Connection, staged: Table, txid: int, votes: Tagged) -> None:
-        """The last row of each key."""
-        if self.order is None:
-            self._check_one_partition(conn, staged, txid, votes)
-        deltas = self.delta
-        names = [c.name for c in deltas.columns]
-        last = [staged.c._offset.desc(), staged.c._partition.desc(), staged.c._n.desc()]
-        if self.order is not None:
-            last.insert(0, staged.c[self.order].desc().nulls_last())
-        key_columns = [staged.c[k] for k in self.key_names]
-        given = {"_txid": literal(txid, sa.BigInteger).label("_txid")}
-        chosen = [given[n] if n in given else staged.c[n] for n in names]
-        rows = stage.voted(staged, votes, *chosen).ext(distinct_on(*key_columns)).order_by(*key_columns, *last)
-        conn.execute(insert(deltas).from_select(names, rows))
+    def living(self, reduced: FromClause) -> sa.Select:
+        return super().living(reduced).where(~reduced.c._deleted)
 
-    def _fold_in(self, conn: Connection, txid: int) -> None:
-        into, deltas, keys = self.target, self.delta, self.key_names
-        mine = deltas.c._txid == txid
+    def kept_in_base(self, reduced: FromClause) -> sa.Select:
+        """By an order column a deletion has to be remembered: a record of a lesser order may still come."""
+        kept = super().kept_in_base(reduced)
+        return kept if self.order else kept.where(~reduced.c._deleted)
+
+    def _changes(self, conn: Connection, merged: CTE, of: Delta) -> list[CTE]:
+        into, keys = self.target, self.key_names
+        goes = [_is_later(into.c[self.order], merged.c[self.order])] if self.order else []
         # Step 1: deletions.
-        for same_key in same_keys(into, deltas, keys):
-            conn.execute(delete(into).where(mine, deltas.c._deleted, same_key))
+        deletions = [
+            delete(into).where(merged.c._deleted, same_key, *goes).returning(into.c._txid).cte(f"deleted_{n}")
+            for n, same_key in enumerate(same_keys(into, merged, keys))
+        ]
         # Step 2: the rows that live.
-        kept = [c.name for c in into.columns]
-        living = select(*(deltas.c[n] for n in kept)).where(mine, ~deltas.c._deleted)
-        folding = upsert(into).from_select(kept, living)
+        names = [c.name for c in into.columns]
+        living = self.living(merged)
+        deltas = self.delta.c
+        # Where nothing was ever deleted, no row has to be held against that.
+        if self.order and conn.execute(select(exists().where(deltas._deleted, deltas._txid < of.txid))).scalar_one():
+            living = living.where(*self._not_deleted_later(merged, self.order, of.txid))
+        folding = upsert(into).from_select(names, living)
         new = folding.excluded
-        conn.execute(
-            folding.on_conflict_do_update(
-                index_elements=keys,
-                set_={n: new[n] for n in kept if n not in keys},
-                where=_is_later(into.c[self.order], new[self.order]) if self.order else None,
-            )
+        wins = _is_later(into.c[self.order], new[self.order]) if self.order else into.c._partition == new._partition
+        folding = folding.on_conflict_do_update(
+            index_elements=keys, set_={n: new[n] for n in names if n not in keys}, where=wins
         )
+        return [*deletions, folding.returning(into.c._txid).cte("folded")]
 
-    def _check_one_partition(self, conn: Connection, staged: Table, txid: int, votes: Tagged) -> None:
+    def _not_deleted_later(self, merged: CTE, order: str, txid: int) -> list[sa.ColumnElement[bool]]:
+        """That no earlier transaction has deleted the key with a greater order."""
+        gone = self.delta.alias("gone")
+        return [
+            ~select(gone.c._txid)
+            .where(gone.c._deleted, gone.c._txid < txid, same_key, ~_is_later(gone.c[order], merged.c[order]))
+            .exists()
+            for same_key in same_keys(gone, merged, self.key_names)
+        ]
+
+    def _check_delta(self, conn: Connection, of: Delta) -> None:
         """Without an order column only Kafka's order within a partition says which row is the last."""
-        keys, c, deltas = self.key_names, staged.c, self.delta
-        seen = (
-            stage.voted(
-                staged,
-                votes,
-                *(c[k] for k in keys),
-                c._partition,
-                func.max(c._offset).label("_offset"),
+        if self.order is not None:
+            return
+        keys, deltas = self.key_names, self.delta
+        mine = deltas.c._txid == of.txid
+        lowest, highest = func.min(deltas.c._partition), func.max(deltas.c._partition)
+        two = select(*(deltas.c[k] for k in keys)).where(mine).group_by(*(deltas.c[k] for k in keys))
+        clash = conn.execute(two.having(lowest != highest).limit(1)).one_or_none()
+        if clash is not None:
+            self._refuse(conn, of, tuple(clash))
+        if of.replaces:
+            self._check_earlier(conn, of)
+        else:
+            self._check_deletions(conn, of)
+
+    def _check_folded(self, conn: Connection, of: Delta, living: int, changed: int) -> None:
+        if self.order is None and living != changed:
+            self._check_earlier(conn, of)
+            raise StageMismatch(
+                f"{of.pipeline}: transaction {of.txid}, {self.name}: {changed:,} of {living:,} rows were folded; "
+                "the state is not what its deltas fold to, as `ratchet verify` tells"
             )
-            .group_by(*(c[k] for k in keys), c._partition)
-            .cte("seen")
-        )
-        key_columns = [seen.c[k] for k in keys]
-        # Grouped, not joined with itself: of a stage PostgreSQL has no statistics, and would compare all with all.
-        partitions, offsets = (
-            func.array_agg(aggregate_order_by(column, seen.c._partition))
-            for column in (seen.c._partition, seen.c._offset)
-        )
-        two = [partitions[1], offsets[1], partitions[2], offsets[2]]
-        pairs = [select(*key_columns, *two).group_by(*key_columns).having(func.count() > 1)]
+
+    def _check_deletions(self, conn: Connection, of: Delta) -> None:
+        """A deletion of a row that came from another partition; other rows are counted as they are folded."""
+        deltas, into = self.delta, self.target
+        for same_key in same_keys(deltas, into, self.key_names):
+            other = and_(same_key, deltas.c._partition != into.c._partition)
+            found = select(*(deltas.c[k] for k in self.key_names)).join_from(deltas, into, other)
+            found = found.where(deltas.c._txid == of.txid, deltas.c._deleted)
+            clash = conn.execute(found.limit(1)).one_or_none()
+            if clash is not None:
+                self._refuse(conn, of, tuple(clash))
+
+    def _check_earlier(self, conn: Connection, of: Delta) -> None:
+        """A key whose last row of an earlier transaction came from another partition, and was no deletion."""
+        deltas, keys = self.delta, self.key_names
+        seen = select(*(deltas.c[k] for k in keys), deltas.c._partition).where(deltas.c._txid == of.txid).distinct()
+        seen = seen.cte("seen")
         for same_key in same_keys(deltas, seen, keys):
-            # The row that this transaction found: the last one of an earlier transaction.
-            found = (
-                select(
-                    *key_columns,
-                    seen.c._partition,
-                    seen.c._offset,
-                    deltas.c._partition.label("other_partition"),
-                    deltas.c._offset.label("other_offset"),
-                    deltas.c._deleted,
-                )
-                .join_from(seen, deltas, and_(same_key, deltas.c._txid < txid))
-                .ext(distinct_on(*key_columns, seen.c._partition))
-                .order_by(*key_columns, seen.c._partition, deltas.c._txid.desc())
-                .subquery("found")
+            key_columns = [seen.c[k] for k in keys]
+            last = (
+                select(*key_columns, seen.c._partition, deltas.c._partition.label("other"), deltas.c._deleted)
+                .join_from(seen, deltas, and_(same_key, deltas.c._txid < of.txid))
+                .ext(distinct_on(*key_columns))
+                .order_by(*key_columns, deltas.c._txid.desc(), deltas.c._offset.desc(), deltas.c._n.desc())
+                .subquery("last")
             )
-            columns = list(found.columns)[:-1]
-            pairs.append(select(*columns).where(~found.c._deleted, found.c._partition != found.c.other_partition))
-        for pair in pairs:
-            clash = conn.execute(pair.limit(1)).one_or_none()
-            if clash:
-                *key, p, o, p2, o2 = tuple(clash)
-                raise Refused(
-                    f"{self.name}: key {', '.join(map(str, key))} is in partition {p} at offset {o} and in partition "
-                    f"{p2} at offset {o2}, so no order says which is the last; give the sink an order column, or "
-                    "produce every key to one partition"
-                )
+            found = select(*(last.c[k] for k in keys)).where(~last.c._deleted, last.c._partition != last.c.other)
+            clash = conn.execute(found.limit(1)).one_or_none()
+            if clash is not None:
+                self._refuse(conn, of, tuple(clash))
+
+    def _check_later(self, conn: Connection, of: Delta, head: int) -> None:
+        """A key of a revision whose next row, of a later transaction, came from another partition."""
+        if self.order is not None:
+            return
+        deltas, keys = self.delta, self.key_names
+        mine = select(deltas).where(deltas.c._txid == of.txid).subquery("mine")
+        seen = self.living(self.reduced(mine, self._names).subquery("reduced")).cte("seen")
+        for same_key in same_keys(deltas, seen, keys):
+            key_columns = [seen.c[k] for k in keys]
+            following = (
+                select(*key_columns, seen.c._partition, deltas.c._partition.label("other"))
+                .join_from(seen, deltas, and_(same_key, deltas.c._txid > of.txid, deltas.c._txid <= head))
+                .ext(distinct_on(*key_columns))
+                .order_by(*key_columns, deltas.c._txid)
+                .subquery("following")
+            )
+            found = select(*(following.c[k] for k in keys)).where(following.c._partition != following.c.other)
+            clash = conn.execute(found.limit(1)).one_or_none()
+            if clash is not None:
+                self._refuse(conn, of, tuple(clash), head)
+
+    def _refuse(self, conn: Connection, of: Delta, key: tuple[object, ...], until: int | None = None) -> NoReturn:
+        """Refused, with the positions of a key that is in two partitions."""
+        deltas = self.delta
+        is_key = [deltas.c[name].is_not_distinct_from(value) for name, value in zip(self.key_names, key, strict=True)]
+        latest = (
+            select(deltas.c._partition, deltas.c._offset)
+            .where(deltas.c._txid <= (until or of.txid), *is_key)
+            .ext(distinct_on(deltas.c._partition))
+            .order_by(deltas.c._partition, deltas.c._txid.desc(), deltas.c._offset.desc())
+            .limit(2)
+        )
+        (p, o), (p2, o2) = conn.execute(latest).all()
+        raise Refused(
+            f"{self.name}: key {', '.join(map(str, key))} is in partition {p} at offset {o} and in partition {p2} at "
+            f"offset {o2}, so no order says which is the last; give the sink an order column, or produce every key to "
+            "one partition"
+        )
 
 
 def _is_later(old: sa.ColumnElement, new: sa.ColumnElement) -> sa.ColumnElement:

@@ -1,4 +1,4 @@
-"""The writer: what one attempt of one Spark task stages, for all its sinks, in one database transaction."""
+"""The writer: the rows of one attempt of one Spark task, for all its sinks, in one database transaction."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from psycopg import sql
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from ratchet.errors import Fenced, LedgerUnreachable, StagingFailed, TransformError
-from ratchet.ledger.connection import Ledger
+from ratchet.errors import Fenced, LedgerUnreachable, TransformError, WritingFailed
+from ratchet.ledger import writers
+from ratchet.ledger.connection import Ledger, be_patient, be_quick
 from ratchet.ledger.fence import hold_try
-from ratchet.ledger.schema import STAGE_SCHEMA
-from ratchet.ledger.work import OffsetRange, SliceToken, Tag
+from ratchet.ledger.work import OffsetRange, Relation, SliceToken, Tag
 from ratchet.sinks.binary import encoder_of, wire_batch
 from ratchet.sinks.checksum import MODULUS, batch_checksum
 from ratchet.sinks.forms import in_one_form
 from ratchet.sinks.port import Sink
+from ratchet.sinks.spans import Span
+from ratchet.sinks.types import PIPELINE, SOURCE, TXID, WRITER
+from ratchet.values.arrow import arrow_type
 
 BUFFER_ROWS = 100_000
 BUFFER_BYTES = 16 * 2**20
@@ -39,37 +42,51 @@ _ENDED = (
 
 @dataclass(frozen=True)
 class Into:
-    """Where a slice's rows are staged, carried to the workers by value: `stages` maps a sink to its table."""
+    """Where a slice's rows are written, carried to the workers by value.
+
+    `relations` maps a sink to its table; `source` is the number of the topic, which each row carries.
+    """
 
     ledger_url: str
     token: SliceToken
     ranges: tuple[OffsetRange, ...]
-    stages: Mapping[str, str]
+    relations: Mapping[str, Relation]
+    source: int
 
     def __repr__(self) -> str:
         # The URL holds a password, and Spark may print a plan.
-        return f"Into({self.token}, {', '.join(self.stages.values())})"
+        return f"Into({self.token}, {', '.join('.'.join(relation) for relation in self.relations.values())})"
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a writer has staged for one sink: rows, and their checksum."""
+    """What a writer has written for one sink: its number, 0 where it has no row, rows, and their checksum."""
 
+    writer: int = 0
     rows: int = 0
     checksum: int = 0
 
 
-class Writer:
-    """Stages the rows of one task attempt, which carry its tag; nothing of them stays unless `finish` returns.
+class _Going:
+    """What is on its way to one sink."""
 
-    Raises Fenced when the try is not the current one any more, TransformError for a row that the stage does not take,
-    StagingFailed, LedgerUnreachable. Without rows there is no database transaction.
+    def __init__(self) -> None:
+        self.done = Written()
+        self.waiting: list[pa.Table] = []
+        self.spans = Span()
+
+
+class Writer:
+    """Writes the rows of one task attempt, once; nothing of them stays unless `finish` returns.
+
+    For each sink the attempt is a writer of its own, whose number its rows carry. Raises Fenced when the try is not the
+    current one any more, TransformError for a row that the table does not take, WritingFailed, LedgerUnreachable.
+    Without rows there is no database transaction.
     """
 
     def __init__(self, into: Into, tag: Tag, sinks: Sequence[Sink]):
         self._into, self._tag, self._sinks = into, tag, sinks
-        self._written = {sink.name: Written() for sink in sinks}
-        self._waiting: dict[str, list[pa.Table]] = {sink.name: [] for sink in sinks}
+        self._going = {sink.name: _Going() for sink in sinks}
         self._open = ExitStack()
         self._conn: Connection | None = None
 
@@ -88,53 +105,75 @@ class Writer:
         if not rows.num_rows:
             return
         check_own(sink, rows, self._into.ranges)
-        waiting = self._waiting[sink.name]
-        waiting.append(in_one_form(sink.name, rows, sink.needed))
+        going = self._going[sink.name]
+        going.spans.add(rows)
+        going.waiting.append(in_one_form(sink.name, rows, sink.needed))
+        waiting = going.waiting
         if sum(t.num_rows for t in waiting) >= BUFFER_ROWS or sum(t.nbytes for t in waiting) >= BUFFER_BYTES:
             self._flush(sink)
 
     def finish(self) -> dict[str, Written]:
-        """Send what is waiting, and commit it if the try is still the current one; what was staged for each sink."""
+        """Send what is waiting, and commit it if the try is still the current one; what was written for each sink."""
         for sink in self._sinks:
             self._flush(sink)
         if self._conn is not None:
             with self._told(), refusals_told(self._where, ", ".join(sink.name for sink in self._sinks)):
-                try:
+                with _as_the_driver_says_it():
+                    for going in self._going.values():
+                        if going.done.writer:
+                            writers.note(self._conn, going.done.writer, going.done.rows, going.spans.known)
+                    be_quick(self._conn)
                     hold_try(self._conn, self._into.token)
-                except DBAPIError as error:
-                    if error.connection_invalidated or error.orig is None:
-                        raise
-                    raise error.orig from error
                 self._open.close()
-        return self._written
+        return {name: going.done for name, going in self._going.items()}
 
     def _flush(self, sink: Sink) -> None:
-        waiting, self._waiting[sink.name] = self._waiting[sink.name], []
+        going = self._going[sink.name]
+        waiting, going.waiting = going.waiting, []
         if not waiting:
             return
         combined = sink.combine(pa.concat_tables(waiting))
-        done, rows, checksum = self._written[sink.name], 0, 0
         with self._told(), refusals_told(self._where, sink.name):
-            connection = self._connection()
+            self._connect()
+            done = going.done if going.done.writer else Written(self._register(sink))
             for batch in combined.combine_chunks().to_batches():
-                rows, checksum = rows + batch.num_rows, checksum + batch_checksum(sink.staged, batch)
-                self._copy(connection, sink, wire_batch(self._with_tag(batch), sink.staged))
-        self._written[sink.name] = Written(done.rows + rows, (done.checksum + checksum) % MODULUS)
+                self._copy(sink, wire_batch(self._with_added(sink, batch, done.writer), sink.written))
+                checksum = (done.checksum + batch_checksum(sink.written, batch)) % MODULUS
+                done = Written(done.writer, done.rows + batch.num_rows, checksum)
+            going.done = done
 
-    def _copy(self, connection: psycopg.Connection, sink: Sink, batch: pa.RecordBatch) -> None:
-        relation = sql.Identifier(STAGE_SCHEMA, self._into.stages[sink.name])
-        statement = sql.SQL("copy {} from stdin (format binary)").format(relation)
-        encoder = encoder_of(batch.schema, sink.staged)
-        with connection.cursor() as cursor, cursor.copy(statement) as copy:
-            copy.write(encoder.write_header())
-            copy.write(encoder.write_batch(batch))
-            copy.write(encoder.finish())
+    def _register(self, sink: Sink) -> int:
+        assert self._conn is not None, "rows are on their way"
+        relation = self._into.relations[sink.name]
+        with _as_the_driver_says_it():
+            return writers.register(self._conn, self._into.token, self._tag, sink.name, relation)
 
-    def _connection(self) -> psycopg.Connection:
-        """The driver's connection, within the one database transaction; opened when there are rows."""
+    def _copy(self, sink: Sink, batch: pa.RecordBatch) -> None:
+        columns = sql.SQL(", ").join(map(sql.Identifier, batch.schema.names))
+        relation = sql.Identifier(*self._into.relations[sink.name])
+        statement = sql.SQL("copy {} ({}) from stdin (format binary)").format(relation, columns)
+        encoder = encoder_of(batch.schema, sink.written)
+        with self._driver().cursor() as cursor:
+            with cursor.copy(statement) as copy:
+                copy.write(encoder.write_header())
+                copy.write(encoder.write_batch(batch))
+                copy.write(encoder.finish())
+            if cursor.rowcount != batch.num_rows:
+                raise WritingFailed(
+                    f"{self._where}: sink {sink.name!r}: PostgreSQL has kept {cursor.rowcount:,} of {batch.num_rows:,} "
+                    "rows; a trigger on the table must leave them alone"
+                )
+
+    def _connect(self) -> None:
+        """Begin the one database transaction, when there are rows."""
         if self._conn is None:
             ledger = self._open.enter_context(Ledger(self._into.ledger_url, name="ratchet stage"))
             self._conn = self._open.enter_context(ledger.begin())
+            # A transform may take its time between two batches.
+            be_patient(self._conn)
+
+    def _driver(self) -> psycopg.Connection:
+        assert self._conn is not None, "rows are on their way"
         driver = self._conn.connection.driver_connection
         assert isinstance(driver, psycopg.Connection)
         return driver
@@ -144,16 +183,17 @@ class Writer:
         token = self._into.token
         return f"{token.pipeline}: {token}, try {token.try_number}"
 
-    def _with_tag(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with the four tags in front."""
-        token, count = self._into.token, batch.num_rows
-        tags = {
-            "_slice": pa.repeat(pa.scalar(token.slice, pa.int32()), count),
-            "_try": pa.repeat(pa.scalar(token.try_number, pa.int32()), count),
-            "_task_partition": pa.repeat(pa.scalar(self._tag.partition, pa.int32()), count),
-            "_task_attempt": pa.repeat(pa.scalar(self._tag.attempt, pa.int64()), count),
+    def _with_added(self, sink: Sink, batch: pa.RecordBatch, writer: int) -> pa.RecordBatch:
+        """The batch with the columns in front that the writer adds."""
+        token = self._into.token
+        given = {
+            TXID.name: token.txid,
+            WRITER.name: writer,
+            SOURCE.name: self._into.source,
+            PIPELINE.name: token.pipeline,
         }
-        return pa.record_batch([*tags.values(), *batch.columns], [*tags, *batch.schema.names])
+        added = {c.name: pa.repeat(pa.scalar(given[c.name], arrow_type(c.type)), batch.num_rows) for c in sink.added}
+        return pa.record_batch([*added.values(), *batch.columns], [*added, *batch.schema.names])
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -164,9 +204,22 @@ class Writer:
             raise LedgerUnreachable(f"{self._where}: {error}; nothing was voted, the slice is tried again") from error
         except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
             raise LedgerUnreachable(
-                f"{self._where}: the ledger did not answer while rows were staged: {str(error).strip()}; nothing was "
+                f"{self._where}: the ledger did not answer while rows were written: {str(error).strip()}; nothing was "
                 "voted, the slice is tried again"
             ) from error
+
+
+@contextmanager
+def _as_the_driver_says_it() -> Iterator[None]:
+    """An error of a statement as psycopg's own, like those of COPY; of a connection that is lost it stays SQLAlchemy's,
+    by which its database transaction is ended.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        if error.connection_invalidated or error.orig is None:
+            raise
+        raise error.orig from error
 
 
 @contextmanager
@@ -183,12 +236,12 @@ def refusals_told(where: str, sink: str) -> Iterator[None]:
         # A row that is too big is a limit of the program to PostgreSQL, and to psycopg something that passes.
         raise TransformError(f"{where}: sink {sink!r}: PostgreSQL cannot hold a value: {error}") from error
     except psycopg.errors.UndefinedTable as error:
-        raise Fenced(f"{where}: the stage is gone, so its epoch is over; nothing was staged") from error
+        raise Fenced(f"{where}: the table is gone, so its epoch is over; nothing was written") from error
     except (psycopg.OperationalError, psycopg.InternalError) as error:
         if error.sqlstate is None or isinstance(error, _ENDED):
             raise
         # A full disk, a limit of time or memory: that may pass, and may as well be this transaction's own doing.
-        raise StagingFailed(
+        raise WritingFailed(
             f"{where}: sink {sink!r}: PostgreSQL could not take the rows: {str(error).strip()}; nothing was voted, "
             "the slice is tried again"
         ) from error
@@ -200,12 +253,19 @@ def check_own(sink: Sink, rows: pa.Table, ranges: Sequence[OffsetRange]) -> None
     Rows are combined after this, and then nothing would show it any more.
     """
     partition, offset = rows.column("_partition"), rows.column("_offset")
-    of = {r.partition: (r.from_offset, r.until_offset) for r in ranges}
+    of: dict[int, tuple[int, int]] = {}
+    several: set[int] = set()
+    for r in ranges:
+        # Of a partition there are several where a loss was taken out of the middle.
+        several |= {r.partition} & of.keys()
+        of[r.partition] = (r.from_offset, r.until_offset)
     # One look-up a row, however many partitions the slice has; what is of none has an empty range.
     begin, end = np.array([of.get(p, (0, 0)) for p in range(max(of, default=0) + 2)], np.int64).T
     p = np.minimum(pc.fill_null(partition, len(begin) - 1).to_numpy(), len(begin) - 1)
     o = pc.fill_null(offset, -1).to_numpy()
     foreign = (p < 0) | (o < begin[p]) | (o >= end[p])
+    for r in (r for r in ranges if r.partition in several):
+        foreign &= ~((p == r.partition) & (o >= r.from_offset) & (o < r.until_offset))
     if not foreign.any():
         return
     at = int(foreign.argmax())

@@ -42,6 +42,7 @@ _HIDDEN = [
         "_record",
         spark.StructType(
             [
+                spark.StructField("timestamp", spark.TimestampType()),
                 spark.StructField("key", spark.BinaryType()),
                 spark.StructField("value", spark.BinaryType()),
                 spark.StructField("headers", spark.StringType()),
@@ -62,9 +63,10 @@ _SEEN_ARROW = pa.struct([("found", pa.list_(pa.bool_())), ("beside", pa.string()
 def decode(given: DataFrame, intake: Intake) -> DataFrame:
     """Rows of the declared columns, value's then key's, and hidden ones, of what an intake reads of a frame.
 
-    Hidden: `_partition`, `_offset`, `_n`, `_timestamp`, `_key`, `_headers`, `_record` struct(key binary, value binary,
-    headers string), `_deleted` boolean where tombstones are deletions, `_error` string, null where the record is good,
-    and SEEN. Where there is an error the declared columns are null; so they are where `_n` is NO_ROW, or END.
+    Hidden: `_partition`, `_offset`, `_n`, `_timestamp`, `_key`, `_headers`, `_record` struct(timestamp timestamp,
+    key binary, value binary, headers string), `_deleted` boolean where tombstones are deletions, `_error` string, null
+    where the record is good, and SEEN. Where there is an error the declared columns are null; so they are where `_n`
+    is NO_ROW, or END.
     """
     topic = intake.topic
     fields = [spark.StructField(c.name, data_type(c.type)) for c in topic.columns]

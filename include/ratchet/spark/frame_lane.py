@@ -21,8 +21,8 @@ from ratchet.sinks.writer import Into
 from ratchet.spark.decode import END, NO_ROW, SEEN, decode
 from ratchet.spark.intake import MOST_PARTS, Intake
 from ratchet.spark.result import letters_of, rows_of
-from ratchet.spark.staging import stage
 from ratchet.spark.tally import Tally
+from ratchet.spark.writing import write
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.transforms.result import check_names
 
@@ -37,12 +37,12 @@ Step = Callable[[str], AbstractContextManager[None]]
 def run(
     given: DataFrame, spec: Pipeline, intake: Intake, work: SliceWork, into: Into, step: Step
 ) -> tuple[dict[str, SinkVote], Tally]:
-    """Stage a slice, a job for each sink; the first pass over the records also counts them.
+    """Write a slice, a job for each sink; the first pass over the records also counts them.
 
     1. Read and decode; where several sinks need the records they are kept.
     2. Transform the good ones.
-    3. Stage each sink.
-    4. Stage the dead letters, if there are any.
+    3. Write each sink.
+    4. Write the dead letters, if there are any.
     """
     with ExitStack() as kept:
         # Step 1
@@ -61,15 +61,15 @@ def run(
         # Step 3
         votes: dict[str, SinkVote] = {}
         for sink in declared:
-            with step(f"stage {sink.name}"):
-                votes[sink.name] = stage(rows[sink.name], sink, into)
+            with step(f"write {sink.name}"):
+                votes[sink.name] = write(rows[sink.name], sink, into)
         tally = _seen(observed, None if spent else observation, spec, work)
         # Step 4
         dead = dead_letter_rows(spec, observed, result, errors=tally.errors)
         votes[DEAD_LETTERS] = NOTHING
         if dead is not None:
-            with step(f"stage {DEAD_LETTERS}"):
-                votes[DEAD_LETTERS] = stage(dead, dead_letters, into)
+            with step(f"write {DEAD_LETTERS}"):
+                votes[DEAD_LETTERS] = write(dead, dead_letters, into)
     return votes, tally
 
 
@@ -139,7 +139,7 @@ def _is_spent(observation: Observation) -> bool:
 
 
 def _seen(observed: DataFrame, observation: Observation | None, spec: Pipeline, work: SliceWork) -> Tally:
-    """What a pass over all records tells: the staging's own, or where that was not observed one more."""
+    """What a pass over all records tells: the writing's own, or where that was not observed one more."""
     try:
         seen = observation.get if observation is not None else {}
     except Py4JError:

@@ -11,7 +11,7 @@ from ratchet.spark.types import data_type
 from ratchet.spec.columns import Column as Declared
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.spec.types import WIDER
-from ratchet.transforms.result import GIVEN_UP, lost_column, missing_column, other_type
+from ratchet.transforms.result import GIVEN_UP, RECORD_PARTS, lost_column, missing_column, other_type
 
 
 def rows_of(spec: Pipeline, sink: Sink, frame: DataFrame) -> DataFrame:
@@ -20,13 +20,13 @@ def rows_of(spec: Pipeline, sink: Sink, frame: DataFrame) -> DataFrame:
     Raises TransformError that names sink and column.
     """
     found = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-    deletes = DELETED in sink.staged and spec.source.tombstones == "delete"
+    deletes = DELETED in sink.written and spec.source.tombstones == "delete"
     for hidden in ("_partition", "_offset", *([DELETED.name] if deletes else [])):
         if hidden not in found:
             raise lost_column(spec, sink.name, hidden)
     picked = [_pick(spec, sink, found, column) for column in sink.needed]
     place = [F.col("_partition"), F.col("_offset"), _default(found, "_n", "int", F.lit(0))]
-    deleted = [_default(found, DELETED.name, "boolean", F.lit(False))] if DELETED in sink.staged else []
+    deleted = [_default(found, DELETED.name, "boolean", F.lit(False))] if DELETED in sink.written else []
     return frame.select(*picked, *deleted, *place)
 
 
@@ -35,7 +35,7 @@ def letters_of(spec: Pipeline, frame: DataFrame) -> DataFrame:
     if "_record" not in frame.columns:
         raise lost_column(spec, DEAD_LETTERS, "_record")
     reason = F.col("error") if "error" in frame.columns else F.lit(None).cast("string")
-    record = [F.col("_record").getField(part).alias(part) for part in ("key", "value", "headers")]
+    record = [F.col("_record").getField(part).alias(part) for part in RECORD_PARTS]
     error = F.coalesce(reason, F.lit(GIVEN_UP)).alias("error")
     place = [F.col(name) for name in ("_partition", "_offset") if name in frame.columns]
     return frame.select(*place, *record, error)

@@ -22,8 +22,8 @@ from ratchet.spark.failure import explained
 from ratchet.spark.intake import Intake, parts_of, spark_instead
 from ratchet.spark.reader import read
 from ratchet.spark.result import rows_of
-from ratchet.spark.staging import summed
 from ratchet.spark.tally import Tally
+from ratchet.spark.writing import summed
 from ratchet.spec.columns import FieldPath
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.transforms.kinds import Kind, kind_of
@@ -35,11 +35,11 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
     """Process one slice and return its vote, which the caller casts.
 
     1. Check that the topic is the planned one and still has the ranges.
-    2. Read exactly the ranges, decode, transform and stage, in the worker lane or in the DataFrame lane.
+    2. Read exactly the ranges, decode, transform and write, in the worker lane or in the DataFrame lane.
     3. Check the positions reached.
     4. Check the topic again: what was read is what was planned only if it did not change meanwhile.
 
-    Raises TransformError, EngineLost, StagingFailed, IncompleteRead, RecordsLost, TopicChanged, Fenced,
+    Raises TransformError, EngineLost, WritingFailed, IncompleteRead, RecordsLost, TopicChanged, Fenced,
     LedgerUnreachable, and Refused with the transform's own reason; then nothing is voted.
     """
     clock = _Clock()
@@ -51,7 +51,7 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
             # Step 2
             votes, tally = dict.fromkeys((sink.name for sink in sinks_of(spec)), NOTHING), Tally()
             if any(map(len, work.ranges)):
-                into = Into(ledger_url, work.token, work.ranges, work.stages)
+                into = Into(ledger_url, work.token, work.ranges, work.relations, work.source)
                 votes, tally = _run(spark, spec, work, into, kafka, clock)
         with clock.step("check"):
             # Step 3
@@ -60,6 +60,7 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
             _check_topic(spec, work, client)
     return Vote(
         records=sum(tally.records.values()),
+        ranges=work.ranges,
         absent=_absent(spec, tally),
         cut=tally.cut,
         sinks=votes,
@@ -76,7 +77,7 @@ def recompute(
 ) -> dict[str, tuple[int, int]]:
     """{sink: (rows, checksum)} that the slices of a transaction give now, read from Kafka and transformed once more.
 
-    Nothing is staged. The delta of the same code over the same records is the same. Raises what `run_slice` raises.
+    Nothing is written. The delta of the same code over the same records is the same. Raises what `run_slice` raises.
     """
     ranges = tuple(r for work in works for r in work.ranges)
     found: dict[str, list[DataFrame]] = {sink.name: [] for sink in sinks_of(spec)}

@@ -1,4 +1,4 @@
-"""The worker lane: a job of one stage, in which each task reads, decodes, transforms, combines and stages its part."""
+"""The worker lane: a job of one stage, in which each task reads, decodes, transforms, combines and writes its part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from ratchet.errors import TransformError
+from ratchet.errors import OtherCode
 from ratchet.ledger.work import SinkVote, Tag
 from ratchet.sinks.checksum import MODULUS
 from ratchet.sinks.lookup import sink_of, sinks_of
@@ -24,10 +24,8 @@ from ratchet.spark.types import data_type
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.transforms.tables import TableTransform, letters
 
-_REPORT = "partition int, attempt bigint, written string, tally string"
-_ARROW = pa.schema(
-    [("partition", pa.int32()), ("attempt", pa.int64()), ("written", pa.string()), ("tally", pa.string())]
-)
+_REPORT = "written string, tally string"
+_ARROW = pa.schema([("written", pa.string()), ("tally", pa.string())])
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class WorkerLane:
     txn_time: datetime
 
     def __call__(self, given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Stage this task's part of the slice in all sinks in one pass, and report it in one row.
+        """Write this task's part of the slice into all sinks in one pass, and report it in one row.
 
         Memory is bounded by a batch of the source and by what the writer keeps of each sink.
         """
@@ -49,7 +47,7 @@ class WorkerLane:
         assert task is not None
         tag, tally = Tag(task.partitionId(), task.taskAttemptId()), Tally()
         if self.spec.code_hash != self.code_hash:
-            raise TransformError(
+            raise OtherCode(
                 f"{self.spec.name}: this worker has code {self.spec.code_hash}, the driver {self.code_hash}; install "
                 "the same version on every machine of the cluster"
             )
@@ -62,8 +60,9 @@ class WorkerLane:
                         writer.write(by_name[name], rows)
                 if opened.dead.num_rows:
                     writer.write(by_name[DEAD_LETTERS], letters(opened.dead))
-            written = {name: [done.rows, str(done.checksum)] for name, done in writer.finish().items() if done.rows}
-        cells = [[tag.partition], [tag.attempt], [json.dumps(written)], [tally.to_json()]]
+            done = writer.finish()
+        written = {name: [of.writer, of.rows, str(of.checksum)] for name, of in done.items() if of.rows}
+        cells = [[json.dumps(written)], [tally.to_json()]]
         yield pa.RecordBatch.from_arrays(
             [pa.array(cell, kind) for cell, kind in zip(cells, _ARROW.types, strict=True)], schema=_ARROW
         )
@@ -71,7 +70,7 @@ class WorkerLane:
 
 @dataclass(frozen=True)
 class Giving:
-    """What each task gives one sink, without staging it."""
+    """What each task gives one sink, without writing it."""
 
     spec: Pipeline
     intake: Intake
@@ -95,7 +94,7 @@ class Giving:
 def rows_of(given: DataFrame, giving: Giving) -> DataFrame:
     """What a sink is given of a slice, as a frame."""
     sink = sink_of(giving.spec, giving.sink)
-    hidden = [DELETED] if DELETED in sink.staged else []
+    hidden = [DELETED] if DELETED in sink.written else []
     fields = [StructField(c.name, data_type(c.type)) for c in (*sink.needed, *hidden, *POSITION)]
     return given.mapInArrow(giving, StructType(fields))
 
@@ -107,12 +106,12 @@ def records(rows: pa.RecordBatch, txn_time: datetime) -> pa.Table:
 
 
 def run(given: DataFrame, lane: WorkerLane) -> tuple[dict[str, SinkVote], Tally]:
-    """Run the lane over a frame of part numbers, or of records; the votes name the attempts that Spark accepted."""
+    """Run the lane over a frame of part numbers, or of records; votes name the writers of accepted attempts."""
     reports = given.mapInArrow(lane, _REPORT).collect()
+    told = [json.loads(r.written) for r in reports]
     votes: dict[str, SinkVote] = {}
     for sink in sinks_of(lane.spec):
-        mine = [(r, json.loads(r.written)[sink.name]) for r in reports if sink.name in json.loads(r.written)]
-        tags = sorted((Tag(r.partition, r.attempt) for r, _ in mine), key=lambda t: (t.partition, t.attempt))
-        checksum = sum(int(written[1]) for _, written in mine) % MODULUS
-        votes[sink.name] = SinkVote(tuple(tags), sum(written[0] for _, written in mine), checksum)
+        mine = [written[sink.name] for written in told if sink.name in written]
+        checksum = sum(int(checksum) for _, _, checksum in mine) % MODULUS
+        votes[sink.name] = SinkVote(tuple(sorted(w for w, _, _ in mine)), sum(rows for _, rows, _ in mine), checksum)
     return votes, Tally.sum(r.tally for r in reports)

@@ -96,8 +96,10 @@ class Pipeline(Declaration, frozen=True):
 
     @property
     def plan_hash(self) -> str:
-        """A hash of what the spec says about data: not of schedules, tags or limits."""
-        said = self.model_dump_json(include={"name", "source", "transform", "sinks"})
+        """A hash of what the spec says about data, gates included: not of schedules, tags, limits or indexes."""
+        said = self.model_dump_json(
+            include={"name", "source", "transform", "sinks", "gates"}, exclude={"sinks": {"__all__": {"indexes"}}}
+        )
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 
     def load_transform(self) -> Callable[..., Any] | None:

@@ -11,6 +11,8 @@ from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 
 T = TypeVar("T")
 
+RECORD_PARTS = ("timestamp", "key", "value", "headers")
+"""What a dead letter keeps of its record, from `_record`."""
 GIVEN_UP = "given up by the transform"
 """The reason of a dead letter for which the transform gives none."""
 

@@ -15,7 +15,7 @@ from ratchet.sinks.types import DELETED, POSITION
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.spec.types import NAMED, WIDER
-from ratchet.transforms.result import GIVEN_UP, check_names, lost_column, missing_column, other_type
+from ratchet.transforms.result import GIVEN_UP, RECORD_PARTS, check_names, lost_column, missing_column, other_type
 from ratchet.values.arrow import arrow_type
 
 _SAME = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
@@ -57,12 +57,12 @@ class TableTransform:
 
     def _rows(self, sink: Sink, table: pa.Table) -> pa.Table:
         names = table.column_names
-        deletes = DELETED in sink.staged and self._spec.source.tombstones == "delete"
+        deletes = DELETED in sink.written and self._spec.source.tombstones == "delete"
         for hidden in ("_partition", "_offset", *([DELETED.name] if deletes else [])):
             if hidden not in names:
                 raise lost_column(self._spec, sink.name, hidden)
         given = {column.name: self._picked(sink, table, column) for column in sink.needed}
-        if DELETED in sink.staged:
+        if DELETED in sink.written:
             given[DELETED.name] = _or_default(table, DELETED, False)
         for place in POSITION[:2]:
             given[place.name] = table.column(place.name).cast(arrow_type(place.type))
@@ -85,7 +85,7 @@ def letters(dead: pa.RecordBatch) -> pa.Table:
     """Records that could not be decoded, with `_record` and `error`, as the dead letters' sink needs them."""
     table = pa.Table.from_batches([dead])
     record = table.column("_record").combine_chunks()
-    parts = {part: pc.struct_field(record, part) for part in ("key", "value", "headers")}
+    parts = {part: pc.struct_field(record, part) for part in RECORD_PARTS}
     place = {name: table.column(name) for name in ("_partition", "_offset", "_n")}
     return pa.table({**parts, "error": table.column("error"), **place})
 
@@ -95,7 +95,7 @@ def _letters(spec: Pipeline, table: pa.Table) -> pa.Table:
     if "_record" not in table.column_names:
         raise lost_column(spec, DEAD_LETTERS, "_record")
     record = table.column("_record").combine_chunks()
-    given = {part: pc.struct_field(record, part) for part in ("key", "value", "headers")}
+    given = {part: pc.struct_field(record, part) for part in RECORD_PARTS}
     nothing = pa.nulls(table.num_rows, pa.string())
     error = table.column("error") if "error" in table.column_names else pa.chunked_array([nothing])
     place = {name: table.column(name) for name in ("_partition", "_offset") if name in table.column_names}

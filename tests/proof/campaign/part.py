@@ -211,7 +211,7 @@ class Campaign:
             DRAIN_SECONDS,
         )
         await_each("no run is active", lambda line: not line.active(), 300)
-        await_none("stage", lambda: [stage for line in lines for stage in line.all_stages()], 300)
+        await_none("stage", lambda: [stage for line in lines for stage in line.leftovers()], 300)
         await_none("claim", lambda: [claim for line in lines for claim in line.open_claims()], 120)
         # Maintenance may be at work, and a server may just have started something.
         await_none("session", lines[0].in_the_midst, 120)

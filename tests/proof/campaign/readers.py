@@ -86,8 +86,8 @@ class Readers:
     def _hold_offsets(self, name: str, told: dict[int, int]) -> None:
         with psycopg.connect(self.url, connect_timeout=5) as conn:
             rows = conn.execute(
-                "select partition, max(until_offset) from ratchet.ranges join ratchet.pipelines using (pipeline) "
-                "where pipeline = %s and txid <= head group by partition",
+                "select partition, max(until_offset) from ratchet.ranges r join ratchet.heads h using (pipeline) "
+                "where pipeline = %s and r.txid <= h.txid group by partition",
                 [name],
             )
             committed = dict(rows.fetchall())
@@ -116,7 +116,9 @@ class Reading:
 
     def faults(self) -> list[str]:
         """What is torn, in lines: a sink that lacks rows of a committed transaction, or has others than the rest."""
-        query = "select head, merged from ratchet.pipelines where pipeline = %s"
+        query = (
+            "select txid as head, merged from ratchet.pipelines join ratchet.heads using (pipeline) where pipeline = %s"
+        )
         line = self.conn.execute(query, [self.spec.name]).fetchone()
         if line is None or line.head == 0:
             return []
@@ -124,7 +126,7 @@ class Reading:
         found = [f"{where}: {fault}" for txid in self._chosen(line.head) for fault in self._of(txid, line.merged)]
         found += [f"{where}: {fault}" for fault in self._beyond(line.head)]
         if self.choice.randrange(WHOLE_EVERY) == 0:
-            found += [f"{where}: {fault}" for fault in self._whole()]
+            found += [f"{where}: {fault}" for fault in self._whole(line.head)]
         return found
 
     def _chosen(self, head: int) -> list[int]:
@@ -165,15 +167,15 @@ class Reading:
         query = sql.SQL("select {} from {} where _txid = %s").format
         counts = isinstance(sink, Accumulate) and sink.count
         rows = sql.SQL("sum({})::bigint").format(sql.Identifier(sink.count)) if counts else sql.NULL
-        folded = sql.SQL("count(*) as keys, {} as rows").format(rows)
+        keys = sql.SQL(", ").join(map(sql.Identifier, sink.key_names))
+        folded = sql.SQL("count(distinct ({}, 1)) as keys, {} as rows").format(keys, rows)
         delta = self.conn.execute(query(folded, _delta(sink)), [txid]).fetchone()
-        # A stage has at least one row of each key, and of several slices may have more.
+        # At least one row was written of each key, and of several writers there may be more.
         if not min(committed, 1) <= delta.keys <= committed:
             return f"{delta.keys} keys"
         beside = next((other for other in self.spec.sinks if other.name == SAME_ROWS.get(sink.name)), None)
         if beside is None:
             return None
-        keys = sql.SQL(", ").join(map(sql.Identifier, sink.key_names))
         there = sql.SQL("count(distinct ({}, 1)) as keys, count(*) as rows").format(keys)
         rows = self.conn.execute(query(there, _table(beside)), [txid]).fetchone()
         same = delta.keys == rows.keys and delta.rows in (None, rows.rows)
@@ -188,23 +190,23 @@ class Reading:
                 found.append(f"{sink.name} has {rows} rows beyond the head")
         return found
 
-    def _whole(self) -> list[str]:
+    def _whole(self, head: int) -> list[str]:
         """A state with keys, against its deltas."""
         found = []
         for sink in self.spec.sinks:
             if isinstance(sink, Accumulate) and sink.count:
                 count = sql.Identifier(sink.count)
-                state = self._sum(count, _table(sink))
-                deltas = self._sum(count, _delta(sink))
+                state = self._sum(count, _table(sink), head)
+                deltas = self._sum(count, _delta(sink), head)
                 if state != deltas:
                     found.append(f"{sink.name} counts {state}, its deltas {deltas}")
             elif isinstance(sink, Upsert):
                 found += self._latest(sink)
         return found
 
-    def _sum(self, column: sql.Identifier, table: sql.Identifier) -> int:
-        query = sql.SQL("select coalesce(sum({}), 0)::bigint as n from {}").format(column, table)
-        return self.conn.execute(query).fetchone().n
+    def _sum(self, column: sql.Identifier, table: sql.Identifier, head: int) -> int:
+        query = sql.SQL("select coalesce(sum({}), 0)::bigint as n from {} where _txid <= %s").format(column, table)
+        return self.conn.execute(query, [head]).fetchone().n
 
     def _latest(self, sink: Upsert) -> list[str]:
         """Every row of an Upsert is one of its deltas."""

@@ -133,7 +133,7 @@ def supervisors(world: World) -> list[list[psutil.Process]]:
 
 def spark_workers(world: World) -> list[list[psutil.Process]]:
     """Spark's Python workers, the children of its daemons; those that a test holds, if any."""
-    daemons = [p for p in _children(world.process("connect")) if "pyspark.daemon" in " ".join(_command(p))]
+    daemons = [p for p in _children(world.process("connect")) if "ratchet.spark.workers" in " ".join(_command(p))]
     workers = [worker for daemon in daemons for worker in _children(daemon)]
     held = {int(file.suffix[1:]) for file in world.holds.glob("*.waiting.*")} if _is_held(world) else set()
     return [[worker] for worker in workers if worker.pid in held] or [[worker] for worker in workers]

@@ -99,7 +99,7 @@ class Shaken(Line):
     def is_done(self) -> None:
         """Wait until no run is active, no stage and no claim is left and nobody has a database transaction."""
         until("no run is active", answers(lambda: not self.active()), 240)
-        until("no stage is left", answers(lambda: not self.all_stages()), 180)
+        until("no stage is left", answers(lambda: not self.leftovers()), 180)
         until("no claim is left", answers(lambda: not self.open_claims()), 120)
         until("nobody is in a database transaction", answers(lambda: not self.sessions()), 120)
 

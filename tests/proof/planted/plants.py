@@ -37,26 +37,107 @@ IN_BETWEEN = "conn.connection.dbapi_connection.commit()"
 """Commits what has been done so far, in the midst of a database transaction."""
 AGAIN = 'conn.exec_driver_sql(f"savepoint {conn.get_nested_transaction()._savepoint}")'
 """After that, so that what comes next finds its savepoint."""
-ADVANCE = "            done.append(row.txid)\n        elif row.state != State.VOIDED:\n            break\n"
-
 PLANTS = [
     plant(
-        "rows are picked without their try",
-        "sinks/stage.py",
-        "    on = sa.and_(*(staged.c[n] == named.c[n] for n in names))",
-        '    on = sa.and_(*(staged.c[n] == named.c[n] for n in names if n != "_try"))',
+        "a vote names a writer of another try",
+        "protocol/votes.py",
+        "        if of != token.numbers or writer.sink != sink:",
+        "        if False:",
     ),
     plant(
-        "the whole stage is applied instead of the tags that the votes name",
-        "sinks/stage.py",
-        "    return select(*columns).select_from(staged.join(named, on))",
-        "    return select(*columns).select_from(staged)",
+        "all rows of a transaction are taken instead of those of the writers that the votes name",
+        "sinks/delta.py",
+        "    return of.c._txid == rows.txid, of.c._writer == sa.any_(writers)",
+        "    return (of.c._txid == rows.txid,)",
     ),
     plant(
-        "a task attempt that Spark has superseded is accepted",
+        "a writer that no vote names is left below the head",
+        "protocol/leftovers.py",
+        "    return tuple(left)",
+        "    return ()",
+    ),
+    plant(
+        "leftovers are looked for before the commit lock and not under it",
+        "protocol/commit.py",
+        "        if leftovers.under(conn, row):",
+        "        if False:",
+    ),
+    plant(
+        "a void leaves its rows below the head",
+        "protocol/leftovers.py",
+        "    left = WriterRow.all(",
+        "    if row.state == State.VOIDED:\n        return ()\n    left = WriterRow.all(",
+    ),
+    plant(
+        "rows above the head are seen",
+        "sinks/views.py",
+        '"where d._txid + 0 <= (select txid from {heads} where pipeline = {pipeline})"',
+        '"where d._txid <= (select last_txid from ratchet.pipelines where pipeline = {pipeline}) or {heads} is null"',
+    ),
+    plant(
+        "dead letters above the head are seen",
+        "ledger/migrations/versions/0001_ledger.sql",
+        "WHERE d._txid <= h.txid;",
+        "WHERE d._txid >= 0;",
+    ),
+    plant(
+        "a revision's rows are written under its txid before its commit",
         "sinks/stage.py",
-        "    on = sa.and_(*(staged.c[n] == named.c[n] for n in names))",
-        '    on = sa.and_(*(staged.c[n] == named.c[n] for n in names if n != "_task_attempt"))',
+        "    return row.revision > 0 or sink.stages",
+        "    return sink.stages",
+    ),
+    plant(
+        "a row is doubled across two writers",
+        "protocol/votes.py",
+        "    if len(spans) < len(told) or not are_apart(spans):",
+        "    if len(spans) < len(told):",
+    ),
+    plant(
+        "keys are folded anew from rows above the head too",
+        "sinks/keyed.py",
+        "chosen = select(deltas).join(wanted, same_key).where(deltas.c._txid <= head)",
+        "chosen = select(deltas).join(wanted, same_key)",
+    ),
+    plant(
+        "a try of a ledger that was restored passes for that of the same numbers",
+        "ledger/fence.py",
+        "    if current.nonce != token.nonce:",
+        "    if False:",
+    ),
+    plant(
+        "a vote on other ranges than the slice's is taken",
+        "protocol/votes.py",
+        "        _check_ranges(current, token, vote)\n",
+        "",
+    ),
+    plant(
+        "what was prepared with other code is folded by this one",
+        "protocol/commit.py",
+        "    if row.code_hash != spec.code_hash:\n        raise OtherCode",
+        "    if False:\n        raise OtherCode",
+        (
+            "protocol/commit.py",
+            " and row.halted_at is None and row.code_hash == spec.code_hash",
+            " and row.halted_at is None",
+        ),
+    ),
+    plant(
+        "a deletion deletes what has a greater order",
+        "sinks/upsert.py",
+        "        goes = [_is_later(into.c[self.order], merged.c[self.order])] if self.order else []",
+        "        goes = []",
+    ),
+    plant(
+        "what was deleted comes back with a record of a lesser order",
+        "sinks/upsert.py",
+        "            living = living.where(*self._not_deleted_later(merged, self.order, of.txid))",
+        "            pass",
+    ),
+    plant(
+        "a compaction forgets deletions that have an order",
+        "sinks/upsert.py",
+        "        return kept if self.order else kept.where(~reduced.c._deleted)",
+        "        return kept.where(~reduced.c._deleted)",
     ),
     plant(
         "a vote is counted without the lock on its transaction",
@@ -103,13 +184,13 @@ PLANTS = [
         "protocol/votes.py",
         "        if vote.code_hash != row.code_hash:",
         "        if False:",
-        ("protocol/votes.py", "        if spec.code_hash != row.code_hash:", "        if False:"),
+        ("protocol/votes.py", "        if spec.code_hash == row.code_hash:", "        if True:"),
     ),
     plant(
         "gates are run after the group commit",
         "protocol/commit.py",
-        "        if row.state == State.PREPARED and row.halted_at is None and is_passed(spec, row):",
-        "        if row.state == State.PREPARED:",
+        "not (is_ready and is_current and is_passed(spec, row)):",
+        "not (is_ready and is_current):",
     ),
     plant(
         "a verdict outlives its epoch",
@@ -120,8 +201,8 @@ PLANTS = [
     plant(
         "the head stops at a voided successor",
         "protocol/commit.py",
-        "        elif row.state != State.VOIDED:\n            break",
-        "        else:\n            break",
+        "        if row.state != State.VOIDED and not (is_ready",
+        "        if not (is_ready",
     ),
     plant(
         "one failing member undoes the group",
@@ -132,39 +213,34 @@ PLANTS = [
     plant(
         "a group commit skips a gap",
         "protocol/commit.py",
-        ADVANCE,
-        ADVANCE.replace("            break\n", "            head += 1\n            continue\n"),
-        (
-            "protocol/commit.py",
-            "pipelines.c.head == head).values(head=head + 1)",
-            "pipelines.c.head <= head).values(head=head + 1)",
-        ),
+        "            break\n        if leftovers.under",
+        "            head += 1\n            continue\n        if leftovers.under",
+        ("ledger/transactions.py", "heads.c.txid == head).values", "heads.c.txid <= head).values"),
+        ("ledger/migrations/versions/0001_ledger.sql", "NEW.txid <> OLD.txid + 1 OR", "NEW.txid <= OLD.txid OR"),
     ),
     plant(
         "the head moves in a database transaction of its own",
         "protocol/commit.py",
-        "        _move_head(conn, spec.name, head)",
-        f"        {IN_BETWEEN}\n        _move_head(conn, spec.name, head)",
+        "        move_head(conn, spec.name, head)",
+        f"        {IN_BETWEEN}\n        move_head(conn, spec.name, head)",
     ),
     plant(
-        "dead letters become visible before the rest",
+        "a state is folded in a database transaction before that of the decision",
         "protocol/commit.py",
-        "    for sink in sinks:\n        name = sink.name\n        of_sink",
-        "    for sink in [sinks[-1], *sinks[:-1]]:\n        name = sink.name\n"
-        f"        if sink is sinks[0]:\n            {IN_BETWEEN}\n            {AGAIN}\n"
-        "        of_sink",
+        "            applied[sink.name] = sink.fold(conn, of)\n",
+        f"            applied[sink.name] = sink.fold(conn, of)\n        {IN_BETWEEN}\n        {AGAIN}\n",
     ),
     plant(
         "a commit does without the lock on the pipeline",
         "ledger/transactions.py",
-        "where(pipelines.c.pipeline == pipeline).with_for_update()\n",
-        "where(pipelines.c.pipeline == pipeline)\n",
+        "conn.execute(_line(pipeline).with_for_update())",
+        "conn.execute(_line(pipeline))",
     ),
     plant(
         "the state is not looked at again under the commit lock",
         "protocol/commit.py",
-        "        ended = _ended(row, claim)\n        if ended:\n            return ended\n        if not",
-        "        if not",
+        "            ended = _ended(row, claim)\n            if ended and not done:\n                return ended\n",
+        "            ended = None\n",
     ),
     plant(
         "an adoption keeps stale votes",
@@ -231,20 +307,20 @@ PLANTS = [
     plant(
         "a revision forgets the keys that only the older delta has",
         "sinks/keyed.py",
-        "        self._touch(conn, touched, txid)\n        conn.execute(delete(self.delta)",
-        "        conn.execute(delete(self.delta)",
+        "        self._touch(conn, touched, of.txid)\n        conn.execute(delete(into)",
+        "        conn.execute(delete(into)",
     ),
     plant(
         "a revision leaves the older rows of an Append",
-        "sinks/append.py",
-        "        if of.replaces:\n",
-        "        if False:\n",
+        "sinks/kept.py",
+        "        conn.execute(delete(into).where(into.c._txid == of.txid, *self.mine(into, of.pipeline)))\n",
+        "",
     ),
     plant(
         "an older revision replaces a newer one",
         "protocol/commit.py",
-        "        if newer is not None and newer > row.revision:",
-        "        if False:",
+        "    if newer is not None and newer > row.revision:",
+        "    if False:",
         (
             "protocol/revise.py",
             "        move(conn, newest, State.ABORTED, who=str(run), why=why, reason=why)",
@@ -258,7 +334,7 @@ PLANTS = [
         "    start = {p: previous[p] + 1 if p in previous else offsets.beginning[p] for p in sorted(offsets.stable)}",
     ),
     plant(
-        "a late task stages its rows",
+        "a late task writes its rows",
         "ledger/fence.py",
         "    check_try(row, current, token)\n",
         "",
@@ -286,30 +362,27 @@ PLANTS = [
         layers=SPARK,
     ),
     plant(
-        "the driver names every attempt that it finds staged, not those that Spark accepted",
-        "spark/staging.py",
-        "    reports = rows.mapInArrow(Staging(sink, into), _REPORT).collect()\n",
+        "the driver names every writer that it finds, not those of attempts that Spark accepted",
+        "spark/writing.py",
+        "    reports = rows.mapInArrow(Writing(sink, into), _REPORT).collect()\n",
         """\
-    reports = rows.mapInArrow(Staging(sink, into), _REPORT).collect()
+    reports = rows.mapInArrow(Writing(sink, into), _REPORT).collect()
     import psycopg
-    from psycopg import sql
     from pyspark.sql import Row
-    by = {r.partition: r.checksum for r in reports}
     with psycopg.connect(into.ledger_url) as conn:
         found = conn.execute(
-            sql.SQL("select _task_partition, _task_attempt, count(*) from {} "
-                    "where _slice = %s and _try = %s group by 1, 2")
-            .format(sql.Identifier("ratchet_stage", into.stages[sink.name])), (into.token.slice, into.token.try_number)
+            "select writer, rows from ratchet.writers where sink = %s and slice = %s and try_number = %s",
+            [sink.name, into.token.slice, into.token.try_number],
         ).fetchall()
-    reports = [Row(partition=p, attempt=a, rows=n, checksum=by[p]) for p, a, n in found]
+    reports = [Row(writer=w, rows=n, checksum="0") for w, n in found]
 """,
         layers=SPARK,
     ),
     plant(
         "a group takes along what waits for a person",
         "protocol/commit.py",
-        "row.state == State.PREPARED and row.halted_at is None and is_passed",
-        "row.state == State.PREPARED and is_passed",
+        "row.state == State.PREPARED and row.halted_at is None and row.code_hash",
+        "row.state == State.PREPARED and row.code_hash",
     ),
     plant(
         "an outage counts as a failure of the transaction",

@@ -74,7 +74,7 @@ def test_a_pipeline_that_has_left_is_not_waited_for():
 @pytest.mark.parametrize(
     ("statement", "name"),
     [
-        ("UPDATE ratchet.pipelines SET head=$1 WHERE pipeline = $2", "UPDATE ratchet.pipelines"),
+        ("UPDATE ratchet.heads SET txid=$1 WHERE pipeline = $2", "UPDATE ratchet.heads"),
         ("SELECT epoch FROM ratchet.transactions WHERE txid = $1 FOR UPDATE", "LOCK ratchet.transactions"),
         ("SELECT epoch FROM ratchet.transactions WHERE txid = $1", "SELECT ratchet.transactions"),
         ('copy "ratchet_stage"."line_12_1_0" from stdin (format binary)', "COPY ratchet_stage.*_0"),
@@ -95,8 +95,8 @@ def test_a_statement_is_named_by_what_it_does_to_which_table(statement: str, nam
 @pytest.mark.parametrize(
     ("name", "killed"),
     [
-        ("commit: commit.advance > commit._move_head: UPDATE ratchet.pipelines #3", True),
-        ("commit: commit.advance > commit._move_head: UPDATE ratchet.pipelines #4", False),
+        ("commit: commit.advance > transactions.move_head: UPDATE ratchet.heads #3", True),
+        ("commit: commit.advance > transactions.move_head: UPDATE ratchet.heads #4", False),
         ("commit: protocol.commit.commit > protocol.gates.judge: BEGIN ISOLATION LEVEL REPEATABLE READ", False),
         ("begin: begin.begin > begin._register: SELECT pg_type", False),
         ("commit: commit.discard_finished > sinks.stage.drop: DEALLOCATE ALL", False),

@@ -23,18 +23,18 @@ pytestmark = pytest.mark.timeout(900)
 
 PREPARED = "process: ledger.transactions.move > ledger.transactions.notify: NOTIFY"
 VOTED = "process: protocol.process.process_slice > protocol.votes.cast_vote: COMMIT"
-COMMITTED = "commit: airflow.commit.CommitOperator._commit > protocol.commit.commit: COMMIT #2"
+COMMITTED = "commit: protocol.commit.commit > protocol.commit._commit_in_turn: COMMIT"
 BEGUN = "begin: airflow.begin.BeginOperator.execute > protocol.begin.begin: COMMIT #3"
 SETTLED = "settle: airflow.settle.SettleOperator.execute > protocol.claims.settle: COMMIT"
 COPIED = "spark worker: sinks.writer.Writer._flush > sinks.writer.Writer._copy: COPY a block #2"
-STAGED = "spark worker: spark.staging.Staging.__call__ > sinks.writer.Writer.finish: COMMIT"
-DISCARDED = "commit: protocol.commit.discard_finished > sinks.stage.drop: DROP ratchet_stage.*_1"
+WRITTEN = "spark worker: spark.writing.Writing.__call__ > sinks.writer.Writer.finish: COMMIT"
+MOVED = "commit: protocol.commit.advance > ledger.transactions.move_head: UPDATE ratchet.heads"
 WAITING = "trigger: airflow.trigger.TurnTrigger.run > airflow.trigger.TurnTrigger._wait: UPDATE ratchet.transactions"
 
 TELLING = {
     "connect_1": [Point(WAITING, "before"), Point(COMMITTED, "before"), Point(BEGUN, "after"), Point(SETTLED, "after")],
-    "connect_2": [Point(VOTED, "after"), Point(COMMITTED, "after"), Point(SETTLED, "before"), Point(STAGED, "after")],
-    "connect_3": [Point(PREPARED, "after"), Point(DISCARDED, "after"), Point(COPIED, "before"), Point(BEGUN, "before")],
+    "connect_2": [Point(VOTED, "after"), Point(COMMITTED, "after"), Point(SETTLED, "before"), Point(WRITTEN, "after")],
+    "connect_3": [Point(PREPARED, "after"), Point(MOVED, "after"), Point(COPIED, "before"), Point(BEGUN, "before")],
 }
 """What is armed for each pipeline while it goes through two transactions."""
 
@@ -69,11 +69,11 @@ def test_nothing_is_written_past_the_hook(grounds: Field, outcomes: list[Outcome
 
 def test_what_is_written_past_the_hook_is_named(grounds: Field, outcomes: list[Outcome]):
     with psycopg2.connect(grounds.stack.ledger_url, application_name="stranger") as conn, conn.cursor() as cursor:
-        cursor.execute("update ratchet.pipelines set head = head where pipeline = 'nobody'")
+        cursor.execute("update ratchet.heads set txid = txid where pipeline = 'nobody'")
     found = unseen(grounds.postgres_log, grounds.armoury.trace)
     assert [said.statement for said in found if said.application == "stranger"] == [
         "BEGIN",
-        "update ratchet.pipelines set head = head where pipeline = 'nobody'",
+        "update ratchet.heads set txid = txid where pipeline = 'nobody'",
         "COMMIT",
     ]
     before = group_writes(grounds.stack.kafka)

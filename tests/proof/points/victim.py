@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ from typing import Any
 from psycopg import sql
 
 from ratchet.dev.stack import CHECKOUT
+from ratchet.ledger import writers
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.work import Run
+from ratchet.ledger.transactions import read_transaction
+from ratchet.ledger.work import Run, SliceToken, Tag
 from ratchet.operate.verify import verify
 from ratchet.protocol import claims
 from ratchet.sinks import stage
+from ratchet.sinks.lookup import sinks_of
 from ratchet.source.kafka import Kafka
 from tests.acceptance.line import Line
 from tests.proof.witness.comparison import compare
@@ -91,12 +95,17 @@ class Victim(Line):
             claims.settle(ledger, self.spec, Run(self.name, run_id), succeeded=False, reason=WANTED)
 
     def leave_a_stage(self) -> bool:
-        """Stages of an epoch that is over, as a process leaves them that dies before it discards them."""
+        """Stages and writers of what is over, as a process leaves them that dies before it discards them."""
         row = self.newest("COMMITTED")
         if row is None:
             return False
         with Ledger(self._url) as ledger, ledger.begin() as conn:
-            stage.create(conn, self.spec, row.txid, row.epoch)
+            committed = read_transaction(conn, self.name, row.txid)
+            # As a revision has them.
+            stage.create(conn, sinks_of(self.spec), replace(committed, revision=1))
+            token = SliceToken(self.name, row.txid, row.epoch, 0, 1)
+            for sink in sinks_of(self.spec):
+                writers.register(conn, token, Tag(0, 0), sink.name, sink.home)
         return True
 
     # Whether it is whole.
@@ -111,8 +120,8 @@ class Victim(Line):
         waiting = {partition: end for partition, end in ends.items() if planned.get(partition, 0) != end}
         if waiting:
             return f"records wait up to {waiting}, planned are {planned}"
-        if self.all_stages():
-            return f"stages are left: {', '.join(self.all_stages())}"
+        if self.leftovers():
+            return f"stages or writers are left: {', '.join(self.leftovers())}"
         if self._sessions():
             return f"sessions are in the midst of a transaction: {self._sessions()}"
         # Airflow last, whom the question costs most.

@@ -57,7 +57,7 @@ class Database:
         self._tables = {table.name: sql.Identifier(table.schema or "public", table.name) for table in tables}
         assert len(self._tables) == len(tables)
         self._shared = {table.name: table for table in tables if "pipeline" in table.columns}
-        """Where every line of a ledger has its rows."""
+        """Where every line of a ledger has its rows; but for the dead letters, of which other lines have none."""
         empty = [sql.SQL("delete from {}{}").format(table, self._mine(name)) for name, table in self._tables.items()]
         self._empty = sql.SQL("; ").join(empty)
 
@@ -130,13 +130,16 @@ class Database:
         }
 
     def left(self) -> list[str]:
-        """What is left of work that is done: stages, and sessions in the midst of something."""
+        """What is left of work that is done: stages, writers, and sessions in the midst of something."""
         tables = self._conn.execute("select tablename from pg_tables where schemaname = %s", [STAGE_SCHEMA])
         sessions = self._conn.execute(
             "select 'session ' || pid || ' is ' || state from pg_stat_activity "
             "where datname = current_database() and state like 'idle in transaction%' and pid <> pg_backend_pid()"
         )
-        return [said for (said,) in (*tables.fetchall(), *sessions.fetchall())]
+        writers = self._conn.execute(
+            "select 'writer ' || writer || ' of ' || sink from ratchet.writers where pipeline = %s", [NAME]
+        )
+        return [said for (said,) in (*tables.fetchall(), *sessions.fetchall(), *writers.fetchall())]
 
     def ended(self) -> set[tuple[str, int]]:
         """The runs of this line, by id and clear number, that have ended for the ledger."""

@@ -182,6 +182,9 @@ class Schedule:
         self.pass_time(LEASE_SECONDS + 1)
         self.world.version = "two"
         for _ in range(ROUNDS):
+            # Maintenance goes on all the time; it moves the head over a void whose process has died.
+            list(upkeep(self._theatre.ledger, self.world.spec, self.world.is_active))
+            self._theatre.watch.look()
             wanted = wants_another_run(self._theatre.ledger, self.world.spec, self.world.offsets, self.world.is_active)
             assert bool(wanted) == self._is_work_left(), f"another run is wanted: {wanted}"
             if self.is_all_over():

@@ -43,8 +43,9 @@ TOLD = (
     rf"{_TRY}: try \d+ has the slice now$",
     rf"{_TRY} of epoch \d+: the transaction is \w+ in epoch \d+$",
     rf"{_TRY}: the slice has voted in try \d+$",
-    rf"{_TRY}: the stage is gone, so its epoch is over; nothing was staged$",
-    rf"{_WHAT}, slice \d+: aborted, the code is \w+, the epoch began with \w+; the next run begins a new epoch",
+    rf"{_TRY}: the table is gone, so its epoch is over; nothing was written$",
+    rf"{_WHAT}, slice \d+: the code is \w+, the epoch began with \w+; nothing was changed; the next run begins a new",
+    rf"{_WHAT} was prepared with code \w+, this process has \w+; nothing was changed; the next run begins a new epoch",
     r"^(revision \d+ of )?transaction \d+, slice \d+: voted no: the transform refuses$",
     r"^line: claim \d+ of (revision \d+ of )?transaction \d+ is not held any more$",
     rf"{_WHAT}: run r\d+ (has it now, in epoch \d+, which no gate has seen|works on it now, in epoch \d+)$",
@@ -62,7 +63,7 @@ TOLD = (
 """What a step may be told instead of being done; whoever is told anything else has come upon a fault."""
 SPEC = SPECS[VERSIONS[0]]
 _OF_LEDGER = {
-    "line": "select head, last_txid from ratchet.pipelines where pipeline = {}",
+    "line": "select txid, last_txid from ratchet.pipelines join ratchet.heads using (pipeline) where pipeline = {}",
     "transactions": "select * from ratchet.transactions where pipeline = {}",
     "ranges": "select txid, partition, from_offset, until_offset from ratchet.ranges where txid > 0 and pipeline = {}",
     "slices": "select txid, epoch, ranges, try_number, sinks from ratchet.slices where pipeline = {} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 from sqlalchemy.exc import ProgrammingError
 
 from ratchet.errors import Fenced, OutcomeUnknown
@@ -12,14 +12,14 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import hold_try
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import events, slices
-from ratchet.ledger.work import SinkVote, SliceToken, SliceWork, Tag, Vote
+from ratchet.ledger.work import SinkVote, SliceToken, SliceWork, Vote
 from ratchet.protocol.votes import cast_vote
-from ratchet.sinks import stage
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.lookup import sink_of
 from ratchet.sinks.writer import refusals_told
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
+from tests.ledger.staging import written
 from tests.proof.reference import Make, staged_rows
 from tests.proof.simulate.code import NAME
 
@@ -44,7 +44,7 @@ def failing(conn: Connection, row: Transaction) -> set[str]:
 
 
 def process(ledger: Ledger, spec: Pipeline, work: SliceWork, make: Make, attempts: int) -> None:
-    """Stage what the slice's records give and vote, each so many times.
+    """Write what the slice's records give and vote, each so many times.
 
     A vote whose outcome is unknown is cast once more: what was done is found.
     """
@@ -68,11 +68,12 @@ def _cast(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> None
 
 
 def vote_on(ledger: Ledger, spec: Pipeline, work: SliceWork, make: Make, attempts: int) -> Vote:
-    """Stage what the slice's records give, as Spark's tasks would, and say what is staged."""
+    """Write what the slice's records give, as Spark's tasks would, and say what is written."""
     staged = _results(spec, work, make)
-    sinks = {name: _stage(ledger, spec, work, name, rows, attempts) for name, rows in staged.items()}
+    sinks = {name: _write(ledger, spec, work, name, rows, attempts) for name, rows in staged.items()}
     return Vote(
         records=sum(map(len, work.ranges)),
+        ranges=work.ranges,
         sinks=sinks,
         dead_letters=sinks[DEAD_LETTERS].rows,
         reached={r.partition: r.until_offset for r in work.ranges},
@@ -89,11 +90,11 @@ def recomputed(spec: Pipeline, works: Sequence[SliceWork], make: Make) -> dict[s
         for name, rows in _results(spec, work, make).items():
             found.setdefault(name, []).extend(rows)
     kept = {name: _one_a_key(spec, name, rows) for name, rows in found.items()}
-    return {name: (len(rows), _checksum(sink_of(spec, name).kept, rows)) for name, rows in kept.items()}
+    return {name: (len(rows), _checksum(sink_of(spec, name).written, rows)) for name, rows in kept.items()}
 
 
 def _one_a_key(spec: Pipeline, name: str, rows: list[dict]) -> list[dict]:
-    """What is kept of staged rows, by plain Python."""
+    """What is kept of written rows, by plain Python."""
     keys = sink_of(spec, name).key_names
     if not keys:
         return rows
@@ -126,20 +127,19 @@ def _checksum(columns: Sequence[Column], rows: list[dict]) -> int:
     return sum(row_hash(columns, [row.get(c.name) for c in columns]) for row in rows) % MODULUS
 
 
-def _stage(ledger: Ledger, spec: Pipeline, work: SliceWork, name: str, rows: list[dict], attempts: int) -> SinkVote:
+def _write(ledger: Ledger, spec: Pipeline, work: SliceWork, name: str, rows: list[dict], attempts: int) -> SinkVote:
     """One Spark task, run so many times; the last is the one that Spark accepts."""
+    said, token = SinkVote((), 0, 0), work.token
     if not rows:
-        return SinkVote((), 0, 0)
-    sink, token = sink_of(spec, name), work.token
+        return said
     for attempt in range(attempts):
-        tag = {"_slice": token.slice, "_try": token.try_number, "_task_partition": 0, "_task_attempt": attempt}
         with ledger.begin() as conn:
             with refusals_told(f"{token.pipeline}: {token}, try {token.try_number}", name):
                 try:
-                    conn.execute(insert(stage.table(work.stages[name], sink)), [{**tag, **row} for row in rows])
+                    said = written(conn, spec, work, name, rows, attempt)
                 except ProgrammingError as error:
                     # Of its own connection the writer hears it as PostgreSQL says it.
                     raise error.orig from error
             # The writer's own last statements, which keep late tries out.
             hold_try(conn, token)
-    return SinkVote((Tag(0, attempts - 1),), len(rows), _checksum(sink.staged, rows))
+    return said

@@ -38,6 +38,8 @@ compaction.STEP_RECORDS = 4
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 _LOST = re.compile(r"the ledger at \S+ (does not answer|was lost in a commit): ")
 """What any try may say that was cut off from the ledger."""
+_OTHER = re.compile(r"the code is \w+, the epoch began with \w+; nothing was changed$")
+"""What a task says that runs in the midst of a deploy."""
 _OVERTAKEN = re.compile("run r.+ (works on it|holds the transaction|has it) now|is not held any more")
 
 
@@ -296,7 +298,7 @@ class World:
             with ledger.begin() as conn:
                 row = read_transaction(conn, NAME, claim.txid, claim.revision, lock=True)
                 why = last_error(conn, row)
-                is_so = why is None or why in failing(conn, row) or _LOST.match(why)
+                is_so = why is None or why in failing(conn, row) or _LOST.match(why) or _OTHER.match(why)
                 assert is_so, f"{run}: {why} is not so any more"
             self.settled.add((run.run_id, run.clear_number))
             return settle(ledger, spec, run, succeeded, None if succeeded else why or "a task has failed")

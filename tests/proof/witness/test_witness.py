@@ -19,6 +19,7 @@ from ratchet.ledger.work import Run
 from ratchet.operate.actions import void
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.begin import begin
+from ratchet.sinks.lookup import sinks_of
 from ratchet.source.kafka import Kafka
 from tests.proof.campaign.producers import PARTITIONS, Producers, create_topics
 from tests.until import until
@@ -181,6 +182,15 @@ class Tables:
         self.spec = spec.model_copy(update={"source": spec.source.model_copy(update={"name": topic})})
         self.url = ledger_url
         migrate(ledger_url, [self.spec])
+        with psycopg.connect(ledger_url) as conn:
+            # What readers see is filled here, and a view cannot be.
+            for sink in sinks_of(self.spec):
+                if sink.is_view:
+                    view, table = sql.Identifier(*sink.table), sql.Identifier(sink.table[0], "filled")
+                    conn.execute(sql.SQL("create table {} as table {} with no data").format(table, view))
+                    conn.execute(sql.SQL("drop view {}").format(view))
+                    name = sql.Identifier(sink.table[1])
+                    conn.execute(sql.SQL("alter table {} rename to {}").format(table, name))
 
     def say(self, *statements: str) -> None:
         with psycopg.connect(self.url) as conn:
@@ -195,7 +205,9 @@ class Tables:
                 if table == "dead_letters":
                     topic = self.spec.source.name
                     into = sql.Identifier("ratchet", table)
-                    lines = [(self.spec.name, "an id", p, o, topic, 1, "why", key, value) for p, o, key, value in lines]
+                    lines = [
+                        (self.spec.name, "an id", p, o, topic, None, 1, "why", key, value) for p, o, key, value in lines
+                    ]
                 cursor.execute(sql.SQL("truncate {}").format(into))
                 marks = sql.SQL(", ").join(sql.Placeholder() * len(lines[0]))
                 cursor.executemany(sql.SQL("insert into {} values ({})").format(into, marks), lines)
@@ -279,8 +291,8 @@ WRONG = [
     ),
     (
         "orders",
-        "insert into ratchet.dead_letters select pipeline, topic_id, 0, 0, topic, txid, error, key, value, headers "
-        'from ratchet.dead_letters where "offset" = 7',
+        "insert into ratchet.dead_letters select pipeline, topic_id, 0, 0, topic, timestamp, txid, error, key, value, "
+        'headers from ratchet.dead_letters where "offset" = 7',
         {"foreign": ["dead_letters: partition 0, offset 0, row 0: "]},
     ),
     (

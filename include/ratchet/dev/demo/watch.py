@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import func, select
 
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import events, pipelines, ranges, transactions
+from ratchet.ledger.schema import events, heads, ranges, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.work import OffsetRange
 
@@ -63,8 +63,8 @@ def progress(ledger: Ledger, names: Iterable[str]) -> Progress:
         )
         covered = conn.execute(
             select(ranges.c.pipeline, ranges.c.partition, func.max(ranges.c.until_offset))
-            .join(pipelines, pipelines.c.pipeline == ranges.c.pipeline)
-            .where(ranges.c.pipeline.in_(names), ranges.c.txid <= pipelines.c.head)
+            .join(heads, heads.c.pipeline == ranges.c.pipeline)
+            .where(ranges.c.pipeline.in_(names), ranges.c.txid <= heads.c.txid)
             .group_by(ranges.c.pipeline, ranges.c.partition)
         ).all()
         aborted = conn.execute(

@@ -1,17 +1,20 @@
-CREATE TABLE ratchet.dead_letters (
-    pipeline TEXT NOT NULL,
-    topic_id TEXT NOT NULL,
-    partition INTEGER NOT NULL,
-    "offset" BIGINT NOT NULL,
-    topic TEXT NOT NULL,
-    txid BIGINT NOT NULL,
+CREATE TABLE ratchet_delta.dead_letters (
+    _txid BIGINT NOT NULL,
+    _writer BIGINT NOT NULL,
+    _offset BIGINT NOT NULL,
+    _partition INTEGER NOT NULL,
+    _source SMALLINT NOT NULL,
+    _pipeline TEXT NOT NULL,
+    timestamp TIMESTAMP WITH TIME ZONE,
     error TEXT NOT NULL,
     key BYTEA,
     value BYTEA,
-    headers JSON,
-    PRIMARY KEY (pipeline, topic_id, partition, "offset")
+    headers TEXT
 );
-COMMENT ON COLUMN ratchet.dead_letters.headers IS '[{key, value as base64}]; JSON keeps the text that was voted for';
+CREATE INDEX dead_letters_seen ON ratchet_delta.dead_letters (_pipeline, _txid);
+CREATE INDEX dead_letters_txid ON ratchet_delta.dead_letters (_txid);
+COMMENT ON TABLE ratchet_delta.dead_letters IS 'dead letters as they were written, also those above the head; readers have the view ratchet.dead_letters';
+COMMENT ON COLUMN ratchet_delta.dead_letters.headers IS '[{key, value as base64}] as JSON, the very text that was voted for';
 
 CREATE TABLE ratchet.events (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
@@ -61,19 +64,37 @@ CREATE TABLE ratchet.pipelines (
     topic TEXT NOT NULL,
     topic_id TEXT NOT NULL,
     last_txid BIGINT DEFAULT '0' NOT NULL,
-    head BIGINT DEFAULT '0' NOT NULL,
     compacted BIGINT DEFAULT '0' NOT NULL,
     merged BIGINT DEFAULT '0' NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     PRIMARY KEY (pipeline),
-    CONSTRAINT head_within_line CHECK (head between 0 and last_txid),
-    CONSTRAINT base_behind_head CHECK (0 <= merged and merged <= compacted and compacted <= head)
+    CONSTRAINT base_within_line CHECK (0 <= merged and merged <= compacted and compacted <= last_txid)
 );
 COMMENT ON TABLE ratchet.pipelines IS 'one row a pipeline; its row lock is the commit lock';
 COMMENT ON COLUMN ratchet.pipelines.topic_id IS 'Kafka''s id of the topic that the ranges belong to';
-COMMENT ON COLUMN ratchet.pipelines.head IS 'highest committed or voided txid';
 COMMENT ON COLUMN ratchet.pipelines.compacted IS 'up to this txid deltas are a base, and nothing can be revised';
 COMMENT ON COLUMN ratchet.pipelines.merged IS 'up to this txid the base is merged';
+
+CREATE TABLE ratchet.heads (
+    pipeline TEXT NOT NULL,
+    txid BIGINT DEFAULT '0' NOT NULL,
+    PRIMARY KEY (pipeline),
+    CONSTRAINT heads_pipeline FOREIGN KEY(pipeline) REFERENCES ratchet.pipelines (pipeline)
+);
+COMMENT ON TABLE ratchet.heads IS 'what readers may see: rows of transactions up to the head; a trigger lets it move by one at a time';
+COMMENT ON COLUMN ratchet.heads.txid IS 'highest committed or voided txid';
+
+CREATE TABLE ratchet.sources (
+    pipeline TEXT NOT NULL,
+    source SMALLINT NOT NULL,
+    topic TEXT NOT NULL,
+    topic_id TEXT NOT NULL,
+    PRIMARY KEY (pipeline, source),
+    CONSTRAINT sources_once UNIQUE (pipeline, topic_id),
+    CONSTRAINT sources_pipeline FOREIGN KEY(pipeline) REFERENCES ratchet.pipelines (pipeline)
+);
+COMMENT ON TABLE ratchet.sources IS 'the topics whose records a pipeline has taken, numbered from 1';
+COMMENT ON COLUMN ratchet.sources.source IS 'rows carry it as _source';
 
 CREATE TABLE ratchet.ranges (
     pipeline TEXT NOT NULL,
@@ -118,6 +139,7 @@ CREATE TABLE ratchet.slices (
     slice INTEGER NOT NULL,
     ranges JSONB NOT NULL,
     try_number INTEGER DEFAULT '0' NOT NULL,
+    nonce BIGINT DEFAULT '0' NOT NULL,
     tried_at TIMESTAMP WITH TIME ZONE,
     voted_at TIMESTAMP WITH TIME ZONE,
     records BIGINT,
@@ -134,7 +156,8 @@ CREATE TABLE ratchet.slices (
 COMMENT ON TABLE ratchet.slices IS 'the cut of an epoch into jobs, and their votes';
 COMMENT ON COLUMN ratchet.slices.ranges IS '[[partition, from_offset, until_offset], ...]';
 COMMENT ON COLUMN ratchet.slices.try_number IS 'the latest try';
-COMMENT ON COLUMN ratchet.slices.sinks IS '{sink: {tags: [[partition, attempt]], rows, checksum}}';
+COMMENT ON COLUMN ratchet.slices.nonce IS 'the random number of the latest try';
+COMMENT ON COLUMN ratchet.slices.sinks IS '{sink: {writers: [number], rows, checksum}}';
 COMMENT ON COLUMN ratchet.slices.reached IS '{partition: position}';
 COMMENT ON COLUMN ratchet.slices.seconds IS '{step: seconds}';
 COMMENT ON COLUMN ratchet.slices.absent IS '[[column, field, [like names]]] that no message had; null if none was good';
@@ -156,9 +179,11 @@ CREATE TABLE ratchet.targets (
     schema TEXT NOT NULL,
     name TEXT NOT NULL,
     pipeline TEXT NOT NULL,
+    fold JSONB NOT NULL,
     PRIMARY KEY (schema, name)
 );
 COMMENT ON TABLE ratchet.targets IS 'whose the table of a sink is: of two lines in one table the same txid would mean two things';
+COMMENT ON COLUMN ratchet.targets.fold IS 'what its deltas mean: kind, key, order, measures';
 
 CREATE TABLE ratchet.transactions (
     pipeline TEXT NOT NULL,
@@ -202,6 +227,39 @@ COMMENT ON COLUMN ratchet.transactions.halted_at IS 'since when it is tried no m
 COMMENT ON COLUMN ratchet.transactions.txn_time IS 'fixed when the txid is allocated';
 COMMENT ON COLUMN ratchet.transactions.reason IS 'why it was aborted or voided';
 
+CREATE TABLE ratchet.writers (
+    writer BIGINT GENERATED ALWAYS AS IDENTITY,
+    pipeline TEXT NOT NULL,
+    txid BIGINT NOT NULL,
+    revision INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    slice INTEGER NOT NULL,
+    try_number INTEGER NOT NULL,
+    nonce BIGINT NOT NULL,
+    task_partition INTEGER NOT NULL,
+    task_attempt BIGINT NOT NULL,
+    sink TEXT NOT NULL,
+    schema TEXT NOT NULL,
+    relation TEXT NOT NULL,
+    rows BIGINT DEFAULT '0' NOT NULL,
+    spans JSONB,
+    PRIMARY KEY (writer)
+);
+CREATE INDEX writers_of_transactions ON ratchet.writers (pipeline, txid, revision);
+COMMENT ON TABLE ratchet.writers IS 'attempts of Spark tasks whose rows are there, one a sink, of transactions that are not committed';
+COMMENT ON COLUMN ratchet.writers.writer IS 'rows carry it as _writer';
+COMMENT ON COLUMN ratchet.writers.relation IS 'the exact name of the table that has the rows';
+COMMENT ON COLUMN ratchet.writers.spans IS '{partition: [first, last offset]}; null where positions do not ascend';
+
+CREATE VIEW ratchet.dead_letters AS
+SELECT d._pipeline AS pipeline, s.topic_id, d._partition AS partition, d._offset AS "offset", s.topic, d.timestamp,
+    d._txid AS txid, d.error, d.key, d.value, d.headers::json AS headers
+FROM ratchet_delta.dead_letters d
+JOIN ratchet.heads h ON h.pipeline = d._pipeline
+LEFT JOIN ratchet.sources s ON s.pipeline = d._pipeline AND s.source = d._source
+WHERE d._txid <= h.txid;
+COMMENT ON VIEW ratchet.dead_letters IS 'records that gave no row, with the reason, up to the head of their pipeline';
+
 CREATE FUNCTION ratchet.check_move() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'UPDATE' AND NEW.state = OLD.state THEN
@@ -225,3 +283,17 @@ BEGIN
 END $$;
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ratchet.events
     FOR EACH STATEMENT EXECUTE FUNCTION ratchet.refuse_change();
+
+CREATE FUNCTION ratchet.check_head() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.txid <> OLD.txid + 1 OR NOT EXISTS (
+        SELECT FROM ratchet.transactions
+        WHERE pipeline = NEW.pipeline AND txid = NEW.txid AND revision = 0 AND state IN ('COMMITTED', 'VOIDED')
+    ) THEN
+        RAISE EXCEPTION 'the head of % is %; it cannot move to %', NEW.pipeline, OLD.txid, NEW.txid
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER head_moves_by_one BEFORE UPDATE ON ratchet.heads
+    FOR EACH ROW EXECUTE FUNCTION ratchet.check_head();

@@ -4,14 +4,14 @@ It does nothing unless RATCHET_FAULTS names a directory. Product code neither kn
 functions that all of it goes through are wrapped when their modules are imported.
 
 - psycopg: each statement, each COMMIT, ROLLBACK and savepoint, each block of a COPY, each connect;
-- Spark's Python workers: the start and the end of a task that stages;
+- Spark's Python workers: the start and the end of a task that writes;
 - kafka-python: the one write to Kafka, a consumer group's offsets;
 - the start and the end of each Airflow task, of the trigger's wait, of the job, and of asking for another run.
 
 A *point* is such a step, known by its name: who passes it, the two innermost functions of ratchet on the stack, what
 is done, and which time within the same operation where it is not the first. It has two sides: `before` and `after`.
 
-    commit: commit.advance > commit._move_head: UPDATE ratchet.pipelines #2
+    commit: commit.advance > transactions.move_head: UPDATE ratchet.heads #2
 
 In the directory, `trace.jsonl` gets a line for each point that is passed, if the file is there. A file in
 `armed/PIPELINE/` holds a point and a side: the process that comes to it takes the file's namesake in `killed/`, which
@@ -266,16 +266,16 @@ def _triggers(module: ModuleType) -> None:
     module.TurnTrigger.run = traced
 
 
-def _stagings(module: ModuleType) -> None:
-    call = module.Staging.__call__
+def _writings(module: ModuleType) -> None:
+    call = module.Writing.__call__
 
     @functools.wraps(call)
-    def staging(self: Any, batches: Any):
+    def writing(self: Any, batches: Any):
         _current.set(Operation("spark worker", self.into.token.pipeline))
         with point("the Spark task"):
             yield from call(self, batches)
 
-    module.Staging.__call__ = staging
+    module.Writing.__call__ = writing
 
 
 def _worker_lanes(module: ModuleType) -> None:
@@ -311,7 +311,7 @@ _WRAPPED: dict[str, Callable[[ModuleType], None]] = {
     "sqlalchemy.pool.impl": _pools,
     "airflow.sdk.execution_time.task_runner": _tasks,
     "ratchet.airflow.trigger": _triggers,
-    "ratchet.spark.staging": _stagings,
+    "ratchet.spark.writing": _writings,
     "ratchet.spark.worker_lane": _worker_lanes,
     "ratchet.protocol.process": lambda module: _wrap(module, "process_slice", lambda *_: "the job"),
     "ratchet.source.kafka": lambda module: _wrap(

@@ -1,4 +1,4 @@
-"""Staging from Spark: what each task does with its rows, and what the driver hears of it."""
+"""Writing from Spark: what each task does with its rows, and what the driver hears of it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ratchet.sinks.forms import in_one_form
 from ratchet.sinks.port import Sink
 from ratchet.sinks.writer import Into, Writer, check_own
 
-_REPORT = "partition int, attempt bigint, rows bigint, checksum string"
+_REPORT = "writer bigint, rows bigint, checksum string"
 
 
 @dataclass(frozen=True)
-class Staging:
+class Writing:
     """What each Spark task does with its rows for one sink; carried to the workers by value."""
 
     sink: Sink
     into: Into
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Stage the batches under this attempt's tag, and report it in one row; no rows, no report."""
+        """Write the batches as a writer of this attempt's own, and report it in one row; no rows, no report."""
         task = TaskContext.get()
         assert task is not None
         tag = Tag(task.partitionId(), task.taskAttemptId())
@@ -35,20 +35,20 @@ class Staging:
                 writer.write(self.sink, pa.Table.from_batches([batch]))
             done = writer.finish()[self.sink.name]
         if done.rows:
-            cells = [[tag.partition], [tag.attempt], [done.rows], [str(done.checksum)]]
-            kinds = [pa.int32(), pa.int64(), pa.int64(), pa.string()]
+            cells = [[done.writer], [done.rows], [str(done.checksum)]]
+            kinds = [pa.int64(), pa.int64(), pa.string()]
             arrays = [pa.array(cell, kind) for cell, kind in zip(cells, kinds, strict=True)]
-            yield pa.record_batch(arrays, ["partition", "attempt", "rows", "checksum"])
+            yield pa.record_batch(arrays, ["writer", "rows", "checksum"])
 
 
-def stage(rows: DataFrame, sink: Sink, into: Into) -> SinkVote:
-    """Stage rows under this try's tags; the vote names only the attempts that Spark accepted.
+def write(rows: DataFrame, sink: Sink, into: Into) -> SinkVote:
+    """Write rows; the vote names only the writers of attempts that Spark accepted.
 
-    A task that Spark runs twice stages its rows twice, under two attempts; the driver hears of one.
+    A task that Spark runs twice writes its rows twice, as two writers; the driver hears of one.
     """
-    reports = rows.mapInArrow(Staging(sink, into), _REPORT).collect()
+    reports = rows.mapInArrow(Writing(sink, into), _REPORT).collect()
     return SinkVote(
-        tags=tuple(sorted((Tag(r.partition, r.attempt) for r in reports), key=lambda t: (t.partition, t.attempt))),
+        writers=tuple(sorted(r.writer for r in reports)),
         rows=sum(r.rows for r in reports),
         checksum=sum(int(r.checksum) for r in reports) % MODULUS,
     )
@@ -56,7 +56,7 @@ def stage(rows: DataFrame, sink: Sink, into: Into) -> SinkVote:
 
 @dataclass(frozen=True)
 class Summing:
-    """What a task would have kept of its rows; nothing is staged."""
+    """What a task would have kept of its rows; nothing is written."""
 
     sink: Sink
     ranges: tuple[OffsetRange, ...]
@@ -68,8 +68,8 @@ class Summing:
             return
         rows = in_one_form(self.sink.name, pa.concat_tables(tables), self.sink.needed)
         check_own(self.sink, rows, self.ranges)
-        kept = self.sink.combine(rows).select([c.name for c in self.sink.kept])
-        checksum = sum(batch_checksum(self.sink.kept, batch) for batch in kept.combine_chunks().to_batches())
+        kept = self.sink.combine(rows).select([c.name for c in self.sink.written])
+        checksum = sum(batch_checksum(self.sink.written, batch) for batch in kept.combine_chunks().to_batches())
         arrays = [pa.array([kept.num_rows], pa.int64()), pa.array([str(checksum % MODULUS)])]
         yield pa.record_batch(arrays, ["rows", "checksum"])
 
