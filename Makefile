@@ -61,8 +61,8 @@ planted: install  ## wrong versions of the protocol, and which tests see them; P
 mutants: install  ## random changes of the protocol's code, and whether tests notice; MUTANTS=200 SEED=1 PART=1/4
 	@$(PY) -m tests.proof.mutants
 
-bench: install  ## records per second beside Structured Streaming and a bare count
-	@$(PY) benchmarks/throughput.py
+bench: install  ## how fast it is beside others, and the aims; WORKS=append,commit RUNS=3 RECORDS=4000000
+	@$(PY) benchmarks/throughput.py $(if $(WORKS),--works $(WORKS)) $(if $(RUNS),--runs $(RUNS)) $(if $(RECORDS),--records $(RECORDS))
 
 lint: install  ## style, by ruff
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .

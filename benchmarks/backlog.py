@@ -1,12 +1,17 @@
-"""The waiting backlog: a topic of two partitions with so many JSON records of 77 bytes, filled once."""
+"""The waiting backlog: topics with JSON records of 77 bytes in lz4, filled once, and what their records add up to.
+
+Record `n` of a topic is made by a formula, so what a contestant has to leave behind is known without reading it back.
+"""
 
 from __future__ import annotations
 
-import random
-import subprocess
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
-from ratchet.dev.stack import CHECKOUT, prerequisites
+import numpy as np
+from confluent_kafka import Producer
+
 from ratchet.errors import StackError, UnknownTopic
 from ratchet.ledger.work import OffsetRange
 from ratchet.protocol.plan import plan
@@ -14,67 +19,127 @@ from ratchet.source.kafka import Kafka
 
 COLUMNS = "id bigint, account string, amount double, score int, kind string"
 BYTES = 77
-PARTITIONS = 2
-_DISTINCT = 100_000
+PARTITIONS = 4
+ACCOUNTS = 1_000
+KINDS = ("card", "cash", "wire")
+CAP = 500_000
+"""The most records of a transaction, and of a micro-batch."""
+_FIRST_ID = 1_000_000
+_PRODUCER = {"compression.type": "lz4", "linger.ms": 100, "batch.size": 1_000_000, "acks": 1}
+_WAITING = 1_000_000
+"""The most records that the producer keeps."""
 
 
-def fill(properties: dict[str, str], records: int, home: Path) -> str:
-    """The name of the topic that holds exactly `records` records; StackError if it holds others."""
-    topic = f"bench_{records}"
-    with Kafka(properties) as kafka:
-        try:
-            kafka.offsets(topic)
-        except UnknownTopic:
-            kafka.admin.create_topics(
-                {topic: {"num_partitions": PARTITIONS, "replication_factor": 1, "configs": {"retention.ms": "-1"}}},
-                wait_for_metadata=True,
-            )
-            _produce(properties, topic, records, _payloads(home))
-        held = sum(kafka.offsets(topic).stable.values())
-    if held != records:
-        raise StackError(f"topic {topic} holds {held:,} records, not {records:,}; remove {home} and try again")
-    return topic
+@dataclass(frozen=True)
+class Backlog:
+    """A topic of `records` records; every id comes `times` times, once in each equal part of the topic."""
+
+    kafka: dict[str, str]
+    records: int
+    times: int = 1
+
+    @property
+    def topic(self) -> str:
+        return f"bench_{self.records}_{self.times}"
+
+    @property
+    def part(self) -> int:
+        """The records in which each id comes once."""
+        return self.records // self.times
+
+    @property
+    def cap(self) -> int:
+        """The most records of a transaction, which never reaches from one part into the next."""
+        return min(CAP, self.part)
+
+    def fill(self) -> None:
+        """Make the topic; StackError if there is one with other records."""
+        if self.part % PARTITIONS or self.part % self.cap:
+            raise StackError(f"{self.part:,} records are no whole number of transactions, or not to be divided by 4")
+        with Kafka(self.kafka) as client:
+            try:
+                client.offsets(self.topic)
+            except UnknownTopic:
+                made = ((n % PARTITIONS, self._value(n)) for n in range(self.records))
+                produce(self.kafka, self.topic, made, PARTITIONS)
+            held = sum(client.offsets(self.topic).stable.values())
+        if held != self.records:
+            raise StackError(f"topic {self.topic} holds {held:,} records, not {self.records:,}; delete it")
+
+    @cached_property
+    def plans(self) -> list[list[OffsetRange]]:
+        """The ranges of each transaction, as begin plans them one after the other."""
+        with Kafka(self.kafka) as client:
+            offsets = client.offsets(self.topic)
+        found: list[list[OffsetRange]] = []
+        previous: dict[int, int] = {}
+        while ranges := plan(previous, offsets, self.cap):
+            found.append(ranges)
+            previous |= {r.partition: r.until_offset for r in ranges}
+        return found
+
+    @cached_property
+    def ids(self) -> np.ndarray:
+        """The id of each record."""
+        return _FIRST_ID + np.arange(self.records) % self.part
+
+    @cached_property
+    def scores(self) -> np.ndarray:
+        """The score of each record: the same whenever its id comes."""
+        return 100 + self.ids % 900
+
+    @cached_property
+    def cents(self) -> np.ndarray:
+        """A hundred times the amount of each record."""
+        return 100_000 + np.arange(self.records) * 31 % 900_000
+
+    @cached_property
+    def accounts(self) -> np.ndarray:
+        """The number of each record's account."""
+        return self.ids * 919 % ACCOUNTS
+
+    def _value(self, n: int) -> bytes:
+        number = _FIRST_ID + n % self.part
+        cents = 100_000 + n * 31 % 900_000
+        value = b'{"id":%d,"account":"a-%d","amount":%d.%02d,"score":%d,"kind":"%s"}' % (
+            number,
+            10_000 + number * 919 % ACCOUNTS,
+            *divmod(cents, 100),
+            100 + number % 900,
+            KINDS[number % len(KINDS)].encode(),
+        )
+        assert len(value) == BYTES, value
+        return value
 
 
-def plans(properties: dict[str, str], topic: str, cap: int) -> list[list[OffsetRange]]:
-    """The ranges of each transaction of at most `cap` records, as begin plans them one after the other."""
-    with Kafka(properties) as kafka:
-        offsets = kafka.offsets(topic)
-    found: list[list[OffsetRange]] = []
-    previous: dict[int, int] = {}
-    while ranges := plan(previous, offsets, cap):
-        found.append(ranges)
-        previous |= {r.partition: r.until_offset for r in ranges}
-    return found
+def account(number: int) -> str:
+    """An account as records name it."""
+    return f"a-{10_000 + number}"
 
 
-def _payloads(home: Path) -> Path:
-    """A file of distinct values, one a line, each of exactly BYTES bytes."""
-    file = home / "payloads.jsonl"
-    chance = random.Random(7)
-    kinds = ("card", "cash", "wire")
-    with file.open("w") as out:
-        for number in range(_DISTINCT):
-            account, amount = chance.randrange(10_000, 100_000), chance.randrange(100_000, 1_000_000) / 100
-            line = (
-                f'{{"id":{1_000_000 + number},"account":"a-{account}","amount":{amount:.2f},'
-                f'"score":{chance.randrange(100, 1000)},"kind":"{chance.choice(kinds)}"}}'
-            )
-            if len(line) != BYTES:
-                raise ValueError(f"a record of {len(line)} bytes: {line}")
-            out.write(line + "\n")
-    return file
+def produce(
+    kafka: Mapping[str, str],
+    topic: str,
+    values: Iterable[tuple[int, bytes]],
+    partitions: int,
+    settings: Mapping[str, object] | None = None,
+) -> None:
+    """Make a topic that keeps these (partition, value) for ever, in batches as large as producers send."""
+    with Kafka(dict(kafka)) as client:
+        wanted = {"num_partitions": partitions, "replication_factor": 1, "configs": {"retention.ms": "-1"}}
+        client.admin.create_topics({topic: wanted}, wait_for_metadata=True)
+    brokers = {"bootstrap.servers": kafka["bootstrap.servers"], "queue.buffering.max.messages": _WAITING}
+    producer = Producer({**brokers, **_PRODUCER, **(settings or {})})
+    for partition, value in _patiently(producer, values):
+        producer.produce(topic, value, partition=partition)
+    producer.flush()
 
 
-def _produce(properties: dict[str, str], topic: str, records: int, payloads: Path) -> None:
-    jars = prerequisites.jars(CHECKOUT, "broker")
-    command = [str(prerequisites.java()), "-Xmx512m", "-cp", str(jars[0].parent / "*")]
-    command += ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(records)]
-    command += ["--throughput", "-1", "--payload-file", str(payloads)]
-    command += ["--bootstrap-server", properties["bootstrap.servers"], "--command-property"]
-    command += ["compression.type=lz4", "batch.size=131072", "linger.ms=20", "acks=all"]
-    # Else the partitions' sizes would follow the broker's moods.
-    command += ["partitioner.adaptive.partitioning.enable=false"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise StackError(f"the backlog was not produced: {(done.stderr or done.stdout).strip()[-500:]}")
+def _patiently(producer: Producer, values: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """The values, no faster than the producer sends them."""
+    for n, value in enumerate(values):
+        if n % 1_000 == 0:
+            producer.poll(0)
+            while len(producer) > _WAITING // 2:
+                producer.poll(0.1)
+        yield value

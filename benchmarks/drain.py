@@ -1,4 +1,4 @@
-"""The first contestant: the project's own begin, process and commit, driven by threads in place of Airflow."""
+"""The project itself: its own begin, process and commit, driven by threads in place of Airflow."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
 from pyspark.sql import SparkSession
 from sqlalchemy import select
 
+from benchmarks.backlog import Backlog
+from benchmarks.table import renew, spec_of
+from ratchet.dev.stack import Stack
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import events, slices, transactions
 from ratchet.ledger.states import State
@@ -24,7 +27,9 @@ from ratchet.protocol.votes import NothingToDo, take_try
 from ratchet.source.kafka import Kafka, TopicOffsets
 from ratchet.spark.engine import connect_session, shared_session
 from ratchet.spark.slice import run_slice
+from ratchet.spec.parts import DeclaredSink
 from ratchet.spec.pipeline import Pipeline
+from ratchet.transforms.kinds import Kind, kind_of
 
 SLOTS = 2
 """Slices that are worked on at once: one for each core."""
@@ -34,12 +39,16 @@ SESSION = "bench"
 
 @dataclass
 class Drain:
-    """Empties the backlog of one pipeline; `seconds` sums what each step took over all transactions."""
+    """Empties the backlog of one pipeline; `seconds` sums what each step took over all transactions.
+
+    `until` is where each partition ends for now.
+    """
 
     ledger_url: str
     kafka: dict[str, str]
     spark_url: str
     spec: Pipeline
+    until: dict[int, int] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,7 +110,8 @@ class Drain:
     def _offsets(self, before: datetime | None) -> TopicOffsets:
         # One client for all threads; it is not made for two at once.
         with self._lock:
-            return self._brokers.offsets(self.spec.source.name, before)
+            found = self._brokers.offsets(self.spec.source.name, before)
+        return found if self.until is None else replace(found, stable=self.until)
 
     def _slice(self, claim: Claim, number: int) -> None:
         work = self._timed("try", lambda: take_try(self._ledger, self.spec, claim, number))
@@ -123,10 +133,10 @@ class Drain:
     def _session(self) -> SparkSession:
         if not hasattr(self._mine, "session"):
             with self._lock:
-                if self.spec.transform is None:
-                    opening = shared_session(self.spark_url, SESSION, self.spec.transform_hash)
-                else:
+                if kind_of(self.spec) is Kind.FRAMES:
                     opening = connect_session(self.spark_url, SESSION, self._code)
+                else:
+                    opening = shared_session(self.spark_url, SESSION, self.spec.transform_hash)
                 self._mine.session = self._sessions.enter_context(opening)
         return self._mine.session
 
@@ -140,3 +150,19 @@ class Drain:
     def _add(self, step: str, seconds: float) -> None:
         with self._lock:
             self.seconds[step] = self.seconds.get(step, 0.0) + seconds
+
+
+def drained(
+    stack: Stack,
+    backlog: Backlog,
+    *sinks: DeclaredSink,
+    transform: str | None = None,
+    until: dict[int, int] | None = None,
+    spec: Pipeline | None = None,
+) -> tuple[float, Drain]:
+    """Seconds of a pipeline from its first begin to its last commit, and the drain; a fresh one unless `spec` is it."""
+    if spec is None:
+        spec = spec_of(f"bench_{time.time_ns() // 10**6}", backlog, *sinks, transform=transform)
+        renew(stack.ledger_url, spec)
+    drain = Drain(stack.ledger_url, stack.kafka, stack.spark, spec, until)
+    return drain.run(), drain

@@ -75,7 +75,7 @@ class Line:
             there = sum(kafka.offsets(self.name).stable.values())
         done = self._ledger.execute(
             "select coalesce(sum(until_offset - from_offset), 0)::bigint as n from ratchet.ranges "
-            "join ratchet.pipelines using (pipeline) where pipeline = %s and txid between 1 and head",
+            "join ratchet.heads h using (pipeline) where pipeline = %s and t.txid between 1 and h.txid",
             [self.name],
         ).fetchone()
         return there - done.n
@@ -131,7 +131,7 @@ class Line:
         self._until(lambda: not self._http.get(f"/dags/{self.name}/dagRuns", **active).json()["dag_runs"])
 
     def _head(self) -> int:
-        row = self._ledger.execute("select head from ratchet.pipelines where pipeline = %s", [self.name]).fetchone()
+        row = self._ledger.execute("select txid as head from ratchet.heads where pipeline = %s", [self.name]).fetchone()
         return row.head if row else 0
 
     def _committed(self, run_id: str) -> Any:

@@ -16,12 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
+# A script's own directory comes first; the package is beside it.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from ratchet.dev.stack import CHECKOUT, Stack
-from ratchet.ledger.work import OffsetRange
-from ratchet.source.columnar import ColumnarSource
-from ratchet.source.kafka import Kafka
+from benchmarks.backlog import produce  # noqa: E402
+from ratchet.dev.stack import CHECKOUT, Stack  # noqa: E402
+from ratchet.ledger.work import OffsetRange  # noqa: E402
+from ratchet.source.columnar import ColumnarSource  # noqa: E402
+from ratchet.source.kafka import Kafka  # noqa: E402
 
 TOPIC = "source"
 PARTITIONS = 4
@@ -84,28 +86,9 @@ def _write(
     kafka: dict[str, str], topic: str, records: int, partitions: int, more: dict[str, object] | None = None
 ) -> list[OffsetRange]:
     """A topic with so many records; its ranges."""
-    with Kafka(kafka) as client:
-        wanted = {topic: {"num_partitions": partitions, "replication_factor": 1}}
-        client.admin.create_topics(wanted, wait_for_metadata=True)
-    settings: dict[str, object] = {
-        "bootstrap.servers": kafka["bootstrap.servers"],
-        "compression.type": "lz4",
-        "linger.ms": 100,
-        "batch.size": 1_000_000,
-        "queue.buffering.max.messages": 1_000_000,
-        "acks": 1,
-    }
-    producer = Producer(settings | (more or {}))
-    for n in range(records):
-        value = b'{"id":%9d,"name":"customer-%06d","amount":%8.2f,"city":"Berlin-%01d"}'
-        value %= (n, n * 7919 % 1_000_000, n * 31 % 1_000_000 / 100, n % 7)
-        while True:
-            try:
-                producer.produce(topic, value, partition=n % partitions)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    producer.flush()
+    line = b'{"id":%9d,"name":"customer-%06d","amount":%8.2f,"city":"Berlin-%01d"}'
+    values = (line % (n, n * 7919 % 1_000_000, n * 31 % 1_000_000 / 100, n % 7) for n in range(records))
+    produce(kafka, topic, ((n % partitions, value) for n, value in enumerate(values)), partitions, more)
     with Kafka(kafka) as client:
         return [OffsetRange(topic, p, 0, until) for p, until in client.offsets(topic).stable.items()]
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 
-def rows(df: DataFrame) -> dict[str, DataFrame]:
-    """The records of the throughput benchmark."""
-    return {"bench_rows": df}
+def tables(records: pa.Table) -> dict[str, pa.Table]:
+    """The Append of the throughput benchmark, over Arrow tables."""
+    return {"bench_append": records}
+
+
+def frames(df: DataFrame) -> dict[str, DataFrame]:
+    """The same over DataFrames."""
+    return {"bench_append": df}
 
 
 def latency(df: DataFrame) -> dict[str, DataFrame]:
