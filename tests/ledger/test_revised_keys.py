@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ratchet import Accumulate
-from ratchet.errors import Refused
+from ratchet.errors import Fenced, Refused
+from ratchet.ledger.work import Run
+from ratchet.operate.actions import abort
 from ratchet.operate.migrate import migrate
 from ratchet.operate.verify import verify
+from ratchet.protocol import commit as commit_module
+from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote
 
@@ -50,3 +54,31 @@ def test_two_sinks_of_one_name_in_two_schemas_can_be_revised(ledger, log):
             cast_vote(ledger, spec, work.token, vote_of(spec, work, made))
         assert commit(ledger, spec, begun.claim).txids == (1,)
     assert [fault for check in verify(ledger, spec) for fault in check.faults] == []
+
+
+def test_a_revision_that_fails_does_not_abort_the_epoch_that_another_run_has_prepared_meanwhile(
+    ledger, log, monkeypatch
+):
+    first = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, first)
+    commit(ledger, SPEC, first.claim)
+    again = start(ledger, SPEC, log, "a", 1)
+    prepare(ledger, SPEC, again)
+    with ledger.begin() as conn:
+        conn.exec_driver_sql("delete from ratchet_stage.line_1_2_0 where _offset = 3")
+    whole, adopted = commit_module.lock_pipeline, []
+
+    def meanwhile(conn, pipeline):
+        # Between the attempt that fails and the word that it has: another run has begun anew, and all have voted.
+        monkeypatch.setattr(commit_module, "lock_pipeline", whole)
+        abort(ledger, SPEC, 1, "for the test", "me")
+        settle(ledger, SPEC, Run("dag", "a", 1), succeeded=False, reason="aborted")
+        adopted.append(start(ledger, SPEC, log, "b"))
+        prepare(ledger, SPEC, adopted[0])
+        return whole(conn, pipeline)
+
+    monkeypatch.setattr(commit_module, "lock_pipeline", meanwhile)
+    with pytest.raises(Fenced, match="run b works on it now, in epoch 3"):
+        commit(ledger, SPEC, again.claim)
+    assert commit(ledger, SPEC, adopted[0].claim).txids == (1,)
+    is_whole(ledger, first)

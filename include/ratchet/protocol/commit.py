@@ -113,7 +113,7 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
     # Step 3
     judge(ledger, spec, row)
     if row.revision:
-        outcome = _commit_revision(ledger, spec, claim)
+        outcome = _commit_revision(ledger, spec, claim, row.epoch)
     else:
         outcome = _commit_in_turn(ledger, spec, claim)
     if isinstance(outcome, RatchetError):
@@ -296,11 +296,13 @@ def _commit_one(conn: Connection, spec: Pipeline, row: Transaction, by: Transact
     _decide(conn, row, applied, started, "its turn" if by is not None and row.txid == by.txid else together)
 
 
-def _commit_revision(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | RatchetError:
-    """Put the revision's deltas in place of the older ones, whose rows stay COMMITTED; a voided original becomes so."""
+def _commit_revision(ledger: Ledger, spec: Pipeline, claim: Claim, epoch: int) -> Committed | RatchetError:
+    """Put the deltas of a revision's epoch in place of the older ones, whose rows stay COMMITTED; a voided original
+    becomes so.
+    """
     try:
         with ledger.begin() as conn:
-            return _exchange(conn, spec, claim)
+            return _exchange(conn, spec, claim, epoch)
     except _Failed as failure:
         cause = failure.__cause__
     with ledger.begin() as conn:
@@ -309,6 +311,7 @@ def _commit_revision(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed 
         ended = _ended(row, claim)
         if ended:
             return ended
+        _check_epoch(row, claim, epoch)
         why, given_up = str(cause), isinstance(cause, NotRevisable)
         # Nothing that is tried again can mend what is not revisable.
         halted_at = func.clock_timestamp() if given_up else row.halted_at
@@ -316,7 +319,13 @@ def _commit_revision(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed 
     return NotRevisable(why) if given_up else Refused(f"{spec.name}: {row} is aborted: {why}; the old result stays")
 
 
-def _exchange(conn: Connection, spec: Pipeline, claim: Claim) -> Committed:
+def _check_epoch(row: Transaction, claim: Claim, epoch: int) -> None:
+    """Fenced where a transaction has begun another epoch since; what is known of the one before says nothing of it."""
+    if row.epoch != epoch:
+        raise Fenced(f"{row.pipeline}: {claim}: run {row.run_id} works on it now, in epoch {row.epoch}")
+
+
+def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Committed:
     """Exchange the rows under a lock of their own, so that commits go on beside it; what has to be true when it counts,
     and the folds, come under the commit lock. _Failed when its data cannot be applied, or nothing can be replaced.
     """
@@ -326,6 +335,7 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim) -> Committed:
     ended = _ended(row, claim)
     if ended:
         return ended
+    _check_epoch(row, claim, epoch)
     _check_replaceable(conn, spec, read_line(conn, spec.name), row)
     replaced: list[tuple[Sink, Delta, Table | None]] = []
     for sink, of in _deltas(conn, spec, row):
@@ -333,9 +343,9 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim) -> Committed:
             replaced.append((sink, of, sink.replace(conn, of)))
     line = lock_pipeline(conn, spec.name)
     now = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
-    _ended(now, claim)
-    if (now.state, now.epoch) != (row.state, row.epoch):
-        raise Fenced(f"{spec.name}: {claim}: run {now.run_id} works on it now, in epoch {now.epoch}")
+    _check_epoch(now, claim, epoch)
+    if _ended(now, claim):
+        raise Fenced(f"{spec.name}: {claim}: it is {now.state} by now; nothing was changed")
     _check_ready(spec, now, claim)
     _check_meaning(conn, spec, now)
     _check_replaceable(conn, spec, line, now)
