@@ -16,6 +16,7 @@ from ratchet.ledger.transactions import move, read_transaction
 from ratchet.ledger.work import OffsetRange, Run, Tag
 from ratchet.operate.actions import abort, void
 from ratchet.operate.upkeep import upkeep
+from ratchet.protocol.begin import Begun
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit, discard_finished
 from ratchet.protocol.compact import compact
@@ -44,7 +45,8 @@ from .staging import (
 from .task import needed_rows
 
 
-def test_of_an_aborted_epoch_the_rows_are_removed_and_of_the_next_they_stay(ledger, log):
+def begun_anew(ledger, log) -> Begun:
+    """The second epoch of a transaction; what a slice of the first has written and voted for is still there."""
     first = start(ledger, SPEC, log, "a")
     do_slice(ledger, SPEC, first, 0)
     with ledger.begin() as conn:
@@ -53,6 +55,11 @@ def test_of_an_aborted_epoch_the_rows_are_removed_and_of_the_next_they_stay(ledg
     settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="aborted")
     again = start(ledger, SPEC, log, "b")
     assert (again.claim.txid, again.claim.epoch) == (1, 2)
+    return again
+
+
+def test_of_an_aborted_epoch_the_rows_are_removed_and_of_the_next_they_stay(ledger, log):
+    again = begun_anew(ledger, log)
     prepare(ledger, SPEC, again)
     assert discard_finished(ledger, SPEC.name) == len(SPEC.sinks)
     assert commit(ledger, SPEC, again.claim).txids == (1,)
@@ -60,14 +67,7 @@ def test_of_an_aborted_epoch_the_rows_are_removed_and_of_the_next_they_stay(ledg
 
 
 def test_a_commit_removes_what_is_left_of_other_epochs_and_of_attempts_that_no_vote_names(ledger, log):
-    first = start(ledger, SPEC, log, "a")
-    do_slice(ledger, SPEC, first, 0)
-    # Its rows are not removed yet when the next epoch commits.
-    with ledger.begin() as conn:
-        row = read_transaction(conn, SPEC.name, 1, lock=True)
-        move(conn, row, State.ABORTED, who="test", why="a reason", reason="a reason")
-    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="aborted")
-    again = start(ledger, SPEC, log, "b")
+    again = begun_anew(ledger, log)
     work = a_try(ledger, again, 0)
     write_all(ledger, SPEC, work, rows_of(SPEC, work))
     prepare(ledger, SPEC, again)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC
 
 from sqlalchemy import Connection, Table, exists, func, select, text
-from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from ratchet.errors import (
     Fenced,
@@ -19,9 +18,7 @@ from ratchet.errors import (
     OtherCode,
     RatchetError,
     Refused,
-    StageMismatch,
 )
-from ratchet.ledger import writers
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.schema import stages, transactions
@@ -29,17 +26,13 @@ from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, lock_rows, move, move_head, notify, read_line, read_transaction
 from ratchet.ledger.work import Claim, turn_of
 from ratchet.protocol import leftovers, revise
+from ratchet.protocol.fold import Failed, decide, deltas, failing
 from ratchet.protocol.gates import is_passed, judge
 from ratchet.protocol.halts import why_stopped
 from ratchet.protocol.turns import waits_for
-from ratchet.protocol.votes import read_votes, rows_of
 from ratchet.sinks import stage, tables
-from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Applied, Delta, Sink
 from ratchet.spec.pipeline import Pipeline
-
-_PROGRAM_LIMIT = "54"
-"""The class of SQLSTATEs for a key too long for its index and the like, which psycopg counts among what passes."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +48,6 @@ class Waits:
     """It is not the transaction's turn; the message says what stands before it."""
 
     message: str
-
-
-class _Failed(Exception):
-    """A transaction that cannot be applied; `__cause__` says why."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +189,7 @@ def advance(conn: Connection, spec: Pipeline, line: Line, by: Transaction | None
             try:
                 with conn.begin_nested():
                     _commit_one(conn, spec, row, by)
-            except _Failed as failure:
+            except Failed as failure:
                 why = str(failure.__cause__)
                 if by is not None and row.txid == by.txid:
                     # Step 7
@@ -286,14 +275,14 @@ def give_up_half(conn: Connection, row: Transaction, claim: Claim) -> NotRevisab
 
 
 def _commit_one(conn: Connection, spec: Pipeline, row: Transaction, by: Transaction | None) -> None:
-    """Fold and decide one transaction; _Failed when its data cannot be applied."""
+    """Fold and decide one transaction; Failed when its data cannot be applied."""
     together = "together with the void before it" if by is None else f"together with {by.txid}"
     started = time.monotonic()
     applied: dict[str, Applied] = {}
-    for sink, of in _deltas(conn, spec, row):
-        with _failing(sink):
+    for sink, of in deltas(conn, spec, row):
+        with failing(sink):
             applied[sink.name] = sink.fold(conn, of)
-    _decide(conn, row, applied, started, "its turn" if by is not None and row.txid == by.txid else together)
+    decide(conn, row, applied, started, "its turn" if by is not None and row.txid == by.txid else together)
 
 
 def _commit_revision(ledger: Ledger, spec: Pipeline, claim: Claim, epoch: int) -> Committed | RatchetError:
@@ -303,7 +292,7 @@ def _commit_revision(ledger: Ledger, spec: Pipeline, claim: Claim, epoch: int) -
     try:
         with ledger.begin() as conn:
             return _exchange(conn, spec, claim, epoch)
-    except _Failed as failure:
+    except Failed as failure:
         cause = failure.__cause__
     with ledger.begin() as conn:
         lock_pipeline(conn, spec.name)
@@ -327,7 +316,7 @@ def _check_epoch(row: Transaction, claim: Claim, epoch: int) -> None:
 
 def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Committed:
     """Exchange the rows under a lock of their own, so that commits go on beside it; what has to be true when it counts,
-    and the folds, come under the commit lock. _Failed when its data cannot be applied, or nothing can be replaced.
+    and the folds, come under the commit lock. Failed when its data cannot be applied, or nothing can be replaced.
     """
     started = time.monotonic()
     lock_rows(conn, spec.name)
@@ -338,8 +327,8 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     _check_epoch(row, claim, epoch)
     _check_replaceable(conn, spec, read_line(conn, spec.name), row)
     replaced: list[tuple[Sink, Delta, Table | None]] = []
-    for sink, of in _deltas(conn, spec, row):
-        with _failing(sink):
+    for sink, of in deltas(conn, spec, row):
+        with failing(sink):
             replaced.append((sink, of, sink.replace(conn, of)))
     line = lock_pipeline(conn, spec.name)
     now = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
@@ -352,9 +341,9 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     assert line is not None, "a foreign key holds each transaction to its pipeline"
     applied: dict[str, Applied] = {}
     for sink, of, touched in replaced:
-        with _failing(sink):
+        with failing(sink):
             applied[sink.name] = sink.refold(conn, of, touched, line.head)
-    _decide(conn, now, applied, started, "a revision waits for no turn")
+    decide(conn, now, applied, started, "a revision waits for no turn")
     original = read_transaction(conn, spec.name, row.txid, lock=True)
     if original.state == State.VOIDED:
         why = f"revision {row.revision} is committed"
@@ -363,59 +352,17 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
 
 
 def _check_replaceable(conn: Connection, spec: Pipeline, line: Line | None, row: Transaction) -> None:
-    """_Failed where the older deltas are merged into a base, or those of a newer revision."""
+    """Failed where the older deltas are merged into a base, or those of a newer revision."""
     assert line is not None, "a foreign key holds each transaction to its pipeline"
     try:
         revise.check(line, row.txid)
     except NotRevisable as error:
-        raise _Failed from error
+        raise Failed from error
     newer = revise.newest_applied(conn, spec.name, row.txid)
     if newer is not None and newer > row.revision:
-        raise _Failed from NotRevisable(
+        raise Failed from NotRevisable(
             f"{row.pipeline}: {row}: revision {newer} is applied already; the newer result stays"
         )
-
-
-def _deltas(conn: Connection, spec: Pipeline, row: Transaction) -> Iterator[tuple[Sink, Delta]]:
-    """What a transaction contributes to each sink; _Failed where that is not what the spec's sinks can fold."""
-    votes = read_votes(conn, spec.name, row.txid, row.epoch)
-    sinks = sinks_of(spec)
-    relations = stage.relations(conn, sinks, row)
-    names = {sink.name for sink in sinks}
-    if any(set(voted) != names for _, _, voted in votes):
-        raise _Failed from StageMismatch(
-            f"{spec.name}: transaction {row.txid} was prepared for other sinks than today's"
-        )
-    if gone := sorted(names - relations.keys()):
-        raise _Failed from StageMismatch(
-            f"{spec.name}: transaction {row.txid}, epoch {row.epoch}: what was staged for {', '.join(gone)} is gone"
-        )
-    for sink in sinks:
-        rows = rows_of(votes, sink.name, relations[sink.name], row.txid)
-        yield sink, Delta(spec.name, spec.source.name, row.txid, rows, replaces=row.revision > 0)
-
-
-@contextmanager
-def _failing(sink: Sink) -> Generator[None]:
-    """_Failed where the data does not fit a sink, and will not at a second try."""
-    try:
-        yield
-    except (Refused, StageMismatch) as error:
-        raise _Failed from error
-    except DBAPIError as error:
-        sqlstate = getattr(error.orig, "sqlstate", None) or ""
-        if isinstance(error, OperationalError) and not sqlstate.startswith(_PROGRAM_LIMIT):
-            raise
-        # A constraint of the target, a sum out of range.
-        raise _Failed from StageMismatch(f"{sink.name}: {str(error.orig).splitlines()[0]}")
-
-
-def _decide(conn: Connection, row: Transaction, applied: dict[str, Applied], started: float, why: str) -> None:
-    """Move the row to COMMITTED; its writers, whose rows count from now on, need not be known any more."""
-    writers.forget_all(conn, row)
-    said = {"applied": applied, "seconds": round(time.monotonic() - started, 4)}
-    now = func.clock_timestamp()
-    move(conn, row, State.COMMITTED, who=row.run_id, why=why, detail=said, committed_at=now, applied=applied)
 
 
 def discard_finished(ledger: Ledger, pipeline: str) -> int:

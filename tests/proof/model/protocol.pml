@@ -192,7 +192,7 @@ inline open(i, txn, at_epoch) {
 }
 
 /*
- * commit._apply of one row to one sink: exactly what the votes name, once.
+ * fold of one row to one sink: exactly what the votes name, once.
  * I1, I3, I5, I7 are these assertions: of each slice the voted try is staged, nothing else of it is shown, and an
  * original is folded in the order of the line.
  */

@@ -1,0 +1,70 @@
+"""What a commit folds: each sink's delta by the votes, and the decision that follows; a revision's as well."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, func
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from ratchet.errors import Refused, StageMismatch
+from ratchet.ledger import writers
+from ratchet.ledger.rows import Transaction
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import move
+from ratchet.protocol.votes import read_votes, rows_of
+from ratchet.sinks import stage
+from ratchet.sinks.lookup import sinks_of
+from ratchet.sinks.port import Applied, Delta, Sink
+from ratchet.spec.pipeline import Pipeline
+
+_PROGRAM_LIMIT = "54"
+"""The class of SQLSTATEs for a key too long for its index and the like, which psycopg counts among what passes."""
+
+
+class Failed(Exception):
+    """A transaction that cannot be applied; `__cause__` says why."""
+
+
+def deltas(conn: Connection, spec: Pipeline, row: Transaction) -> Iterator[tuple[Sink, Delta]]:
+    """What a transaction contributes to each sink; Failed where that is not what the spec's sinks can fold."""
+    votes = read_votes(conn, spec.name, row.txid, row.epoch)
+    sinks = sinks_of(spec)
+    relations = stage.relations(conn, sinks, row)
+    names = {sink.name for sink in sinks}
+    if any(set(voted) != names for _, _, voted in votes):
+        raise Failed from StageMismatch(
+            f"{spec.name}: transaction {row.txid} was prepared for other sinks than today's"
+        )
+    if gone := sorted(names - relations.keys()):
+        raise Failed from StageMismatch(
+            f"{spec.name}: transaction {row.txid}, epoch {row.epoch}: what was staged for {', '.join(gone)} is gone"
+        )
+    for sink in sinks:
+        rows = rows_of(votes, sink.name, relations[sink.name], row.txid)
+        yield sink, Delta(spec.name, spec.source.name, row.txid, rows, replaces=row.revision > 0)
+
+
+@contextmanager
+def failing(sink: Sink) -> Generator[None]:
+    """Failed where the data does not fit a sink, and will not at a second try."""
+    try:
+        yield
+    except (Refused, StageMismatch) as error:
+        raise Failed from error
+    except DBAPIError as error:
+        sqlstate = getattr(error.orig, "sqlstate", None) or ""
+        if isinstance(error, OperationalError) and not sqlstate.startswith(_PROGRAM_LIMIT):
+            raise
+        # A constraint of the target, a sum out of range.
+        raise Failed from StageMismatch(f"{sink.name}: {str(error.orig).splitlines()[0]}")
+
+
+def decide(conn: Connection, row: Transaction, applied: dict[str, Applied], started: float, why: str) -> None:
+    """Move the row to COMMITTED; its writers, whose rows count from now on, need not be known any more."""
+    writers.forget_all(conn, row)
+    said = {"applied": applied, "seconds": round(time.monotonic() - started, 4)}
+    now = func.clock_timestamp()
+    move(conn, row, State.COMMITTED, who=row.run_id, why=why, detail=said, committed_at=now, applied=applied)
