@@ -8,7 +8,6 @@ PIPELINE = Pipeline(
     name="aircraft",
     description="Every aircraft that is registered now; a tombstone takes one off the register.",
     source=Topic("planes", value=Json(COLUMNS), key="tailnum string", tombstones="delete"),
-    transform="jobs.aircraft:transform",
     sinks=[Upsert("aircraft", key="tailnum string", columns=COLUMNS)],
     schedule="* * * * *",
     max_records=2_000,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
+import msgspec
 import pandas as pd
 
 from ratchet.errors import StackError
@@ -48,6 +48,9 @@ TODAYS_NAMES = {
     "MCDONNELL DOUGLAS AIRCRAFT CO": "MCDONNELL DOUGLAS",
     "MCDONNELL DOUGLAS CORPORATION": "MCDONNELL DOUGLAS",
 }
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Message(NamedTuple):
@@ -128,10 +131,10 @@ def _broken(source: pd.DataFrame) -> pd.DataFrame:
     """One broken record after every 13,000th flight, made from that flight; five of each kind."""
     makers = {
         "cut short": lambda said: _json(said, said.values())[:40],
-        "wrong type": lambda said: json.dumps({**said, "month": "January"}).encode(),
-        "invalid UTF-8": lambda said: _json(said, said.values()).replace(b'"origin": "', b'"origin": "\xff\xfe'),
+        "wrong type": lambda said: _encode({**said, "month": "January"}),
+        "invalid UTF-8": lambda said: _json(said, said.values()).replace(b'"origin":"', b'"origin":"\xff\xfe'),
         "tombstone": lambda said: None,
-        "to itself": lambda said: json.dumps({**said, "dest": said["origin"]}).encode(),
+        "to itself": lambda said: _encode({**said, "dest": said["origin"]}),
     }
     frame = source.iloc[BROKEN_EVERY : BROKEN_EVERY * BROKEN + 1 : BROKEN_EVERY].copy()
     plain = frame[list(FLIGHT)].astype(object)
@@ -149,7 +152,7 @@ def _placed(topic: str, partitions: int, fields: tuple[str, ...], frame: pd.Data
 
 
 def _json(fields, row) -> bytes:
-    return json.dumps(dict(zip(fields, row, strict=True))).encode()
+    return _encode(dict(zip(fields, row, strict=True)))
 
 
 def _bytes(texts: pd.Series) -> pd.Series:

@@ -6,17 +6,18 @@ from collections.abc import Callable
 from itertools import islice
 from threading import Event
 from time import monotonic
-from typing import Any
 
-from kafka import KafkaProducer
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Message as Sent
 
-from ratchet.dev.demo.content import Content
+from ratchet.dev.demo.content import Content, Message
 from ratchet.errors import StackError, UnknownTopic
 from ratchet.source.kafka import Kafka
-from ratchet.source.properties import client_settings
 
 BATCH = 1000
 """Records that are acknowledged before the next are sent."""
+SECONDS_TO_SEND = 60
+"""How long a batch may take to be acknowledged."""
 AT_ONCE = 0.4
 """The part that waits already when the pipeline first looks; the rest comes evenly."""
 
@@ -59,34 +60,46 @@ def publish(
     """
     missing = len(content) - sum(done.values())
     messages = content.messages(done)
-    settings: dict[str, Any] = client_settings(properties)
-    producer = KafkaProducer(
-        **settings,
-        acks="all",
-        enable_idempotence=True,
-        compression_type="lz4",
-        linger_ms=20,
-        batch_size=128 * 1024,
+    producer = Producer(
+        {
+            "bootstrap.servers": properties["bootstrap.servers"],
+            "enable.idempotence": True,
+            "compression.type": "lz4",
+            "linger.ms": 20,
+            "message.timeout.ms": SECONDS_TO_SEND * 1000,
+        }
     )
-    try:
-        began, sent = monotonic(), 0
-        while batch := list(islice(messages, BATCH)):
-            if stop.wait(max(0.0, began + _due(sent / missing) * seconds - monotonic())):
-                return
-            futures = [producer.send(content.topic, m.value, m.key, partition=m.partition) for m in batch]
-            producer.flush()
-            for message, future in zip(batch, futures, strict=True):
-                placed = future.get(timeout=60)
-                if placed.offset != message.offset:
-                    raise StackError(
-                        f"topic {content.topic!r}, partition {message.partition}: a record that belongs at offset "
-                        f"{message.offset} is at {placed.offset}: somebody else publishes to it; `make clean` "
-                        "forgets the demo's state"
-                    )
-            sent += len(batch)
-            published(len(batch))
-    finally:
-        producer.close()
+    began, sent = monotonic(), 0
+    while batch := list(islice(messages, BATCH)):
+        if stop.wait(max(0.0, began + _due(sent / missing) * seconds - monotonic())):
+            return
+        _send(producer, content.topic, batch)
+        sent += len(batch)
+        published(len(batch))
+
+
+def _send(producer: Producer, topic: str, batch: list[Message]) -> None:
+    """Return when all of the batch are at their places; raises StackError when one is not."""
+    placed: set[tuple[int | None, int | None]] = set()
+    faults: list[str] = []
+
+    def delivered(error: KafkaError | None, sent: Sent) -> None:
+        if error is not None:
+            faults.append(error.str())
+        else:
+            placed.add((sent.partition(), sent.offset()))
+
+    for message in batch:
+        producer.produce(topic, message.value, message.key, message.partition, on_delivery=delivered)
+    producer.flush()
+    if faults:
+        raise StackError(f"topic {topic!r}: {len(faults)} records could not be published: {faults[0]}")
+    for message in batch:
+        if (message.partition, message.offset) not in placed:
+            raise StackError(
+                f"topic {topic!r}, partition {message.partition}: the record that belongs at offset {message.offset} "
+                "is elsewhere: somebody else publishes to it; `make clean` forgets the demo's state"
+            )
 
 
 def _due(part: float) -> float:
