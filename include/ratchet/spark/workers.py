@@ -62,13 +62,17 @@ class Fresh:
         if not self._is_new:
             # Spark keeps a worker idle between tasks, and in that time code changes. A new one is given a task at once.
             select.select([infile], [], [])
-        self._is_new = False
+        is_first, self._is_new = self._is_new, False
         if changed_since(self._began):
             connection = infile.fileno()
             os.set_inheritable(connection, True)
             command = ["-m", "ratchet.spark.workers", self._module, str(connection), str(_now())]
             os.execv(sys.executable, [sys.executable, *command])
         self._main(infile, outfile)
+        if is_first:
+            # Spark collects garbage after every task, which took longer than a tenth of one for what tasks import.
+            gc.collect()
+            gc.freeze()
 
 
 def changed_since(moment: int) -> bool:
