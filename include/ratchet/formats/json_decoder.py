@@ -113,9 +113,9 @@ class JsonDecoder:
         return objects
 
     def _part(self, values: pa.BinaryArray) -> Decoded:
-        held = joined(values, b",")
+        held = joined(values)
         doubtful = _suspects(values, held)
-        wire, objects, parents = self._by_wire(values, doubtful)
+        wire, objects, parents = self._by_wire(values, held, doubtful)
         vectors = wire.vectors(objects, escapes=b"\\u0000" in held)
         declined = [v.declined for v in vectors]
         declined += [
@@ -127,18 +127,21 @@ class JsonDecoder:
             doubtful.update(parents[rows].tolist())
         return self._decided(values, vectors, parents, doubtful)
 
-    def _by_wire(self, values: pa.BinaryArray, doubtful: set[int]) -> tuple[Wire, list[Any], Rows]:
-        """The objects of all values that can be read in one call, each with the number of its value.
+    def _by_wire(self, values: pa.BinaryArray, held: bytes, doubtful: set[int]) -> tuple[Wire, list[Any], Rows]:
+        """The objects of all values, `held` when joined, that can be read in one call, each with its value's number.
 
         Adds the others to `doubtful`, those that are there already are left out.
         """
         numbers = [i for i in range(len(values)) if i not in doubtful]
-        part = values.take(pa.array(numbers, pa.int64())) if doubtful else values
+        part = values
+        if doubtful:
+            part = values.take(pa.array(numbers, pa.int64()))
+            held = joined(part)
         wire = self._exact
-        found = wire.read(part)
+        found = wire.read(held, len(part))
         if found is None:
             wire = self._lenient
-            found = wire.read(part)
+            found = wire.read(held, len(part))
         if found is None:
             each: list[Any] = [wire.read_one(value) for value in part.to_pylist()]
             doubtful.update(n for n, value in zip(numbers, each, strict=True) if value is None)

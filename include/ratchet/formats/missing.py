@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ratchet.formats.cells import elements_of, members_of
 from ratchet.formats.port import Decoded
-from ratchet.formats.wire import RowsOf, Wire, at, path_of
+from ratchet.formats.wire import RowsOf, Wire, at, joined, path_of
 from ratchet.spec.columns import Column
 from ratchet.values.unfit import Unfit
 
@@ -61,7 +61,7 @@ class Missing:
         return self._wires[empty]
 
     def _read(self, wire: Wire, good: pa.BinaryArray) -> list[Any]:
-        read = wire.read(good)
+        read = wire.read(joined(good), len(good))
         if read is None:
             assert not wire.usable, "a value that was decoded can be read as it was sent"
             return []

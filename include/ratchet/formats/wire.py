@@ -70,20 +70,20 @@ class Wire:
         self._many: Callable[[bytes], list[Any]] = msgspec.json.Decoder(list[whole | int]).decode
         self._one: Callable[[bytes], Any] = msgspec.json.Decoder(whole).decode
 
-    def read(self, values: pa.BinaryArray) -> list[list[Any]] | list[Any] | None:
-        """What each value is, by one call; None if one of them cannot be read so."""
+    def read(self, held: bytes, count: int) -> list[list[Any]] | list[Any] | None:
+        """What each of `count` values is, which are `joined`, by one call; None if one of them cannot be read so."""
         # However a value ends, or what it holds behind its end, it cannot stand for another one's begin or end: the
         # mark would be missing, or stand where it may not.
-        if not self.usable and len(values):
+        if not self.usable and count:
             return None
         try:
-            found = self._many(b"".join((b"[", joined(values, _BETWEEN), b",", _MARK, b"]")))
+            found = self._many(b"".join((b"[", held, b",", _MARK, b"]")))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
-        held, marks = found[::2], found[1::2]
+        objects, marks = found[::2], found[1::2]
         # A value that is a number would be read too, as the marks are.
-        is_whole = len(found) == 2 * len(values) and marks == [int(_MARK)] * len(values) and int not in map(type, held)
-        return held if is_whole else None
+        is_whole = len(found) == 2 * count and marks == [int(_MARK)] * count and int not in map(type, objects)
+        return objects if is_whole else None
 
     def read_one(self, value: bytes) -> Any:
         """What a value is; None if it cannot be read so."""
@@ -161,10 +161,10 @@ def at(raw: bytes, names: tuple[str, ...]) -> bytes | None:
     return raw
 
 
-def joined(values: pa.BinaryArray, between: bytes) -> bytes:
-    """All values, one behind the other."""
+def joined(values: pa.BinaryArray) -> bytes:
+    """All values, one behind the other, with something between them that is no bracket, quote or escape."""
     whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
-    return pc.binary_join(whole, between)[0].as_py()
+    return pc.binary_join(whole, _BETWEEN)[0].as_py()
 
 
 def _tree(columns: tuple[Column, ...]) -> dict[str, _Node]:
