@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 
 import sqlalchemy as sa
-from sqlalchemy import CTE, Connection, FromClause, MetaData, Table, and_, cast, delete, func, insert, select
+from sqlalchemy import CTE, Connection, FromClause, MetaData, Table, and_, delete, func, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet.sinks import delta
@@ -16,6 +16,9 @@ from ratchet.sinks.keys import record_hash, same_keys, temporary
 from ratchet.sinks.port import Applied, Check, Delta, Sink, Voted
 from ratchet.sinks.types import TXID, as_hashed, sql_column, sql_name
 from ratchet.spec.columns import Column
+
+WORK_BYTES = 64 * 2**20
+"""What a fold may use of the server's memory for each sort and each set of rows that it keeps."""
 
 
 class Keyed(Sink, frozen=True):
@@ -105,6 +108,7 @@ class Keyed(Sink, frozen=True):
         return [c.name for c in self.written]
 
     def fold(self, conn: Connection, of: Delta) -> Applied:
+        _make_room(conn)
         self._check_delta(conn, of)
         mine = select(self.delta).where(self.delta.c._txid == of.txid)
         merged = self.reduced(mine.subquery("mine"), self._names).cte("merged").prefix_with("MATERIALIZED")
@@ -133,6 +137,7 @@ class Keyed(Sink, frozen=True):
     def refold(self, conn: Connection, of: Delta, touched: Table | None, head: int) -> Applied:
         """Fold the touched keys from all their deltas up to the head: what comes out replaces the state."""
         assert touched is not None, "replace has made it"
+        _make_room(conn)
         self._check_delta(conn, of)
         self._check_later(conn, of, head)
         self._fold_anew(conn, touched, head)
@@ -224,7 +229,8 @@ class Keyed(Sink, frozen=True):
         }
 
     def _fingerprint(self, merged: FromClause, names: Sequence[str]) -> sa.ScalarSelect:
-        hashed = cast(record_hash(merged.c[name] for name in names), sa.Numeric)
+        # A sum of bigints is exact, and a numeric.
+        hashed = record_hash(merged.c[name] for name in names)
         return select(func.coalesce(func.sum(hashed), 0)).select_from(merged).scalar_subquery()
 
     def _is_as_committed(self, conn: Connection, of: Voted) -> bool:
@@ -274,6 +280,13 @@ def _delta(sink: Keyed) -> Table:
     table = delta.table(sink.home, sink).to_metadata(MetaData())
     sink.index(table)
     return table
+
+
+def _make_room(conn: Connection) -> None:
+    """Let this database transaction sort and keep rows in memory, and not compile what it runs once."""
+    # PostgreSQL's 4 MB are meant for many sessions at a time; of a pipeline's folds there is one.
+    room = func.greatest(func.pg_size_bytes(func.current_setting("work_mem")), WORK_BYTES)
+    conn.execute(select(func.set_config("work_mem", func.concat(room, "B"), True), func.set_config("jit", "off", True)))
 
 
 def _modulo(fingerprint: int) -> str:
