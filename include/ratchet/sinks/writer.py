@@ -28,8 +28,8 @@ from ratchet.sinks.spans import Span
 from ratchet.sinks.types import PIPELINE, SOURCE, TXID, WRITER
 from ratchet.values.arrow import arrow_type
 
-BUFFER_ROWS = 100_000
-BUFFER_BYTES = 16 * 2**20
+BUFFER_ROWS = 50_000
+BUFFER_BYTES = 8 * 2**20
 """What a writer keeps of one sink's rows before it combines and sends them; memory is bounded by it."""
 
 _ENDED = (
@@ -141,6 +141,7 @@ class Writer:
                 checksum = (done.checksum + batch_checksum(sink.written, batch)) % MODULUS
                 done = Written(done.writer, done.rows + batch.num_rows, checksum)
             going.done = done
+        pa.default_memory_pool().release_unused()
 
     def _register(self, sink: Sink) -> int:
         assert self._conn is not None, "rows are on their way"
