@@ -21,29 +21,29 @@ WARM_RECORDS = 500_000
 """The backlog over which contestants are warmed, and batch sizes chosen."""
 BATCH_SIZES: dict[Writer, tuple[int, ...]] = {"jdbc": (1_000, 10_000, 50_000), "copy": (10_000, 50_000, 200_000)}
 
-Seconds = dict[str, list[float]]
-"""{contestant: the seconds of each run}."""
+Figures = dict[str, list[float]]
+"""{contestant: the figure of each run}: seconds, or what the work's `unit` says."""
 Contestant = Callable[[Backlog], Mapping[str, float]]
 """Works through a backlog, checks its result, and returns {name: seconds}."""
 
 
 @dataclass(frozen=True)
 class Aim:
-    """What is wanted of a contestant: to be so many times as fast as another, at most so many times its time, or
-    at most so many seconds.
+    """What is wanted of a contestant: to be so many times as fast as another, at most so many times its time or its
+    memory, or at most so many seconds or MiB.
     """
 
     of: str
-    what: Literal["times as fast as", "times the time of", "seconds"]
+    what: Literal["times as fast as", "times the time of", "times the memory of", "seconds", "MiB"]
     bound: float
     beside: str = ""
 
-    def value(self, seconds: Seconds) -> float:
+    def value(self, figures: Figures) -> float:
         """What was measured, by the medians of the runs."""
-        mine = median(seconds[self.of])
-        if self.what == "seconds":
+        mine = median(figures[self.of])
+        if not self.beside:
             return mine
-        other = median(seconds[self.beside])
+        other = median(figures[self.beside])
         return other / mine if self.what == "times as fast as" else mine / other
 
     def is_met(self, value: float) -> bool:
@@ -60,8 +60,9 @@ class Work:
 
     title: str
     servers: frozenset[str]
-    measure: Callable[[Bench], Seconds]
+    measure: Callable[[Bench], Figures]
     aims: Sequence[Aim]
+    unit: str = "s"
 
 
 class Bench:
@@ -122,12 +123,12 @@ class Bench:
             self.notes[f"batch size, {writer}"] = self._sizes[writer]
         return self._sizes[writer]
 
-    def alternate(self, backlog: Backlog, contestants: Sequence[Contestant]) -> Seconds:
+    def alternate(self, backlog: Backlog, contestants: Sequence[Contestant]) -> Figures:
         """Every contestant in turn, as often as there are runs, after a turn each over a small backlog."""
         warm = self.backlog(min(WARM_RECORDS, backlog.part), backlog.times)
         for contestant in contestants:
             contestant(warm)
-        seconds: Seconds = {}
+        seconds: Figures = {}
         for number in range(self.runs):
             for contestant in contestants:
                 for name, took in contestant(backlog).items():

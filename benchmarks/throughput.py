@@ -18,7 +18,7 @@ from rich.table import Table
 # A script's own directory comes first; the package is beside it.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks.bench import Bench, Seconds, Work  # noqa: E402
+from benchmarks.bench import Bench, Figures, Work  # noqa: E402
 from benchmarks.works import WORKS  # noqa: E402
 from ratchet.dev.stack import CHECKOUT, CORES, Stack  # noqa: E402
 
@@ -56,27 +56,28 @@ def main() -> None:
     show(console, result)
 
 
-def _judged(work: Work, seconds: Seconds) -> dict[str, Any]:
-    """The seconds of a work, their medians, and what its aims come to."""
+def _judged(work: Work, figures: Figures) -> dict[str, Any]:
+    """The figures of a work, their medians, and what its aims come to."""
     aims = [
-        {**asdict(aim), "said": str(aim), "value": (value := aim.value(seconds)), "is_met": aim.is_met(value)}
+        {**asdict(aim), "said": str(aim), "value": (value := aim.value(figures)), "is_met": aim.is_met(value)}
         for aim in work.aims
     ]
-    medians = {name: median(of) for name, of in seconds.items()}
-    return {"title": work.title, "seconds": seconds, "median": medians, "aims": aims}
+    medians = {name: median(of) for name, of in figures.items()}
+    return {"title": work.title, "unit": work.unit, "figures": figures, "median": medians, "aims": aims}
 
 
 def show(console: Console, result: dict[str, Any]) -> None:
-    """Two tables: the seconds of every contestant, and the aims."""
+    """Two tables: the figures of every contestant, and the aims."""
     times = Table(title=f"{result['records']:,} records, {result['runs']} runs, {result['minutes']} minutes")
-    for heading in ("work", "contestant", "seconds, each run", "median"):
+    for heading in ("work", "contestant", "unit", "each run", "median"):
         times.add_column(heading, justify="right" if heading == "median" else "left")
     aims = Table(title="aims")
     for heading in ("work", "aim", "measured", "met"):
         aims.add_column(heading, justify="right" if heading == "measured" else "left")
     for work in result["works"].values():
-        for name, each in work["seconds"].items():
-            times.add_row(work["title"], name, " ".join(f"{s:.3f}" for s in each), f"{work['median'][name]:.3f}")
+        for name, each in work["figures"].items():
+            shown = [f"{figure:.{3 if work['unit'] == 's' else 0}f}" for figure in (*each, work["median"][name])]
+            times.add_row(work["title"], name, work["unit"], " ".join(shown[:-1]), shown[-1])
         for aim in work["aims"]:
             aims.add_row(work["title"], aim["said"], f"{aim['value']:.3g}", "yes" if aim["is_met"] else "NO")
     console.print(times)

@@ -1,7 +1,7 @@
 """The measured works, a module each: what is done, by whom, and what is wanted of it."""
 
 from benchmarks.bench import Work
-from benchmarks.works import accumulate, append, commit, revision, sinks, upsert, view
+from benchmarks.works import accumulate, append, commit, memory, revision, sinks, upsert, view
 
 WORKS: dict[str, Work] = {
     "append": append.WORK,
@@ -11,5 +11,6 @@ WORKS: dict[str, Work] = {
     "accumulate": accumulate.WORK,
     "sinks": sinks.WORK,
     "revision": revision.WORK,
+    "memory": memory.WORK,
 }
 """By the name that `make bench WORKS=…` knows, in the order in which they are measured."""

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks.backlog import ACCOUNTS, Backlog, account
-from benchmarks.bench import Aim, Bench, Seconds, Work
+from benchmarks.bench import Aim, Bench, Figures, Work
 from benchmarks.drain import drained
 from benchmarks.streaming import TOTALS
 from benchmarks.table import check_same
@@ -29,7 +29,7 @@ def check_totals(bench: Bench, table: str, backlog: Backlog) -> None:
     check_same(bench.url, table, ("account", "score_sum", "n"), wanted)
 
 
-def measure(bench: Bench) -> Seconds:
+def measure(bench: Bench) -> Figures:
     """Both by turns."""
     return bench.alternate(bench.backlog(bench.records), [partial(_ratchet, bench), partial(_streaming, bench)])
 

@@ -8,7 +8,7 @@ from functools import partial
 from statistics import median
 
 from benchmarks.backlog import Backlog
-from benchmarks.bench import Aim, Bench, Contestant, Seconds, Work
+from benchmarks.bench import Aim, Bench, Contestant, Figures, Work
 from benchmarks.drain import drained
 from benchmarks.streaming import APPENDED, Writer
 from benchmarks.table import PLAIN_COLUMNS, append, check_rows, make
@@ -20,7 +20,7 @@ JDBC, COPY = "Structured Streaming, JDBC", "Structured Streaming, COPY"
 COUNT, LOOP = "Spark's count", "the plain loop"
 
 
-def measure(bench: Bench) -> Seconds:
+def measure(bench: Bench) -> Figures:
     """All seven by turns; of ratchet's lanes also where the seconds go."""
     steps: dict[str, list[dict[str, float]]] = {}
     lanes = {RATCHET: None, ARROW: "benchmarks.transforms:tables", FRAMES: "benchmarks.transforms:frames"}

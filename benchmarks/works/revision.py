@@ -6,7 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from benchmarks.bench import Aim, Bench, Seconds, Work
+from benchmarks.bench import Aim, Bench, Figures, Work
 from benchmarks.staged import Line
 from benchmarks.table import check_range, checkpoint, empty
 from ratchet.ledger.work import Claim
@@ -19,9 +19,9 @@ BEFORE = 20
 """Live commits before the revision, for comparison."""
 
 
-def measure(bench: Bench) -> Seconds:
+def measure(bench: Bench) -> Figures:
     """One revision a run, of 1.25 times the records, in a pipeline of its own."""
-    seconds: Seconds = {DELAYED: [], ALONE: [], ITSELF: []}
+    seconds: Figures = {DELAYED: [], ALONE: [], ITSELF: []}
     for run in range(bench.runs):
         with Line(bench.url, f"bench_revision_{time.time_ns() // 10**6}") as line, ThreadPoolExecutor(1) as beside:
             first = line.prepare(bench.records * 5 // 4, "first")

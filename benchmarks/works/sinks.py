@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from benchmarks.backlog import KINDS, Backlog, account
-from benchmarks.bench import Aim, Bench, Seconds, Work
+from benchmarks.bench import Aim, Bench, Figures, Work
 from benchmarks.drain import drained
 from benchmarks.table import append, check_rows, check_same
 from benchmarks.works.accumulate import check_totals, totals
@@ -21,7 +21,7 @@ LAST = Upsert(
 )
 
 
-def measure(bench: Bench) -> Seconds:
+def measure(bench: Bench) -> Figures:
     """Both by turns."""
     three = (append(), totals("bench_totals"), LAST)
     contestants = [partial(_ratchet, bench, THREE, three), partial(_ratchet, bench, ALONE, (append(),))]

@@ -8,7 +8,7 @@ from functools import partial
 import psycopg
 
 from benchmarks.backlog import COLUMNS, Backlog
-from benchmarks.bench import Aim, Bench, Seconds, Work
+from benchmarks.bench import Aim, Bench, Figures, Work
 from benchmarks.drain import drained
 from benchmarks.streaming import LATEST, upsert_of
 from benchmarks.table import PLAIN_COLUMNS, check_sums, checkpoint, make
@@ -25,7 +25,7 @@ def latest(name: str) -> Upsert:
     return Upsert(name, key="id bigint", columns=columns, order="score")
 
 
-def measure(bench: Bench) -> Seconds:
+def measure(bench: Bench) -> Figures:
     """All three by turns, each with the new keys before the known ones."""
     backlog = bench.backlog(bench.records // 4, times=len(PARTS))
     contestants = [partial(of, bench) for of in (_ratchet, _bare, _streaming)]

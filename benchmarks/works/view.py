@@ -7,7 +7,7 @@ import time
 import psycopg
 from psycopg import sql
 
-from benchmarks.bench import Aim, Bench, Seconds, Work
+from benchmarks.bench import Aim, Bench, Figures, Work
 from benchmarks.staged import Line
 from benchmarks.table import check_range, empty
 from ratchet.protocol.commit import Committed, commit
@@ -18,9 +18,9 @@ PARTS = 8
 """Transactions, each of which has an eighth of the records."""
 
 
-def measure(bench: Bench) -> Seconds:
+def measure(bench: Bench) -> Figures:
     """Both by turns, each three times a run, with everything in memory that fits there."""
-    seconds: Seconds = {}
+    seconds: Figures = {}
     with Line(bench.url, f"bench_view_{time.time_ns() // 10**6}") as line:
         for number in range(PARTS):
             done = commit(line.ledger, line.spec, line.prepare(bench.records // PARTS, str(number)))
