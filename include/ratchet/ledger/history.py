@@ -7,7 +7,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, Row, func, insert, select, true
 
 from ratchet.ledger.rows import Event, Transaction
 from ratchet.ledger.schema import events
@@ -19,25 +19,20 @@ def record(conn: Connection, row: Transaction, *, who: str, move: str, detail: d
 
     A COMMITTED event also names the hash of the pipeline's commit before it, so that commits are a chain of their own.
     """
-    last = conn.execute(
-        select(events.c.seq, events.c.hash)
-        .where(events.c.pipeline == row.pipeline, events.c.txid == row.txid, events.c.revision == row.revision)
-        .order_by(events.c.seq.desc())
-        .limit(1)
-    ).one_or_none()
+    before = _before(conn, row)
     if move == "COMMITTED":
-        detail = {**detail, "previous_commit": _last_commit(conn, row.pipeline)}
+        detail = {**detail, "previous_commit": before.commit or ""}
     event: dict[str, Any] = {
         "pipeline": row.pipeline,
         "txid": row.txid,
         "revision": row.revision,
-        "seq": last.seq + 1 if last else 1,
-        "at": conn.execute(select(func.clock_timestamp())).scalar_one(),
+        "seq": (before.seq or 0) + 1,
+        "at": before.at,
         "who": who,
         "move": move,
         "epoch": row.epoch,
         "detail": detail,
-        "previous_hash": last.hash if last else "",
+        "previous_hash": before.hash or "",
     }
     event["hash"] = _hash(event)
     conn.execute(insert(events).values(event))
@@ -73,15 +68,23 @@ def verify(conn: Connection, pipeline: str) -> list[str]:
     return faults
 
 
-def _last_commit(conn: Connection, pipeline: str) -> str:
-    """Commits are serial, so the greatest id is the latest."""
-    found = conn.execute(
-        select(events.c.hash)
-        .where(events.c.pipeline == pipeline, events.c.move == "COMMITTED")
-        .order_by(events.c.id.desc())
+def _before(conn: Connection, row: Transaction) -> Row[Any, Any, Any, Any]:
+    """What the next event follows: `seq` and `hash` of the row's last one, the pipeline's last `commit`, the time `at`.
+
+    Null where there is none. Commits are serial, so the greatest id is the latest.
+    """
+    mine = events.c.pipeline == row.pipeline
+    last = (
+        select(events.c.seq, events.c.hash)
+        .where(mine, events.c.txid == row.txid, events.c.revision == row.revision)
+        .order_by(events.c.seq.desc())
         .limit(1)
-    ).scalar_one_or_none()
-    return found or ""
+        .subquery("last")
+    )
+    commit = select(events.c.hash).where(mine, events.c.move == "COMMITTED").order_by(events.c.id.desc()).limit(1)
+    now = select(func.clock_timestamp().label("at")).subquery("now")
+    picked = select(now.c.at, last.c.seq, last.c.hash, commit.scalar_subquery().label("commit"))
+    return conn.execute(picked.select_from(now.outerjoin(last, true()))).one()
 
 
 def _hash(event: dict[str, Any]) -> str:

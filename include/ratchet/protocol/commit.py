@@ -31,6 +31,7 @@ from ratchet.protocol.gates import is_passed, judge
 from ratchet.protocol.halts import why_stopped
 from ratchet.protocol.turns import waits_for
 from ratchet.sinks import stage, tables
+from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Applied, Delta, Sink
 from ratchet.spec.pipeline import Pipeline
 
@@ -69,37 +70,36 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
 
     1. Look at the state: what is committed already is success, whoever did it. What was prepared with other code than
        this process has is left alone.
-    2. Remove what stands under its txid and no vote names.
-    3. Ask the gates, once an epoch; a no aborts the transaction.
-    4. Take the pipeline's lock: the commit lock. Look at the state again. A revision, which waits for no turn, has put
+    2. Ask the gates, once an epoch; a no aborts the transaction.
+    3. Take the pipeline's lock: the commit lock. Look at the state again. A revision, which waits for no turn, has put
        its rows in place of the older ones before, under a lock of their own.
-    5. Else see whether the transaction has its turn: txid = head + 1.
-    6. For it and each prepared successor that has passed its gates: in a savepoint, fold its rows into the state of
+    4. Else see whether the transaction has its turn: txid = head + 1.
+    5. For it and each prepared successor that has passed its gates: in a savepoint, fold its rows into the state of
        every sink that has one, move it to COMMITTED, move the head. Voided ones are passed over. The first that fails
-       is undone and ends the group. So does one that has leftovers: then the lock is released, they are removed, and
-       this begins once more.
-    7. Where the transaction itself failed, abort it with its reason.
-    8. Commit all that as one database transaction. Before this instant nobody sees anything of it, after it
+       is undone and ends the group. So does one under whose txid rows stand that no vote names: then the lock is
+       released, they are removed, and this begins once more.
+    6. Where the transaction itself failed, abort it with its reason.
+    7. Commit all that as one database transaction. Before this instant nobody sees anything of it, after it
        everybody sees all of it.
-    9. Discard what is left of finished epochs.
+    8. Discard what is left of finished epochs, where this one has had others or stages; the maintenance finds the rest.
 
     Raises Refused when the transaction is or becomes ABORTED, NotRevisable when a revision cannot be applied, both
     with the reason; OtherCode; LedgerUnreachable when the outcome is unknown: call again, step 1 resolves it.
     """
     # Step 1
     with ledger.begin() as conn:
-        row = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
-        halved = give_up_half(conn, row, claim) if row.state == State.OPEN else None
-        ended = None if halved else _ended(row, claim)
-        left = leftovers.under(conn, row)
-    if halved:
-        raise halved
+        row = read_transaction(conn, spec.name, claim.txid, claim.revision)
+    if row.state == State.OPEN and row.revision:
+        with ledger.begin() as conn:
+            row = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
+            halved = give_up_half(conn, row, claim) if row.state == State.OPEN else None
+        if halved:
+            raise halved
+    ended = _ended(row, claim)
     if ended:
         return ended
     _check_code(spec, row)
     # Step 2
-    leftovers.remove(ledger, left)
-    # Step 3
     judge(ledger, spec, row)
     if row.revision:
         outcome = _commit_revision(ledger, spec, claim, row.epoch)
@@ -107,10 +107,11 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
         outcome = _commit_in_turn(ledger, spec, claim)
     if isinstance(outcome, RatchetError):
         raise outcome
-    # Step 9
-    with suppress(LedgerUnreachable):
-        # What is committed is committed; whoever comes next discards.
-        discard_finished(ledger, spec.name)
+    # Step 8
+    if row.epoch > 1 or any(stage.is_staged(sink, row) for sink in sinks_of(spec)):
+        with suppress(LedgerUnreachable):
+            # What is committed is committed; whoever comes next discards.
+            discard_finished(ledger, spec.name)
     return outcome
 
 
@@ -118,7 +119,7 @@ def _commit_in_turn(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed |
     done: tuple[int, ...] = ()
     while True:
         with ledger.begin() as conn:
-            # Step 4
+            # Step 3
             line = lock_pipeline(conn, spec.name)
             assert line is not None, "a foreign key holds each transaction to its pipeline"
             row = read_transaction(conn, spec.name, claim.txid, lock=True)
@@ -127,13 +128,13 @@ def _commit_in_turn(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed |
                 return ended
             if not ended:
                 _check_ready(spec, row, claim)
-                # Step 5
+                # Step 4
                 waiting = waits_for(conn, line, row.txid)
                 if waiting:
                     return Waits(f"{claim}: prepared; {waiting}")
-            # Step 6
+            # Step 5
             advanced = advance(conn, spec, line, by=row)
-        # Step 8 was the end of the block.
+        # Step 7 was the end of the block.
         done += advanced.committed
         if advanced.leftovers is None:
             return _say(replace(advanced, committed=done), row)
@@ -149,9 +150,8 @@ def _check_code(spec: Pipeline, row: Transaction) -> None:
         )
 
 
-def _check_meaning(conn: Connection, spec: Pipeline, row: Transaction) -> None:
+def _check_meaning(row: Transaction, other: str | None) -> None:
     """OtherCode where a table folds otherwise, since a migration, than the spec with which the row was prepared."""
-    other = tables.other_meaning(conn, spec)
     if other:
         raise OtherCode(f"{row.pipeline}: {row}: {other}, since a migration; nothing was changed")
 
@@ -169,19 +169,21 @@ def _check_ready(spec: Pipeline, row: Transaction, claim: Claim) -> None:
 def advance(conn: Connection, spec: Pipeline, line: Line, by: Transaction | None) -> Advanced:
     """Move the head over voided transactions and over those that can be committed now; the caller holds the lock.
 
-    `by` is the transaction whose commit this is: if it fails it is aborted. Another that fails is left to its own
-    commit, and what came before it stays. One that was prepared with other code ends the group and waits for a begin.
-    One that has leftovers ends it and is told: whoever meets it releases the lock, removes them, and comes again.
+    `by` is the transaction whose commit this is, read and locked by the caller: if it fails it is aborted. Another that
+    fails is left to its own commit, and what came before it stays. One that was prepared with other code ends the group
+    and waits for a begin. One that has leftovers ends it and is told: whoever meets it releases the lock, removes them,
+    and comes again.
     """
     head = line.head
     done: list[int] = []
+    other = tables.other_meaning(conn, spec)
     if by is not None and by.state == State.PREPARED:
-        _check_meaning(conn, spec, by)
-    is_current = tables.other_meaning(conn, spec) is None
+        _check_meaning(by, other)
     while head < line.last_txid:
-        row = read_transaction(conn, spec.name, turn_of(head), lock=True)
+        is_own = by is not None and by.txid == turn_of(head)
+        row = by if by is not None and is_own else read_transaction(conn, spec.name, turn_of(head), lock=True)
         is_ready = row.state == State.PREPARED and row.halted_at is None and row.code_hash == spec.code_hash
-        if row.state != State.VOIDED and not (is_ready and is_current and is_passed(spec, row)):
+        if row.state != State.VOIDED and not (is_ready and other is None and is_passed(spec, row)):
             break
         if leftovers.under(conn, row):
             return Advanced(tuple(done), leftovers=row)
@@ -191,13 +193,13 @@ def advance(conn: Connection, spec: Pipeline, line: Line, by: Transaction | None
                     _commit_one(conn, spec, row, by)
             except Failed as failure:
                 why = str(failure.__cause__)
-                if by is not None and row.txid == by.txid:
-                    # Step 7
+                if is_own:
+                    # Step 6
                     move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why)
                 return Advanced(tuple(done), row.txid, why)
             except OperationalError as error:
                 # What the server cannot do now for another's commit must not undo this one.
-                if error.connection_invalidated or (by is not None and row.txid == by.txid):
+                if error.connection_invalidated or is_own:
                     raise
                 return Advanced(tuple(done), row.txid, str(error.orig).splitlines()[0])
             done.append(row.txid)
@@ -336,7 +338,7 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     if _ended(now, claim):
         raise Fenced(f"{spec.name}: {claim}: it is {now.state} by now; nothing was changed")
     _check_ready(spec, now, claim)
-    _check_meaning(conn, spec, now)
+    _check_meaning(now, tables.other_meaning(conn, spec))
     _check_replaceable(conn, spec, line, now)
     assert line is not None, "a foreign key holds each transaction to its pipeline"
     applied: dict[str, Applied] = {}

@@ -5,7 +5,7 @@ A revision's txid is below the head, so its rows would be seen before its commit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, delete, insert, select
@@ -39,10 +39,11 @@ def create(conn: Connection, sinks: Sequence[Sink], row: Transaction) -> None:
         conn.execute(insert(stages).values(**values, sink=sink.name, relation=relation))
 
 
-def relations(conn: Connection, sinks: Iterable[Sink], row: Transaction) -> dict[str, Relation]:
+def relations(conn: Connection, sinks: Sequence[Sink], row: Transaction) -> dict[str, Relation]:
     """{sink: the table that has the rows of the row's epoch}; without those whose stage is gone."""
-    made = _made(conn, row)
-    homes = {sink.name: sink.home for sink in sinks if not is_staged(sink, row)}
+    staged = {sink.name for sink in sinks if is_staged(sink, row)}
+    homes = {sink.name: sink.home for sink in sinks if sink.name not in staged}
+    made = _made(conn, row) if staged else {}
     return homes | {name: (STAGE_SCHEMA, relation) for name, relation in made.items()}
 
 

@@ -57,7 +57,7 @@ PLANTS = [
         "    return ()",
     ),
     plant(
-        "leftovers are looked for before the commit lock and not under it",
+        "leftovers are not looked for under the commit lock",
         "protocol/commit.py",
         "        if leftovers.under(conn, row):",
         "        if False:",
@@ -189,8 +189,8 @@ PLANTS = [
     plant(
         "gates are run after the group commit",
         "protocol/commit.py",
-        "not (is_ready and is_current and is_passed(spec, row)):",
-        "not (is_ready and is_current):",
+        "not (is_ready and other is None and is_passed(spec, row)):",
+        "not (is_ready and other is None):",
     ),
     plant(
         "a verdict outlives its epoch",
