@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from kafka import KafkaProducer
+from confluent_kafka import Producer
 from psycopg import sql
 
 from ratchet.dev.stack import CHECKOUT, Stack, prerequisites
@@ -35,8 +35,8 @@ from tests.until import until
 
 pytestmark = pytest.mark.cluster
 
-RECORDS = 45_000
-"""In each of two partitions: three Arrow batches, so that two are on their way when a task waits for its last."""
+RECORDS = 250_000
+"""In each of two partitions: a task for each, which has sent several buffers of rows before its last batch."""
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +59,14 @@ def topic(kafka: Stack) -> None:
     """Two partitions of numbered records."""
     with Kafka(kafka.kafka) as client:
         client.admin.create_topics({PIPELINE.source.name: {"num_partitions": 2, "replication_factor": 1}})
-    producer = KafkaProducer(bootstrap_servers=kafka.kafka["bootstrap.servers"], linger_ms=50)
+    producer = Producer({"bootstrap.servers": kafka.kafka["bootstrap.servers"], "linger.ms": 50})
     for number in range(RECORDS):
         for partition in (0, 1):
-            producer.send(PIPELINE.source.name, b'{"v": %d}' % (2 * number + partition), partition=partition)
-    producer.flush()
-    producer.close()
+            producer.produce(PIPELINE.source.name, b'{"v": %d}' % (2 * number + partition), partition=partition)
+        producer.poll(0)
+        if number % 20_000 == 0:
+            producer.flush()
+    assert producer.flush(60) == 0
 
 
 class Submitted:
@@ -127,13 +129,13 @@ class Submitted:
         raise AssertionError(f"no worker of {workers} has started {task}")
 
     def is_staging(self) -> bool:
-        """Whether partition 1 is staged, and of partition 0 at least one whole batch is in a COPY that goes on."""
+        """Whether partition 1 is staged, and of partition 0 a buffer, in a database transaction that goes on."""
         with psycopg.connect(self.ledger.url) as conn:
-            row = conn.execute(
-                "select max(tuples_processed) from pg_stat_progress_copy where relid = %s::regclass",
-                [f'ratchet_delta."{self.work.relations["cluster_rows"][1]}"'],
-            ).fetchone()
-        return [task for task, _ in self.written()] == [1] and (row[0] or 0) >= 20_000
+            (staging,) = conn.execute(
+                "select count(*) from pg_stat_activity where datname = current_database() "
+                "and application_name = 'ratchet stage' and state = 'idle in transaction' and query ilike 'copy %'"
+            ).fetchone() or (0,)
+        return [task for task, _ in self.written()] == [1] and staging == 1
 
     def written(self) -> dict[tuple[int, int], Counter[tuple[int, int]]]:
         """{(Spark partition, attempt): the multiset of (partition, offset)} that is in the delta table."""

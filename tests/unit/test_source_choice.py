@@ -18,7 +18,7 @@ from ratchet.spark.tally import Tally
 
 USUAL = {"bootstrap.servers": "a:1"}
 UNFIT = {**USUAL, "client.dns.lookup": "resolve_canonical_bootstrap_servers_only"}
-RANGES = (OffsetRange("t", 0, 5, 250_000), OffsetRange("t", 1, 0, 9))
+RANGES = (OffsetRange("t", 0, 5, 500_000), OffsetRange("t", 1, 0, 9))
 WORK = SimpleNamespace(ranges=RANGES, topic_id="id", token=SimpleNamespace(txid=7, slice=3))
 
 

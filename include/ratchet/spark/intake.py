@@ -16,8 +16,8 @@ from ratchet.source.properties import unfit_for_columnar
 from ratchet.spark.tally import Tally
 from ratchet.spec.source import Topic
 
-PART_OFFSETS = 100_000
-"""A slice of fewer offsets is read by one task; a second one costs more than it saves."""
+PART_OFFSETS = 250_000
+"""A slice of fewer offsets, as one of the default size, is read by one task; a second one costs more than it saves."""
 MOST_PARTS = 16
 """So many tasks at most share a slice; parallel slices use the rest of a cluster."""
 

@@ -7,6 +7,6 @@ PIPELINE = Pipeline(
     source=Topic("cluster", value=Json("v bigint")),
     transform="tests.spark.cluster:transform",
     sinks=[Append("cluster_rows", columns="v bigint")],
-    max_records=200_000,
-    slice_records=200_000,
+    max_records=500_000,
+    slice_records=500_000,
 )
