@@ -229,6 +229,7 @@ def main() -> None:
         line = Line("latency", stack)
         connect, empty = samples(line, chosen.runs, warm_up=2, beside=Runs(EMPTY, stack))
         steps = line.steps()
+        frames, _ = samples(Line("latency_frames", stack), chosen.runs, warm_up=2)
         burst = Line("burst", stack)
         samples(burst, 0, warm_up=1)
         burst.publish(AT_ONCE * RECORDS)
@@ -236,7 +237,7 @@ def main() -> None:
         at_once = burst.burst()
         submit, _ = samples(Line("submit", stack), min(2, chosen.runs), warm_up=0)
         memory = stack.peak_memory()
-    engines = {"Spark Connect": connect, "spark-submit": submit}
+    engines = {"Spark Connect": connect, "Spark Connect, DataFrames": frames, "spark-submit": submit}
     console.print(_table(engines))
     more = median(s.total for s in connect) - median(empty)
     each = " ".join(f"{seconds:.2f}" for seconds in empty)

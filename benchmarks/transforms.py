@@ -18,7 +18,7 @@ def frames(df: DataFrame) -> dict[str, DataFrame]:
 
 def latency(df: DataFrame) -> dict[str, DataFrame]:
     """Small transactions through Spark Connect."""
-    return {"latency_rows": df}
+    return {"latency_frames_rows": df}
 
 
 def submit(df: DataFrame) -> dict[str, DataFrame]:
