@@ -1,5 +1,6 @@
 """What a Python worker of Spark takes for changed code."""
 
+import gc
 import importlib
 import os
 import sys
@@ -39,3 +40,23 @@ def test_a_file_that_is_gone_is_changed(module):
 def test_the_age_of_this_process_is_that_since_its_start():
     began = workers._now() - workers._age()
     assert 0 < workers._now() - began < 3600 * 10**9
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_a_worker_has_loaded_for_its_first_task_is_left_alone_by_the_collector_from_then_on(is_new):
+    loaded: list[list[object]] = []
+    ours, spark_s = os.pipe()
+    os.write(spark_s, b"a task, and another")
+    worker = workers.Fresh("m", lambda *_: loaded.append([[] for _ in range(100)]), workers._now() + 1, is_new=is_new)
+    try:
+        with open(ours, "rb") as infile, open(os.devnull, "wb") as outfile:
+            worker(infile, outfile)
+            once = gc.get_freeze_count()
+            worker(infile, outfile)
+        assert once > 100 and len(loaded) == 2
+        # What the second task has loaded is still looked at.
+        assert any(each is loaded[1] for each in gc.get_objects())
+        assert not any(each is loaded[0] for each in gc.get_objects())
+    finally:
+        gc.unfreeze()
+        os.close(spark_s)

@@ -55,21 +55,22 @@ class Fresh:
 
     def __init__(self, module: str, worker_main: Main, began: int, *, is_new: bool):
         self._module, self._main, self._began = module, worker_main, began
-        self._is_new = is_new
+        self._is_new, self._has_worked = is_new, False
 
     def __call__(self, infile: BinaryIO, outfile: BinaryIO) -> None:
         """Run one task; nothing has been read of it when the interpreter is replaced."""
         if not self._is_new:
             # Spark keeps a worker idle between tasks, and in that time code changes. A new one is given a task at once.
             select.select([infile], [], [])
-        is_first, self._is_new = self._is_new, False
+        self._is_new = False
         if changed_since(self._began):
             connection = infile.fileno()
             os.set_inheritable(connection, True)
             command = ["-m", "ratchet.spark.workers", self._module, str(connection), str(_now())]
             os.execv(sys.executable, [sys.executable, *command])
         self._main(infile, outfile)
-        if is_first:
+        if not self._has_worked:
+            self._has_worked = True
             # Spark collects garbage after every task, which took longer than a tenth of one for what tasks import.
             gc.collect()
             gc.freeze()
