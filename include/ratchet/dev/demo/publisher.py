@@ -93,7 +93,10 @@ def _send(producer: Producer, topic: str, batch: list[Message]) -> None:
         producer.produce(topic, message.value, message.key, message.partition, on_delivery=delivered)
     producer.flush()
     if faults:
-        raise StackError(f"topic {topic!r}: {len(faults)} records could not be published: {faults[0]}")
+        raise StackError(
+            f"topic {topic!r}: {len(faults)} records could not be published: {faults[0]}; look at kafka.log below "
+            ".state/demo/logs, and start the demo again: it goes on where it stopped"
+        )
     for message in batch:
         if (message.partition, message.offset) not in placed:
             raise StackError(
