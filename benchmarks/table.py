@@ -17,6 +17,7 @@ from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.parts import DeclaredSink
 
 SLICE = 250_000
+ALL = slice(None)
 PLAIN_COLUMNS = "id bigint, account text, amount float8, score int, kind text, _partition int, _offset bigint"
 """What a contestant without ratchet keeps of a record: its columns, and where it comes from."""
 
@@ -104,7 +105,7 @@ def check_range(ledger_url: str, table: str, begun: dict[int, int], ended: dict[
     check_positions(ledger_url, table, [OffsetRange(table, p, begun[p], ended[p]) for p in begun])
 
 
-def check_sums(ledger_url: str, table: str, backlog: Backlog, of: slice) -> None:
+def check_sums(ledger_url: str, table: str, backlog: Backlog, of: slice = ALL) -> None:
     """StageMismatch unless a table holds these records of the backlog, by their number and the sums of their values."""
     query = sql.SQL(
         "select count(*), count(distinct id), sum(id)::bigint, sum(score)::bigint, sum((amount * 100)::bigint)::bigint "

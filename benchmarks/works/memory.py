@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -13,12 +14,16 @@ from benchmarks.bench import Aim, Bench, Figures, Work
 from benchmarks.drain import drained
 from benchmarks.table import append, check_rows, check_sums, renew, spec_of
 from benchmarks.works.upsert import latest
-from ratchet import Append
 from ratchet.spec.parts import DeclaredSink
 
 SMALL, LARGE = 100_000, 5_000_000
-SINKS: dict[str, DeclaredSink] = {"Append": append(), "Upsert": latest("bench_latest")}
-"""By the name of the work; every record of the Upsert has a key of its own."""
+Check = Callable[[str, str, Backlog], None]
+"""Raises unless a table, of a ledger's URL and by its name, holds the backlog."""
+SINKS: dict[str, tuple[DeclaredSink, Check]] = {
+    "Append": (append(), check_rows),
+    "Upsert": (latest("bench_latest"), check_sums),
+}
+"""By what aims call them; every record of the Upsert has a key of its own."""
 
 
 def measure(bench: Bench) -> Figures:
@@ -26,9 +31,10 @@ def measure(bench: Bench) -> Figures:
     figures: Figures = {}
     backlogs = {size: bench.backlog(size) for size in (SMALL, LARGE)}
     for number in range(bench.runs + 1):
-        for kind, sink in SINKS.items():
+        for kind, (sink, check) in SINKS.items():
             for size, backlog in backlogs.items():
                 held = _held(bench, backlog, sink)
+                check(bench.url, sink.name, backlog)
                 if number:
                     figures.setdefault(_name(kind, size), []).append(held)
                     bench.tell(f"run {number}, {_name(kind, size)}: a worker held at most {held:.0f} MiB")
@@ -44,10 +50,6 @@ def _held(bench: Bench, backlog: Backlog, sink: DeclaredSink) -> float:
     spec = spec.model_copy(update={"max_records": backlog.records, "slice_records": backlog.records})
     renew(bench.url, spec)
     drained(bench.stack, backlog, spec=spec)
-    if isinstance(sink, Append):
-        check_rows(bench.url, sink.name, backlog)
-    else:
-        check_sums(bench.url, sink.name, backlog, slice(0, backlog.records))
     return max(_peak(worker) for worker in _workers(bench)) / 1024
 
 
