@@ -31,6 +31,7 @@ from .staging import (
     a_try,
     always_active,
     appended,
+    committed,
     contents,
     do_slice,
     finish,
@@ -143,9 +144,7 @@ def test_rows_above_the_head_are_seen_by_nobody(ledger, log):
 
 
 def test_of_a_revision_whose_stage_is_gone_nothing_is_committed_and_the_next_run_tries_again(ledger, log):
-    first = start(ledger, SPEC, log, "a")
-    prepare(ledger, SPEC, first)
-    commit(ledger, SPEC, first.claim)
+    first = committed(ledger, log, "a")
     again = start(ledger, SPEC, log, "a", 1)
     prepare(ledger, SPEC, again)
     with ledger.begin() as conn:
@@ -161,9 +160,7 @@ def test_of_a_revision_whose_stage_is_gone_nothing_is_committed_and_the_next_run
 
 
 def test_a_stage_that_somebody_else_has_dropped_is_not_looked_for_forever(ledger, log):
-    first = start(ledger, SPEC, log, "a")
-    prepare(ledger, SPEC, first)
-    commit(ledger, SPEC, first.claim)
+    committed(ledger, log, "a")
     begun = start(ledger, SPEC, log, "a", 1)
     work = a_try(ledger, begun)
     with ledger.begin() as conn:

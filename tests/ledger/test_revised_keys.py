@@ -15,14 +15,12 @@ from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote
 
-from .staging import SPEC, a_try, is_whole, positions, prepare, rows_of, start, vote_of, write_all
+from .staging import SPEC, a_try, committed, is_whole, positions, prepare, rows_of, start, vote_of, write_all
 
 
 def test_a_revision_that_does_not_go_before_a_later_transaction_is_refused(ledger, log):
     """Without an order column a key must stay in its partition, also in what is revised."""
-    first = start(ledger, SPEC, log, "a")
-    prepare(ledger, SPEC, first)
-    commit(ledger, SPEC, first.claim)
+    first = committed(ledger, log, "a")
     second = start(ledger, SPEC, log, "b")
     for part in second.slices:
         work = a_try(ledger, second, part.number)
@@ -59,9 +57,7 @@ def test_two_sinks_of_one_name_in_two_schemas_can_be_revised(ledger, log):
 def test_a_revision_that_fails_does_not_abort_the_epoch_that_another_run_has_prepared_meanwhile(
     ledger, log, monkeypatch
 ):
-    first = start(ledger, SPEC, log, "a")
-    prepare(ledger, SPEC, first)
-    commit(ledger, SPEC, first.claim)
+    first = committed(ledger, log, "a")
     again = start(ledger, SPEC, log, "a", 1)
     prepare(ledger, SPEC, again)
     with ledger.begin() as conn:

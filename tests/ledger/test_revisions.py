@@ -37,6 +37,7 @@ from .staging import (
     Log,
     always_active,
     appended,
+    committed,
     contents,
     do,
     do_slice,
@@ -91,14 +92,6 @@ def test_whatever_is_revised_in_whatever_order_the_sinks_are_the_fold_of_the_new
         assert history.verify(conn, RICH.name) == []
         assert [sink.unlike(conn, head(rich)) for sink in sinks_of(RICH)[1:-1]] == [0, 0, 0]
         assert conn.execute(select(stages)).all() == []
-
-
-def committed(ledger: Ledger, log: Log, run: str):
-    begun = start(ledger, SPEC, log, run)
-    prepare(ledger, SPEC, begun)
-    commit(ledger, SPEC, begun.claim)
-    settle(ledger, SPEC, Run("dag", run), succeeded=True)
-    return begun
 
 
 @pytest.mark.invariant("I9")

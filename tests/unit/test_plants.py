@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ratchet.dev.stack import CHECKOUT
-from tests.proof.planted.plants import PLANTS, Plant
+from tests.proof.planted.plant import Plant
+from tests.proof.planted.plants import PLANTS
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)

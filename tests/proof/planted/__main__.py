@@ -19,7 +19,8 @@ from ratchet.dev.stack import CHECKOUT
 from tests.proof.parts import Part, Results, wide_console
 from tests.proof.planted.checkout import Copy, DoesNotFit
 from tests.proof.planted.layers import ask
-from tests.proof.planted.plants import PLANTS, Plant
+from tests.proof.planted.plant import Plant
+from tests.proof.planted.plants import PLANTS
 
 UNTOUCHED = "the untouched code"
 

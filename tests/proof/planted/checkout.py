@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ratchet.dev.stack import CHECKOUT
-from tests.proof.planted.plants import Plant
+from tests.proof.planted.plant import Plant
 
 IMPORTS = "import ratchet.cli, ratchet.operate.upkeep, ratchet.operate.verify, ratchet.spark.slice"
 

@@ -1,0 +1,131 @@
+"""Mistakes in plans, in what Spark runs, and in what asks Kafka; and the rest."""
+
+from __future__ import annotations
+
+from tests.proof.planted.plant import SPARK, plant
+
+PLANTS = [
+    plant(
+        "a plan starts one offset late",
+        "protocol/plan.py",
+        "    start = {p: previous.get(p, offsets.beginning[p]) for p in sorted(offsets.stable)}",
+        "    start = {p: previous[p] + 1 if p in previous else offsets.beginning[p] for p in sorted(offsets.stable)}",
+    ),
+    plant(
+        "a late task writes its rows",
+        "ledger/fence.py",
+        "    check_try(row, current, token)\n",
+        "",
+        layers=("schedules", "ledger", "spark"),
+    ),
+    plant(
+        "Spark reads what its producer has not committed",
+        "spark/reader.py",
+        '"kafka.isolation.level": "read_committed"',
+        '"kafka.isolation.level": "read_uncommitted"',
+        layers=SPARK,
+    ),
+    plant(
+        "a plan goes up to the high watermark instead of the last stable offset",
+        "source/kafka.py",
+        "wanted, isolation_level=IsolationLevel.READ_COMMITTED, timeout_ms=TIMEOUT_MS",
+        "wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, timeout_ms=TIMEOUT_MS",
+        layers=SPARK,
+    ),
+    plant(
+        "a read is complete by the count of its records instead of their positions",
+        "spark/slice.py",
+        "        if position < r.until_offset:",
+        '        if seen[f"records_{r.partition}"] is None:',
+        layers=SPARK,
+    ),
+    plant(
+        "the driver names every writer that it finds, not those of attempts that Spark accepted",
+        "spark/writing.py",
+        "    reports = rows.mapInArrow(Writing(sink, into), _REPORT).collect()\n",
+        """\
+    reports = rows.mapInArrow(Writing(sink, into), _REPORT).collect()
+    import psycopg
+    from pyspark.sql import Row
+    with psycopg.connect(into.ledger_url) as conn:
+        found = conn.execute(
+            "select writer, rows from ratchet.writers where sink = %s and slice = %s and try_number = %s",
+            [sink.name, into.token.slice, into.token.try_number],
+        ).fetchall()
+    reports = [Row(writer=w, rows=n, checksum="0") for w, n in found]
+""",
+        layers=SPARK,
+    ),
+    plant(
+        "a group takes along what waits for a person",
+        "protocol/commit.py",
+        "row.state == State.PREPARED and row.halted_at is None and row.code_hash",
+        "row.state == State.PREPARED and row.code_hash",
+    ),
+    plant(
+        "an outage counts as a failure of the transaction",
+        "protocol/halts.py",
+        "    failed = unfinished and not met_outages_alone(conn, row)",
+        "    failed = unfinished",
+    ),
+    plant(
+        "a pipeline writes into the table of another line",
+        "sinks/tables.py",
+        "    if existing and has_line:",
+        "    if False:",
+    ),
+    plant(
+        "what a compaction had no time for is never compacted",
+        "protocol/compact.py",
+        ".values(merged=to))",
+        ".values(merged=until))",
+    ),
+    plant(
+        "a session of Spark is used by two jobs at once",
+        "spark/sessions.py",
+        "                file.unlink()\n                taken.append",
+        "                taken.append",
+        layers=SPARK,
+    ),
+    plant(
+        "a job finds the views of the job before it in its session",
+        "spark/engine.py",
+        "            _drop_views(session)\n",
+        "",
+        layers=SPARK,
+    ),
+    plant(
+        "a job is given the plans of the job before it in its session",
+        "spark/engine.py",
+        "    LogicalPlan._nextPlanId = secrets.randbelow(2**62)\n",
+        "",
+        layers=SPARK,
+    ),
+    plant(
+        "what a transform's module imports is no part of its version",
+        "spec/code.py",
+        'if found not in seen and found.partition(".")[0] == top:',
+        "if found == module and found not in seen:",
+        layers=SPARK,
+    ),
+    plant(
+        "rows of another slice are combined",
+        "sinks/writer.py",
+        "    if not foreign.any():",
+        "    if True:",
+        layers=SPARK,
+    ),
+    plant(
+        "a statement that PostgreSQL gives up passes for an outage",
+        "sinks/writer.py",
+        "        if error.sqlstate is None or isinstance(error, _ENDED):",
+        "        if True:",
+        layers=SPARK,
+    ),
+    plant(
+        "a try that ended without a word is no failure beside an outage",
+        "protocol/failures.py",
+        " and (bool(overdue) or not silent)",
+        "",
+    ),
+]

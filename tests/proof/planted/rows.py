@@ -1,0 +1,109 @@
+"""Mistakes in what becomes of rows between their writer and their reader."""
+
+from __future__ import annotations
+
+from tests.proof.planted.plant import plant
+
+PLANTS = [
+    plant(
+        "a vote names a writer of another try",
+        "protocol/votes.py",
+        "        if of != token.numbers or writer.sink != sink:",
+        "        if False:",
+    ),
+    plant(
+        "all rows of a transaction are taken instead of those of the writers that the votes name",
+        "sinks/delta.py",
+        "    return of.c._txid == rows.txid, of.c._writer == sa.any_(writers)",
+        "    return (of.c._txid == rows.txid,)",
+    ),
+    plant(
+        "a writer that no vote names is left below the head",
+        "protocol/leftovers.py",
+        "    return tuple(left)",
+        "    return ()",
+    ),
+    plant(
+        "leftovers are not looked for under the commit lock",
+        "protocol/commit.py",
+        "        if leftovers.under(conn, row):",
+        "        if False:",
+    ),
+    plant(
+        "a void leaves its rows below the head",
+        "protocol/leftovers.py",
+        "    left = WriterRow.all(",
+        "    if row.state == State.VOIDED:\n        return ()\n    left = WriterRow.all(",
+    ),
+    plant(
+        "rows above the head are seen",
+        "sinks/views.py",
+        '"where d._txid + 0 <= (select txid from {heads} where pipeline = {pipeline})"',
+        '"where d._txid <= (select last_txid from ratchet.pipelines where pipeline = {pipeline}) or {heads} is null"',
+    ),
+    plant(
+        "dead letters above the head are seen",
+        "ledger/migrations/versions/0001_ledger.sql",
+        "WHERE d._txid <= h.txid;",
+        "WHERE d._txid >= 0;",
+    ),
+    plant(
+        "a revision's rows are written under its txid before its commit",
+        "sinks/stage.py",
+        "    return row.revision > 0 or sink.stages",
+        "    return sink.stages",
+    ),
+    plant(
+        "a row is doubled across two writers",
+        "protocol/votes.py",
+        "    if len(spans) < len(told) or not are_apart(spans):",
+        "    if len(spans) < len(told):",
+    ),
+    plant(
+        "keys are folded anew from rows above the head too",
+        "sinks/keyed.py",
+        "chosen = select(deltas).join(wanted, same_key).where(deltas.c._txid <= head)",
+        "chosen = select(deltas).join(wanted, same_key)",
+    ),
+    plant(
+        "a try of a ledger that was restored passes for that of the same numbers",
+        "ledger/fence.py",
+        "    if current.nonce != token.nonce:",
+        "    if False:",
+    ),
+    plant(
+        "a vote on other ranges than the slice's is taken",
+        "protocol/votes.py",
+        "        _check_ranges(current, token, vote)\n",
+        "",
+    ),
+    plant(
+        "what was prepared with other code is folded by this one",
+        "protocol/commit.py",
+        "    if row.code_hash != spec.code_hash:\n        raise OtherCode",
+        "    if False:\n        raise OtherCode",
+        (
+            "protocol/commit.py",
+            " and row.halted_at is None and row.code_hash == spec.code_hash",
+            " and row.halted_at is None",
+        ),
+    ),
+    plant(
+        "a deletion deletes what has a greater order",
+        "sinks/upsert.py",
+        "        goes = [_is_later(into.c[self.order], merged.c[self.order])] if self.order else []",
+        "        goes = []",
+    ),
+    plant(
+        "what was deleted comes back with a record of a lesser order",
+        "sinks/upsert.py",
+        "            living = living.where(*self._not_deleted_later(merged, self.order, of.txid))",
+        "            pass",
+    ),
+    plant(
+        "a compaction forgets deletions that have an order",
+        "sinks/upsert.py",
+        "        return kept if self.order else kept.where(~reduced.c._deleted)",
+        "        return kept.where(~reduced.c._deleted)",
+    ),
+]
