@@ -88,14 +88,23 @@ def _reason(said: str) -> str:
 def migrate(
     pipeline_role: Annotated[str | None, typer.Option(help="A role to give what runs and operators need.")] = None,
     reader_role: Annotated[str | None, typer.Option(help="A role to let read the tables and the ledger.")] = None,
+    dry_run: Annotated[bool, DRY_RUN] = False,
+    as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Create or upgrade the ledger, create the tables of every pipeline's sinks, and grant roles their rights."""
+    from ratchet.operate.migrate import lines_of
     from ratchet.operate.migrate import migrate as run
     from ratchet.spec.loading import load_pipelines
 
-    said = run(_ledger_url(), load_pipelines().values(), pipeline_role, reader_role, say=typer.echo)
-    for line in said:
-        typer.echo(line)
+    def say(line: str) -> None:
+        typer.echo(line, err=as_json)
+
+    specs = load_pipelines().values()
+    done = run(_ledger_url(), specs, pipeline_role, reader_role, say=say, dry_run=dry_run)
+    if as_json:
+        _print_json({**asdict(done), "said": lines_of(done)})
+    else:
+        typer.echo("\n".join(lines_of(done)))
 
 
 @app.command()

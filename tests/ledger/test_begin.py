@@ -293,7 +293,7 @@ def test_settle_repeated_or_late_changes_nothing(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
     start(ledger, SPEC, log, "b")
-    assert "had ended before" in settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
+    assert settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed").had_ended
     with ledger.begin() as conn:
         row = read_transaction(conn, SPEC.name, begun.claim.txid)
     assert (row.claim, row.claim_ended, row.run_id) == (2, False, "b")

@@ -49,7 +49,7 @@ def test_a_begin_and_its_own_settle_at_once_leave_one_claim_that_is_ended_or_hel
             lambda run=run: settle(ledger, SPEC, run, succeeded=False, reason="killed"),
         )
         assert isinstance(again, Fenced) or again.claim == first.claim
-        assert "is left OPEN" in said
+        assert (said.row.state, said.had_ended) == (State.OPEN, False)
         adopted = start(ledger, SPEC, log, f"{run.run_id} after")
         assert (adopted.how, adopted.claim.txid, adopted.claim.number) == ("adopted", first.claim.txid, 2)
         finish(ledger, adopted, stages)
@@ -120,7 +120,7 @@ def test_a_settle_that_is_doubled_counts_one_failure(ledger, log, stages):
     for n in range(ROUNDS):
         begun = start(ledger, SPEC, log, f"r{n}")
         said = at_once(*[lambda n=n: settle(ledger, SPEC, Run("dag", f"r{n}"), succeeded=False, reason="killed")] * 3)
-        assert sorted("had ended before" in line for line in said) == [False, True, True]
+        assert sorted(left.had_ended for left in said) == [False, True, True]
         with ledger.begin() as conn:
             assert read_transaction(conn, SPEC.name, begun.claim.txid).failures == 1
         finish(ledger, start(ledger, SPEC, log, f"r{n} after"), stages)

@@ -17,7 +17,7 @@ from ratchet.ledger.work import Run, SinkVote, SliceWork
 from ratchet.operate.actions import abort, void
 from ratchet.protocol.begin import Begun
 from ratchet.protocol.claims import settle
-from ratchet.protocol.votes import NoTry, cast_vote, take_try
+from ratchet.protocol.votes import Cast, NoTry, cast_vote, take_try
 from ratchet.sinks import delta
 from ratchet.sinks.lookup import sink_of
 from ratchet.sinks.port import Rows
@@ -211,7 +211,7 @@ def test_a_vote_that_is_repeated_while_its_transaction_commits_was_cast_already(
     vote = stages(work)
     cast_vote(ledger, SPEC, work.token, vote)
     with before_writers_are_read(ledger, lambda: finish(ledger, begun, stages)):
-        assert cast_vote(ledger, SPEC, work.token, vote) == f"{work.token}: this vote was cast already"
+        assert cast_vote(ledger, SPEC, work.token, vote) == Cast(work.token, is_repeated=True)
     is_whole(ledger, begun)
 
 

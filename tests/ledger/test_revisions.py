@@ -151,7 +151,7 @@ def test_a_revision_that_fails_leaves_the_old_result_and_never_halts_the_line(le
     # It is tried again by the runs that follow, as often as the spec allows, and then given up.
     for number, run in enumerate(("a", "b", "c")):
         left = settle(ledger, SPEC, Run("dag", run, 1 if run == "a" else 0), succeeded=False, reason="it failed")
-        assert ("the next run of any kind finishes it" if number < 2 else "is given up: ") in left
+        assert ("the next run of any kind finishes it" if number < 2 else "is given up: ") in str(left)
         following = start(ledger, SPEC, log, "bcd"[number])
         assert following.how == ("adopted" if number < 2 else "allocated")
         take_try(ledger, SPEC, following.claim, 0)

@@ -17,7 +17,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import metadata
 from ratchet.ledger.work import Run
 from ratchet.operate.migrate import migrate
-from ratchet.operate.roles import RIGHTS, grant
+from ratchet.operate.roles import RIGHTS, Granted, grant
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.compact import compact
@@ -51,7 +51,7 @@ class Roles:
     def migrate(self) -> None:
         migrate(self.url(self.owner), [LINE, ELSEWHERE])
 
-    def grant(self, *roles: str | None) -> list[str]:
+    def grant(self, *roles: str | None) -> list[Granted]:
         with Ledger(self.url(self.owner)) as ledger, ledger.begin() as conn:
             return grant(conn, [LINE, ELSEWHERE], *roles)
 
@@ -83,7 +83,7 @@ def roles(postgres, ledger_url):
 def granted(roles):
     roles.migrate()
     said = roles.grant(roles.pipeline, roles.reader)
-    assert [line.partition(":")[0] for line in said] == [f"role {roles.pipeline}", f"role {roles.reader}"]
+    assert [(each.role, each.is_reader) for each in said] == [(roles.pipeline, False), (roles.reader, True)]
     return roles
 
 

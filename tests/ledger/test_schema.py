@@ -15,7 +15,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import events, legal_moves, metadata, ranges, targets, transactions
 from ratchet.ledger.states import LEGAL_MOVES, State
 from ratchet.ledger.work import Run
-from ratchet.operate.migrate import migrate
+from ratchet.operate.migrate import lines_of, migrate
 from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import claim_of
 from ratchet.protocol.commit import commit
@@ -60,7 +60,8 @@ def _is_of_a_sink(table: Table) -> bool:
 
 
 def test_migrating_twice_changes_nothing_and_a_table_that_does_not_fit_is_named(ledger):
-    assert migrate(ledger.url, [SPEC])[1:] == [f"line: {name}: fits" for name in ("rows", "totals", "latest")]
+    fits = [f"line: {name}: fits" for name in ("rows", "totals", "latest")]
+    assert lines_of(migrate(ledger.url, [SPEC])) == ["ledger: up to date", *fits]
     with ledger.begin() as conn:
         conn.execute(text("alter table totals alter column n type int"))
     with pytest.raises(NotMigrated, match=r"public.totals.n is INTEGER, the spec declares BIGINT"):
@@ -76,7 +77,7 @@ def test_a_unique_key_to_which_nulls_differ_fits_only_where_there_are_none(ledge
         migrate(ledger.url, [SPEC])
     with ledger.begin() as conn:
         conn.execute(text(f"alter table {table} alter column k set not null"))
-    assert f"line: {table}: fits" in migrate(ledger.url, [SPEC])
+    assert f"line: {table}: fits" in lines_of(migrate(ledger.url, [SPEC]))
 
 
 def renamed(**changed: object) -> Pipeline:
@@ -85,7 +86,7 @@ def renamed(**changed: object) -> Pipeline:
 
 def test_a_table_is_one_pipelines_for_ever_since_the_txids_of_another_mean_other_transactions(ledger, log):
     # Of a name under which nothing was ever begun there is nothing to protect.
-    assert "renamed: totals: fits" in migrate(ledger.url, [renamed()])
+    assert "renamed: totals: fits" in lines_of(migrate(ledger.url, [renamed()]))
     with pytest.raises(NotMigrated, match="sink 'rows': the ledger does not know its table as one of pipeline 'line'"):
         start(ledger, SPEC, log, "a")
     migrate(ledger.url, [SPEC])
@@ -101,7 +102,7 @@ def test_a_table_is_one_pipelines_for_ever_since_the_txids_of_another_mean_other
         begin(ledger, renamed(), Run("dag", "a"), log.offsets, always_active)
     apart = renamed(sinks=[Append("renamed_rows", columns="a int")])
     made = "renamed: renamed_rows: created ratchet_delta.public.renamed_rows, created view renamed_rows"
-    assert made in migrate(ledger.url, [apart])
+    assert made in lines_of(migrate(ledger.url, [apart]))
     assert begin(ledger, apart, Run("other", "a"), log.offsets, always_active).claim.txid == 1
 
 

@@ -215,8 +215,9 @@ def test_the_job_function_votes(rig):
     spec = spec_of(topic)
     (work,) = rig.begin(spec)
     run = partial(run_slice, rig.spark, spec, work, rig.ledger.url, rig.kafka)
-    said = process_slice(rig.ledger, spec, work, run)
-    assert "every slice has voted" in said
+    done = process_slice(rig.ledger, spec, work, run)
+    assert done.cast.prepared and done.cast.prepared.records == done.vote.records == 5
+    assert "every slice has voted" in str(done)
 
 
 # What is recomputed

@@ -37,7 +37,7 @@ class ConnectJob:
             self._session = session
             try:
                 run = partial(run_slice, session, self._spec, self._work, self._ledger.url, self._kafka)
-                return process_slice(self._ledger, self._spec, self._work, run)
+                return str(process_slice(self._ledger, self._spec, self._work, run))
             finally:
                 self._session = None
                 self._left.set()

@@ -62,14 +62,30 @@ class Ledger:
         event.listen(self.engine, "connect", bound)
 
     @contextmanager
-    def begin(self) -> Generator[Connection]:
-        """One database transaction: committed when the block ends, rolled back when it raises.
+    def begin(self, *, dry_run: bool = False) -> Generator[Connection]:
+        """One database transaction: committed when the block ends, rolled back when it raises, or when `dry_run`.
 
         Raises LedgerUnreachable when the connection cannot be made, or is lost before the commit: then nothing of
         the block has taken effect. Raises OutcomeUnknown when it is lost in the commit: the state in the ledger tells.
         """
         with self._begin(self.engine) as conn:
             yield conn
+            if dry_run:
+                conn.rollback()
+
+    @contextmanager
+    def alone(self) -> Generator[Connection]:
+        """A session in which each statement is a database transaction of its own, for those that can be in no other.
+
+        Raises LedgerUnreachable when it cannot be had, or is lost.
+        """
+        try:
+            with self.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as conn:
+                yield conn
+        except OperationalError as error:
+            if error.connection_invalidated or error.statement is None:
+                raise self._lost(" ".join(str(error.orig).split()), in_commit=False) from error
+            raise
 
     @contextmanager
     def snapshot(self) -> Generator[Connection]:

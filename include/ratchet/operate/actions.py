@@ -34,10 +34,6 @@ Decided = tuple[Outcome, bool]
 """What a move has done, and whether the head has met leftovers, so that it goes on when they are removed."""
 
 
-class _DryRun(Exception):
-    """Rolls back the database transaction of a move that is only tried."""
-
-
 def retry(ledger: Ledger, spec: Pipeline, txid: int | None, who: str) -> Outcome:
     """Lift the halt at a transaction, or take up a revision that was given up; the next run of any kind goes on.
 
@@ -111,16 +107,10 @@ def accept_loss(
 
 
 def _finish(ledger: Ledger, spec: Pipeline, decide: Callable[[Connection], Decided], dry_run: bool) -> Outcome:
-    tried: Decided | None = None
-    try:
-        with ledger.begin() as conn:
-            tried = decide(conn)
-            if dry_run:
-                raise _DryRun
-    except _DryRun:
-        assert tried is not None, "a dry run ends after its decision"
-        return replace(tried[0], dry_run=True)
-    outcome, has_met_leftovers = tried
+    with ledger.begin(dry_run=dry_run) as conn:
+        outcome, has_met_leftovers = decide(conn)
+    if dry_run:
+        return replace(outcome, dry_run=True)
     with suppress(LedgerUnreachable):
         # The move is made by now; what is left to be done after it, whoever comes next does.
         if has_met_leftovers:

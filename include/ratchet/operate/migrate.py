@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.schema import CreateSchema
 
 from ratchet.errors import NotMigrated
@@ -17,9 +19,11 @@ from ratchet.ledger import migrations
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
 from ratchet.ledger.work import utc
-from ratchet.operate.roles import grant
-from ratchet.sinks import tables
+from ratchet.operate.roles import Granted, grant
+from ratchet.sinks import indexes, tables
 from ratchet.sinks.lookup import sinks_of
+from ratchet.sinks.port import Sink
+from ratchet.sinks.tables import Made
 from ratchet.spec.pipeline import Pipeline
 
 WAIT_SECONDS = 1
@@ -28,6 +32,35 @@ TRIES = 300
 """So often all is tried before it is given up, which is minutes."""
 _LOCK = 7_268_352_071
 """The advisory lock that keeps two migrations apart; a number of this project's own."""
+BUILDING = _LOCK + 1
+"""That of the one which builds indexes."""
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """What a migration has done or, when `dry_run`, would do."""
+
+    before: str | None
+    """The ledger's schema as it was found: a revision of its migrations, None where there was no ledger."""
+    after: str | None
+    sinks: tuple[Made, ...]
+    roles: tuple[Granted, ...]
+    dry_run: bool = False
+
+    @property
+    def indexes(self) -> list[tuple[str, str]]:
+        """(table, index) that tables which were there have gained."""
+        return [index for made in self.sinks for index in made.indexes]
+
+
+def lines_of(done: Migrated) -> list[str]:
+    """What a person reads of it."""
+    if done.before is None:
+        ledger = f"created, at {done.after}"
+    else:
+        ledger = "up to date" if done.before == done.after else f"upgraded from {done.before} to {done.after}"
+    said = [f"ledger: {ledger}", *map(str, done.sinks), *map(str, done.roles)]
+    return [*said, "this was a dry run: nothing was changed"] if done.dry_run else said
 
 
 def migrate(
@@ -36,44 +69,93 @@ def migrate(
     pipeline_role: str | None = None,
     reader_role: str | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> list[str]:
-    """Upgrade the ledger, create what the specs declare, and grant each role its rights; a line for each thing done.
+    *,
+    dry_run: bool = False,
+) -> Migrated:
+    """Upgrade the ledger, create what the specs declare, and grant each role its rights.
 
-    Everything happens in one database transaction: it is done wholly or not at all. Missing tables, columns and
-    indexes are made; nothing is dropped or changed. Raises NotMigrated where a table that exists does not fit its spec,
-    or stays locked by somebody. Raises SettingsError where a role is missing or cannot be given what it needs.
+    Missing tables, columns and indexes are made; nothing is dropped or changed. Everything but the indexes of tables
+    that are there happens in one database transaction: it is done wholly or not at all. Those indexes are built after
+    it, one by one, beside those who read and write; `say` is told of each, and what breaks off there is gone on with by
+    the next migration. Raises NotMigrated where a table that exists does not fit its spec, or stays locked by somebody.
+    Raises SettingsError where a role is missing or cannot be given what it needs.
 
     Who waits for a lock on a table holds up all who come after. So each lock is waited for a second, `say` is told who
     holds it, and everything is tried again.
     """
     specs = list(specs)
     with Ledger(ledger_url, name="ratchet migrate") as ledger:
-        holders = ""
-        for _ in range(TRIES):
-            try:
-                with ledger.begin() as conn:
-                    return _migrate(conn, specs, pipeline_role, reader_role)
-            except (OperationalError, LockNotAvailable, DeadlockDetected) as error:
-                # Statements about names are the driver's own, and so is what they say.
-                if not isinstance(getattr(error, "orig", error), (LockNotAvailable, DeadlockDetected)):
-                    raise
-            holders = _holders(ledger)
-            say(f"a table is locked by {holders}; trying again")
-        raise NotMigrated(f"a table stays locked by {holders}; nothing was changed; end that, and migrate again")
+        done = _migrate_all(ledger, specs, pipeline_role, reader_role, say, dry_run=dry_run)
+        if done.indexes and not dry_run:
+            _build_indexes(ledger, specs, say)
+    return done
 
 
-def _migrate(conn: Connection, specs: list[Pipeline], pipeline_role: str | None, reader_role: str | None) -> list[str]:
+def _migrate_all(
+    ledger: Ledger,
+    specs: list[Pipeline],
+    pipeline_role: str | None,
+    reader_role: str | None,
+    say: Callable[[str], None],
+    *,
+    dry_run: bool,
+) -> Migrated:
+    holders = ""
+    for _ in range(TRIES):
+        try:
+            with ledger.begin(dry_run=dry_run) as conn:
+                return replace(_migrate(conn, specs, pipeline_role, reader_role), dry_run=dry_run)
+        except (OperationalError, LockNotAvailable, DeadlockDetected) as error:
+            # Statements about names are the driver's own, and so is what they say.
+            if not isinstance(getattr(error, "orig", error), (LockNotAvailable, DeadlockDetected)):
+                raise
+        holders = _holders(ledger)
+        say(f"a table is locked by {holders}; trying again")
+    raise NotMigrated(f"a table stays locked by {holders}; nothing was changed; end that, and migrate again")
+
+
+def _migrate(conn: Connection, specs: list[Pipeline], pipeline_role: str | None, reader_role: str | None) -> Migrated:
     conn.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     conn.execute(text("select set_config('lock_timeout', :limit, true)"), {"limit": f"{WAIT_SECONDS}s"})
     for schema in (SCHEMA, STAGE_SCHEMA, DELTA_SCHEMA):
         conn.execute(CreateSchema(schema, if_not_exists=True))
+    before = _revision(conn)
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
     config.attributes["connection"] = conn
     command.upgrade(config, "head")
-    declared = [(spec.name, sink) for spec in specs for sink in sinks_of(spec) if sink.tables]
-    made = [f"{name}: {tables.create(conn, name, sink)}" for name, sink in declared]
-    return ["ledger: up to date", *made, *grant(conn, specs, pipeline_role, reader_role)]
+    made = [tables.create(conn, spec.name, sink) for spec, sink in _declared(specs)]
+    granted = grant(conn, specs, pipeline_role, reader_role)
+    return Migrated(before, _revision(conn), tuple(made), tuple(granted))
+
+
+def _declared(specs: list[Pipeline]) -> list[tuple[Pipeline, Sink]]:
+    return [(spec, sink) for spec in specs for sink in sinks_of(spec) if sink.tables]
+
+
+def _revision(conn: Connection) -> str | None:
+    return MigrationContext.configure(conn, opts={"version_table_schema": SCHEMA}).get_current_revision()
+
+
+def _build_indexes(ledger: Ledger, specs: list[Pipeline], say: Callable[[str], None]) -> None:
+    with ledger.alone() as conn:
+        # Not waited for: who waits has a snapshot, and an index is done when all who have an older one are gone.
+        alone = conn.execute(text("select pg_try_advisory_lock(:lock)"), {"lock": BUILDING}).scalar_one()
+        if not alone:
+            raise NotMigrated(
+                "another migration builds indexes, so none was built here; all else is done; migrate again after it"
+            )
+        for table in [table for _, sink in _declared(specs) if not sink.brings_table for table in sink.tables]:
+            for name in indexes.lacking(conn, table):
+                where = f"{table.schema}.{table.name}"
+                say(f"{where}: building index {name}; readers and writers go on meanwhile")
+                try:
+                    indexes.build(conn, table, name)
+                except DBAPIError as error:
+                    raise NotMigrated(
+                        f"{where}: index {name} was not built: {str(error.orig).splitlines()[0]}; all else is done; "
+                        "migrate again to build it"
+                    ) from error
 
 
 def _holders(ledger: Ledger) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
@@ -30,25 +31,38 @@ RIGHTS: dict[str, tuple[str, ...]] = {
 }
 """What the pipelines may do with the other tables of the ledger."""
 
-Granted = dict[tuple[str, str], tuple[str, ...]]
+Rights = dict[tuple[str, str], tuple[str, ...]]
 """(schema, table) → rights."""
+
+
+@dataclass(frozen=True)
+class Granted:
+    """What a role may do now: the pipelines' what runs and operators do, the readers' to read, on so many tables."""
+
+    role: str
+    is_reader: bool
+    tables: int
+
+    def __str__(self) -> str:
+        may = f"may read {self.tables} tables" if self.is_reader else f"may do what runs do, on {self.tables} tables"
+        return f"role {self.role}: {may}"
 
 
 def grant(
     conn: Connection, specs: Iterable[Pipeline], pipeline_role: str | None = None, reader_role: str | None = None
-) -> list[str]:
+) -> list[Granted]:
     """Give each role that is named exactly its rights, and take any others within ratchet's schemas from it.
 
     The pipelines' role does what runs and operators do: all moves of the ledger, and making and dropping stages.
     The readers' role reads the specs' views and states, which the head limits, and the ledger, dead letters among it;
     never a delta table, in which rows stand that are not committed. The caller owns all of that and has migrated
-    before, in the same database transaction. Returns a line for each role. Raises SettingsError where a role is
-    missing, could do everything anyway, or would not get what it needs.
+    before, in the same database transaction. Raises SettingsError where a role is missing,
+    could do everything anyway, or would not get what it needs.
     """
     specs = list(specs)
     if pipeline_role is not None and pipeline_role == reader_role:
         raise SettingsError(f"role {pipeline_role!r} is named for the pipelines and for readers; use one role for each")
-    said: list[str] = []
+    granted: list[Granted] = []
     ledger = _relations(conn, SCHEMA)
     if pipeline_role is not None:
         _check_role(conn, pipeline_role)
@@ -59,19 +73,19 @@ def grant(
         # Keys of a fold lie in temporary tables.
         _execute(conn, "GRANT TEMPORARY ON DATABASE {} TO {}", _database(conn), pipeline_role)
         _hand_over_stages(conn, pipeline_role)
-        said.append(f"role {pipeline_role}: may do what runs do, on {len(wanted)} tables")
+        granted.append(Granted(pipeline_role, is_reader=False, tables=len(wanted)))
     if reader_role is not None:
         _check_role(conn, reader_role)
         wanted = {(SCHEMA, name): ("SELECT",) for name in ledger}
         wanted |= {_name(sink.target): ("SELECT",) for spec in specs for sink in sinks_of(spec)}
         _give(conn, reader_role, {SCHEMA: "USAGE"}, wanted)
-        said.append(f"role {reader_role}: may read {len(wanted)} tables")
-    return said
+        granted.append(Granted(reader_role, is_reader=True, tables=len(wanted)))
+    return granted
 
 
-def _rights_on_sinks(specs: list[Pipeline], deltas: list[str]) -> Granted:
+def _rights_on_sinks(specs: list[Pipeline], deltas: list[str]) -> Rights:
     # Also of sinks that no spec has any more: what their writers have left is removed by those who run.
-    wanted: Granted = {(DELTA_SCHEMA, name): ("SELECT", "INSERT", "DELETE") for name in deltas}
+    wanted: Rights = {(DELTA_SCHEMA, name): ("SELECT", "INSERT", "DELETE") for name in deltas}
     for sink in (sink for spec in specs for sink in sinks_of(spec)):
         if sink.is_view:
             wanted[_name(sink.target)] = ("SELECT",)
@@ -92,7 +106,7 @@ def _check_role(conn: Connection, role: str) -> None:
         raise SettingsError(f"role {role!r} {why}, so no grant limits it; name an ordinary role of its own")
 
 
-def _give(conn: Connection, role: str, schemas: dict[str, str], wanted: Granted) -> None:
+def _give(conn: Connection, role: str, schemas: dict[str, str], wanted: Rights) -> None:
     """Exactly these rights within ratchet's own schemas; elsewhere these beside what the role has already."""
     for schema in (SCHEMA, DELTA_SCHEMA, STAGE_SCHEMA):
         if schema != STAGE_SCHEMA:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, func, insert, select, update
@@ -19,7 +20,7 @@ from ratchet.protocol.deadlines import deadline
 from ratchet.protocol.halts import LIFTED, count_failure, why_stopped
 from ratchet.protocol.leases import holds, lease
 from ratchet.protocol.plan import copy_cut
-from ratchet.protocol.votes import promote_if_complete
+from ratchet.protocol.prepare import prepare_if_complete
 from ratchet.spec.pipeline import Pipeline
 
 IsActive = Callable[[str, str], bool]
@@ -177,7 +178,7 @@ def take(conn: Connection, spec: Pipeline, row: Transaction, run: Run, *, afresh
     bind(conn, run, claim)
     history.record(conn, row, who=str(run), move="claim", detail={"claim": claim.number, "state": row.state})
     if row.state == State.OPEN:
-        promote_if_complete(conn, row)
+        prepare_if_complete(conn, row)
     return claim
 
 
@@ -210,12 +211,35 @@ def end(conn: Connection, spec: Pipeline, row: Transaction, *, who: str, why: st
     return ended
 
 
-def settle(ledger: Ledger, spec: Pipeline, run: Run, succeeded: bool, reason: str | None = None) -> str:
-    """End this run's claim, by its number, and say in a line what that leaves; repeated, it changes nothing."""
+@dataclass(frozen=True)
+class Settled:
+    """What a run leaves behind: its transaction or revision as it stands, None where the run has taken none."""
+
+    run: Run
+    row: Transaction | None
+    claim: int | None = None
+    """The run's own; another may have the transaction by now."""
+    had_ended: bool = False
+    """Nothing was left to be ended."""
+
+    def __str__(self) -> str:
+        if self.row is None:
+            return f"run {self.run} has taken no transaction"
+        if self.had_ended:
+            return f"{self.row} is {self.row.state}; claim {self.claim} had ended before"
+        if self.row.halted_at is not None:
+            return why_stopped(self.row)
+        if self.row.state in UNFINISHED:
+            return f"{self.row} is left {self.row.state}; the next run of any kind finishes it"
+        return f"{self.row} is {self.row.state}"
+
+
+def settle(ledger: Ledger, spec: Pipeline, run: Run, succeeded: bool, reason: str | None = None) -> Settled:
+    """End this run's claim, by its number, and tell what that leaves; repeated, it changes nothing."""
     with ledger.begin() as conn:
         mine = binding_of(conn, run)
         if mine is None:
-            return f"run {run} has taken no transaction"
+            return Settled(run, None)
         row = read_transaction(conn, mine.pipeline, mine.txid, mine.revision, lock=True)
         conn.execute(
             update(runs)
@@ -227,12 +251,6 @@ def settle(ledger: Ledger, spec: Pipeline, run: Run, succeeded: bool, reason: st
             )
             .values(ended_at=func.clock_timestamp(), outcome="success" if succeeded else f"failed: {reason}")
         )
-        what = str(row)
         if row.claim != mine.claim or row.claim_ended:
-            return f"{what} is {row.state}; claim {mine.claim} had ended before"
-        row = end(conn, spec, row, who=str(run), why=reason or "the run ended")
-    if row.halted_at is not None:
-        return why_stopped(row)
-    if row.state in UNFINISHED:
-        return f"{what} is left {row.state}; the next run of any kind finishes it"
-    return f"{what} is {row.state}"
+            return Settled(run, row, mine.claim, had_ended=True)
+        return Settled(run, end(conn, spec, row, who=str(run), why=reason or "the run ended"), mine.claim)

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ratchet.errors import Refused
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import SliceWork, Vote
 from ratchet.logs import get_logger
-from ratchet.protocol.votes import cast_vote, vote_no
+from ratchet.protocol.votes import Cast, cast_vote, vote_no
 from ratchet.spec.pipeline import Pipeline
 
 
-def process_slice(ledger: Ledger, spec: Pipeline, work: SliceWork, run: Callable[[], Vote]) -> str:
-    """Have `run` do the slice's job and cast its vote; returns the line that says what became of it.
+@dataclass(frozen=True)
+class Processed:
+    """A slice's results, and what became of the vote for them."""
+
+    vote: Vote
+    cast: Cast
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{name} {sink.rows:,}" for name, sink in self.vote.sinks.items())
+        seconds = sum(self.vote.seconds.values())
+        return f"{self.cast}; {self.vote.records:,} records read in {seconds:.2f} s; rows: {counts}"
+
+
+def process_slice(ledger: Ledger, spec: Pipeline, work: SliceWork, run: Callable[[], Vote]) -> Processed:
+    """Have `run` do the slice's job and cast its vote.
 
     A transform that refuses is a vote of no: Refused, with the transaction aborted. Whatever else `run` raises leaves
     no vote.
@@ -27,6 +41,4 @@ def process_slice(ledger: Ledger, spec: Pipeline, work: SliceWork, run: Callable
         get_logger().warning(f"{work.token}: {absent}")
     if vote.cut:
         get_logger().info(f"{work.token}: {vote.cut:,} moments had digits beyond microseconds, which were cut off")
-    said = cast_vote(ledger, spec, work.token, vote)
-    counts = ", ".join(f"{name} {sink.rows:,}" for name, sink in vote.sinks.items())
-    return f"{said}; {vote.records:,} records read in {sum(vote.seconds.values()):.2f} s; rows: {counts}"
+    return Processed(vote, cast_vote(ledger, spec, work.token, vote))

@@ -20,9 +20,10 @@ from ratchet.ledger.rows import SliceRow, Transaction, WriterRow
 from ratchet.ledger.schema import pipelines, slices, sources
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, read_transaction
-from ratchet.ledger.work import Absent, Claim, Relation, SinkVote, SliceToken, SliceWork, Vote
+from ratchet.ledger.work import Claim, Relation, SinkVote, SliceToken, SliceWork, Vote
 from ratchet.protocol.failures import other_code
 from ratchet.protocol.plan import read_ranges
+from ratchet.protocol.prepare import Prepared, prepare_if_complete
 from ratchet.sinks import delta, stage
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Rows, Sink
@@ -92,7 +93,22 @@ def voted_work(conn: Connection, spec: Pipeline, row: Transaction) -> list[Slice
     return [_work(conn, spec, row, part) for part in SliceRow.all(found)]
 
 
-def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> str:
+@dataclass(frozen=True)
+class Cast:
+    """What became of a vote; `prepared` is what it has completed, if it was the last one of its epoch."""
+
+    token: SliceToken
+    is_repeated: bool = False
+    """It was there already, by the same try."""
+    prepared: Prepared | None = None
+
+    def __str__(self) -> str:
+        if self.is_repeated:
+            return f"{self.token}: this vote was cast already"
+        return str(self.prepared) if self.prepared else f"{self.token}: voted"
+
+
+def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> Cast:
     """Make the slice's results final; the last vote of the epoch moves the transaction to PREPARED.
 
     The same vote of the same try repeated is success. Raises Fenced for any other late vote, OtherCode when the code is
@@ -112,7 +128,7 @@ def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> 
         row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
         current = read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice)
         if current.voted_at is not None and _is_same(current, token, vote):
-            return f"{token}: this vote was cast already"
+            return Cast(token, is_repeated=True)
         check_try(row, current, token)
         _check_ranges(current, token, vote)
         other = None
@@ -124,13 +140,13 @@ def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> 
             # Step 3: the vote, only for the try that is still the highest.
             _write_vote(conn, row, token, vote)
             # Step 4: the last one prepares the transaction.
-            return promote_if_complete(conn, row) or f"{token}: voted"
+            return Cast(token, prepared=prepare_if_complete(conn, row))
     if other:
         raise OtherCode(f"{token.pipeline}: {token}: {other}")
     raise Refused(f"{token.pipeline}: {token}: aborted, {fault}")
 
 
-def vote_no(ledger: Ledger, token: SliceToken, reason: str) -> str:
+def vote_no(ledger: Ledger, token: SliceToken, reason: str) -> None:
     """A slice's word that its results cannot be: the transaction is ABORTED with the reason.
 
     Raises Fenced, as for any other vote, when the try is not the current one or has voted.
@@ -141,51 +157,6 @@ def vote_no(ledger: Ledger, token: SliceToken, reason: str) -> str:
         check_try(row, current, token)
         said = {"slice": token.slice, "try": token.try_number}
         move(conn, row, State.ABORTED, who=row.run_id, why=reason, detail=said, reason=reason)
-    return f"{token}: voted no: {reason}"
-
-
-def promote_if_complete(conn: Connection, row: Transaction) -> str | None:
-    """OPEN → PREPARED if every slice of the epoch has voted; the line that says so, or None.
-
-    The caller holds the transaction's lock.
-    """
-    mine = (slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
-    missing, records = conn.execute(
-        select(func.count().filter(slices.c.voted_at.is_(None)), func.sum(slices.c.records)).where(*mine)
-    ).one()
-    if missing:
-        return None
-    move(
-        conn,
-        row,
-        State.PREPARED,
-        who=row.run_id,
-        why="every slice has voted",
-        detail={"records": int(records)},
-        prepared_at=func.clock_timestamp(),
-        records=int(records),
-    )
-    said = f"{row}: every slice has voted, {int(records):,} records are prepared"
-    return "; ".join([said, *map(str, absent_of(conn, row.pipeline, row.txid, row.epoch))])
-
-
-def absent_of(conn: Connection, pipeline: str, txid: int, epoch: int) -> list[Absent]:
-    """The declared fields that no message of an epoch has, of those slices that had a good one."""
-    told = conn.execute(
-        select(slices.c.absent)
-        .where(slices.c.pipeline == pipeline, slices.c.txid == txid, slices.c.epoch == epoch)
-        .where(slices.c.voted_at.is_not(None), slices.c.absent.is_not(None))
-        .order_by(slices.c.slice)
-    ).scalars()
-    lists = [
-        [Absent(column, field, tuple(names)) for column, field, names in absent]
-        for absent in told
-        if absent is not None
-    ]
-    if not lists:
-        return []
-    everywhere = set[str].intersection(*({a.column for a in absent} for absent in lists))
-    return [a for a in lists[0] if a.column in everywhere]
 
 
 Voted = tuple[int, int, dict[str, SinkVote]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, LiteralString, cast
 
 import sqlalchemy as sa
@@ -14,21 +15,44 @@ from sqlalchemy.schema import CreateSchema
 from ratchet.errors import NotMigrated
 from ratchet.ledger.schema import pipelines, targets
 from ratchet.ledger.transactions import lock_pipeline
-from ratchet.sinks import views
+from ratchet.sinks import indexes, views
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
 from ratchet.sinks.types import TXID
 from ratchet.spec.pipeline import Pipeline
 
 
-def create(conn: Connection, pipeline: str, sink: Sink) -> str:
-    """Bring a sink's tables to what the spec says, and its view; returns a line for the user.
+@dataclass(frozen=True)
+class Made:
+    """What a migration has made of one sink. A relation is named with its schema, as `ratchet_delta.public.flights`."""
 
-    Missing tables, columns and indexes are made, nothing is dropped or changed, and a table that the user brought is
-    only checked. From then on the tables are the pipeline's. Raises NotMigrated where they are another's, hold other
-    types, or where the spec gives their deltas another meaning.
+    pipeline: str
+    sink: str
+    tables: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    """(table, column) that tables which were there have gained."""
+    view: str | None
+    indexes: tuple[tuple[str, str], ...]
+    """(table, index) that tables which were there lack; whoever migrates builds them last, beside those who write."""
+
+    def __str__(self) -> str:
+        made = [f"created {table}" for table in self.tables]
+        made += [f"added {column} to {table}" for table, column in self.columns]
+        made += [f"created view {self.view}"] if self.view else []
+        made += [f"added index {index} to {table}" for table, index in self.indexes]
+        return f"{self.pipeline}: {self.sink}: {', '.join(made) or 'fits'}"
+
+
+def create(conn: Connection, pipeline: str, sink: Sink) -> Made:
+    """Bring a sink's tables to what the spec says, and its view.
+
+    Missing tables and columns are made, nothing is dropped or changed, and a table that the user brought is only
+    checked. From then on the tables are the pipeline's. Raises NotMigrated where they are another's, hold other types,
+    or where the spec gives their deltas another meaning.
     """
     made: list[str] = []
+    columns: list[tuple[str, str]] = []
+    lacking: list[tuple[str, str]] = []
     conn.execute(CreateSchema(sink.table[0], if_not_exists=True))
     kinds = {table: _kind(conn, table) for table in sink.tables}
     existing = [table for table, kind in kinds.items() if kind]
@@ -38,17 +62,18 @@ def create(conn: Connection, pipeline: str, sink: Sink) -> str:
         if table not in existing:
             conn.execute(CreateSchema(str(table.schema), if_not_exists=True))
             table.create(conn)
-            made.append(f"created {table.schema}.{table.name}")
+            made.append(f"{table.schema}.{table.name}")
             continue
         if not sink.brings_table:
-            made += [f"added {name} to {table.schema}.{table.name}" for name in _add(conn, sink, table)]
+            columns += [(f"{table.schema}.{table.name}", name) for name in _add(conn, sink, table)]
+            lacking += [(f"{table.schema}.{table.name}", name) for name in indexes.lacking(conn, table)]
         _check(conn, sink, table, unique)
+    view = None
     if sink.is_view and sink.tables:
         shown = _columns(conn, *sink.table) if _kind_of(conn, *sink.table) else {}
         views.create(conn, pipeline, sink, list(shown))
-        if not shown:
-            made.append(f"created view {sink.shown}")
-    return f"{sink.name}: {', '.join(made) or 'fits'}"
+        view = None if shown else sink.shown
+    return Made(pipeline, sink.name, tuple(made), tuple(columns), view, tuple(lacking))
 
 
 def probe(conn: Connection, spec: Pipeline) -> None:
@@ -199,7 +224,7 @@ def _columns(conn: Connection, schema: str, name: str) -> dict[str, Any]:
 
 
 def _add(conn: Connection, sink: Sink, table: Table) -> list[str]:
-    """Give a table the columns and indexes that it lacks; their names."""
+    """Give a table the columns that it lacks; their names."""
     found, added = _columns(conn, str(table.schema), table.name), []
     for column in table.columns:
         if column.name in found:
@@ -215,11 +240,6 @@ def _add(conn: Connection, sink: Sink, table: Table) -> list[str]:
         where = sql.Identifier(str(table.schema), table.name), sql.Identifier(column.name)
         _driver(conn).execute(sql.SQL("alter table {} add column {} {}").format(*where, words))
         added.append(column.name)
-    named = {index["name"] for index in sa.inspect(conn).get_indexes(table.name, table.schema)}
-    for index in table.indexes:
-        if index.name not in named:
-            index.create(conn)
-            added.append(f"index {index.name}")
     return added
 
 

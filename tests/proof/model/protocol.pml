@@ -162,7 +162,7 @@ inline take(i, afresh) {
     promote(i)
 }
 
-/* votes.promote_if_complete: the caller holds the transaction's lock */
+/* prepare.prepare_if_complete: the caller holds the transaction's lock */
 inline promote(i) {
     all_voted = true;
     for (q : 0 .. S - 1) { if :: row[i].slice[q].vote == 0 -> all_voted = false :: else fi };

@@ -45,7 +45,7 @@ PLANTS = [
     ),
     plant(
         "the last vote counts one slice too few",
-        "protocol/votes.py",
+        "protocol/prepare.py",
         "    if missing:\n        return None",
         "    if missing > 1:\n        return None",
     ),
@@ -148,8 +148,8 @@ PLANTS = [
     plant(
         "settle ends whichever claim there is",
         "protocol/claims.py",
-        "        if row.claim != mine.claim or row.claim_ended:\n            return f",
-        "        if row.claim_ended:\n            return f",
+        "        if row.claim != mine.claim or row.claim_ended:\n            return Settled",
+        "        if row.claim_ended:\n            return Settled",
     ),
     plant(
         "a stage is discarded while its epoch is prepared",

@@ -20,7 +20,7 @@ from ratchet.operate.outcome import Outcome, lines_of
 from ratchet.operate.upkeep import upkeep
 from ratchet.protocol import compact as compaction
 from ratchet.protocol.begin import Begun, Skipped, begin
-from ratchet.protocol.claims import claim_of, settle
+from ratchet.protocol.claims import Settled, claim_of, settle
 from ratchet.protocol.commit import Committed, Waits, commit
 from ratchet.protocol.failures import errors_recorded, last_error
 from ratchet.protocol.leases import renew
@@ -218,7 +218,8 @@ class World:
             work = take_try(ledger, spec, claim_of(ledger, run), number)
             if isinstance(work, NothingToDo):
                 return work.message
-            raise Refused(vote_no(ledger, work.token, "the transform refuses"))
+            vote_no(ledger, work.token, "the transform refuses")
+            raise Refused(f"{work.token}: the transform refuses")
 
         return Step(f"{run}: process[{number}] refuses", job, failed=partial(of.fail, run))
 
@@ -289,11 +290,11 @@ class World:
     def settle(self, of: AirflowRun, succeeded: bool) -> Step:
         run, spec = of.run, self.spec
 
-        def then(said: str) -> None:
+        def then(said: Settled) -> None:
             if of.run == run:
                 of.is_active = False
 
-        def job(ledger: Ledger) -> str:
+        def job(ledger: Ledger) -> Settled:
             claim = claim_of(ledger, run)
             with ledger.begin() as conn:
                 row = read_transaction(conn, NAME, claim.txid, claim.revision, lock=True)

@@ -1,0 +1,70 @@
+"""PREPARED: the state of a transaction whose slices have all voted, and what its votes say together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, func, select
+
+from ratchet.ledger.rows import Transaction
+from ratchet.ledger.schema import slices
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import move
+from ratchet.ledger.work import Absent
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the votes of an epoch say together: the records, and the declared fields that no message has."""
+
+    row: Transaction
+    records: int
+    absent: tuple[Absent, ...]
+
+    def __str__(self) -> str:
+        said = f"{self.row}: every slice has voted, {self.records:,} records are prepared"
+        return "; ".join([said, *map(str, self.absent)])
+
+
+def prepare_if_complete(conn: Connection, row: Transaction) -> Prepared | None:
+    """OPEN → PREPARED if every slice of the epoch has voted; None if one has not.
+
+    The caller holds the transaction's lock.
+    """
+    mine = (slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
+    missing, voted = conn.execute(
+        select(func.count().filter(slices.c.voted_at.is_(None)), func.sum(slices.c.records)).where(*mine)
+    ).one()
+    if missing:
+        return None
+    records = int(voted)
+    row = move(
+        conn,
+        row,
+        State.PREPARED,
+        who=row.run_id,
+        why="every slice has voted",
+        detail={"records": records},
+        prepared_at=func.clock_timestamp(),
+        records=records,
+    )
+    return Prepared(row, records, tuple(_absent(conn, row)))
+
+
+def _absent(conn: Connection, row: Transaction) -> list[Absent]:
+    """The declared fields that no message of an epoch has, of those slices that had a good one."""
+    told = conn.execute(
+        select(slices.c.absent)
+        .where(slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
+        .where(slices.c.voted_at.is_not(None), slices.c.absent.is_not(None))
+        .order_by(slices.c.slice)
+    ).scalars()
+    lists = [
+        [Absent(column, field, tuple(names)) for column, field, names in absent]
+        for absent in told
+        if absent is not None
+    ]
+    if not lists:
+        return []
+    everywhere = set[str].intersection(*({a.column for a in absent} for absent in lists))
+    return [a for a in lists[0] if a.column in everywhere]

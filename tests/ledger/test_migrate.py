@@ -1,0 +1,111 @@
+"""What `migrate` does beside people at work: indexes of tables that are there, and dry runs."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from psycopg import sql
+from sqlalchemy import text
+
+from ratchet.errors import NotMigrated
+from ratchet.operate.migrate import BUILDING, lines_of, migrate
+from tests.until import until
+
+from .staging import committed
+from .test_spec_changes import WIDER, faults
+
+DELTA, INDEX = "ratchet_delta.public.rows", "public.rows_by_b"
+
+CANCEL = text(
+    "select pg_cancel_backend(pid) from pg_stat_activity "
+    "where datname = current_database() and query like 'CREATE INDEX CONCURRENTLY%'"
+)
+
+
+@pytest.fixture
+def narrow(ledger, log):
+    """A delta table with rows that lacks an index and no column, for which writers would be waited for."""
+    committed(ledger, log, "a")
+    with ledger.begin() as conn:
+        conn.execute(text('alter table ratchet_delta."public.rows" add column b text collate "C"'))
+
+
+def write(conn: psycopg.Connection) -> None:
+    insert = sql.SQL(
+        "insert into {} (a, _source, _partition, _offset, _n, _txid, _writer) values (1, 1, 0, 1, 0, 99, 1)"
+    )
+    conn.execute(insert.format(sql.Identifier("ratchet_delta", "public.rows")))
+
+
+@contextmanager
+def building(ledger):
+    """(session, future): a session that has written and not committed, and a migration whose index waits for it."""
+    said: list[str] = []
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(ledger.url) as conn:
+        write(conn)
+        done = pool.submit(migrate, ledger.url, [WIDER], say=said.append)
+        try:
+            until("the index is being built", lambda: indexes(ledger).get(INDEX) is False, seconds=30)
+            yield conn, done
+        finally:
+            conn.rollback()
+    assert said == [f"{DELTA}: building index {INDEX}; readers and writers go on meanwhile"]
+
+
+def indexes(ledger) -> dict[str, bool]:
+    """{name: whether it can be used}, of the delta table's indexes."""
+    asked = text(
+        "select i.relname, x.indisvalid from pg_index x join pg_class i on i.oid = x.indexrelid "
+        "join pg_class t on t.oid = x.indrelid where t.relname = 'public.rows'"
+    )
+    with ledger.begin() as conn:
+        return {row.relname: row.indisvalid for row in conn.execute(asked)}
+
+
+def test_an_index_of_a_table_with_rows_is_built_beside_those_who_write(ledger, narrow):
+    with building(ledger) as (first, done):
+        with psycopg.connect(ledger.url, options="-c lock_timeout=5s") as second:
+            write(second)
+            second.rollback()
+        assert not done.done()
+        first.rollback()
+        assert done.result(60).indexes == [(DELTA, INDEX)]
+    assert indexes(ledger)[INDEX]
+    assert faults(ledger, WIDER) == []
+
+
+def test_an_index_that_was_not_finished_is_built_anew(ledger, narrow):
+    with building(ledger) as (_, done):
+        with ledger.begin() as conn:
+            conn.execute(CANCEL)
+        with pytest.raises(NotMigrated, match=f"index {INDEX} was not built: canceling .*; all else is done; migrate"):
+            done.result(60)
+    assert indexes(ledger)[INDEX] is False
+    assert migrate(ledger.url, [WIDER], dry_run=True).indexes == [(DELTA, INDEX)]
+    assert migrate(ledger.url, [WIDER]).indexes == [(DELTA, INDEX)]
+    assert indexes(ledger)[INDEX]
+    assert migrate(ledger.url, [WIDER]).indexes == []
+
+
+def test_two_migrations_at_once_do_not_build_the_same_index(ledger, narrow):
+    with psycopg.connect(ledger.url) as other:
+        other.execute("select pg_advisory_lock(%s)", [BUILDING])
+        with pytest.raises(NotMigrated, match="another migration builds indexes, so none was built here; .* again"):
+            migrate(ledger.url, [WIDER])
+    assert INDEX not in indexes(ledger)
+    assert migrate(ledger.url, [WIDER]).indexes == [(DELTA, INDEX)]
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(ledger_url):
+    tried = migrate(ledger_url, [WIDER], dry_run=True)
+    assert tried.before is None and tried.after is not None
+    with psycopg.connect(ledger_url) as conn:
+        found = conn.execute("select count(*) from pg_namespace where nspname like 'ratchet%'").fetchone()
+    assert found == (0,)
+    made = migrate(ledger_url, [WIDER])
+    assert lines_of(tried) == [*lines_of(made), "this was a dry run: nothing was changed"]
+    assert lines_of(made)[0] == f"ledger: created, at {made.after}"
+    assert lines_of(migrate(ledger_url, [WIDER]))[0] == "ledger: up to date"
