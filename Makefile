@@ -6,6 +6,9 @@ PY := .venv/bin/python
 IVY = $(firstword $(wildcard .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar))
 # What a user exports for other tools must not reach into this installation.
 unexport PYTHONPATH PYTHONHOME SPARK_HOME AIRFLOW_HOME
+# Most tests wait for servers, and those of one process wait one after the other.
+PROCESSES ?= 3
+PARALLEL = -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 # Long work is also followed through a pipe.
 export PYTHONUNBUFFERED = 1
 
@@ -26,7 +29,7 @@ clean: down  ## forget the demo's data
 	@rm -rf .state/demo .state/lock && echo "forgotten"
 
 test: install  ## everything but the longest, on embedded servers of its own
-	@$(PY) -m pytest tests
+	@$(PY) -m pytest tests $(PARALLEL)
 
 test-all: install  ## that, clusters, faults, and TLS to PostgreSQL (Debian, as root: apt-get install postgresql gcc)
 	@ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 \
@@ -35,10 +38,10 @@ test-all: install  ## that, clusters, faults, and TLS to PostgreSQL (Debian, as 
 	  || { echo "test-all needs a C compiler, for clocks; Debian: apt-get install gcc libc6-dev" >&2; exit 1; }
 	@unshare --mount true 2> /dev/null || { echo "test-all mounts a disk that can be filled: run it as root, or by" \
 	  "\`unshare --user --map-root-user --mount make test-all\`" >&2; exit 1; }
-	@$(PY) -m pytest tests -m "all or not all"
+	@$(PY) -m pytest tests $(PARALLEL) -m "all or not all"
 
 test-unit: install  ## the fast part, without servers
-	@$(PY) -m pytest tests/unit
+	@$(PY) -m pytest tests/unit $(PARALLEL)
 
 model: install  ## every interleaving of the protocol's model, by spin (Debian: apt-get install spin gcc)
 	@$(PY) -m tests.proof.model.check

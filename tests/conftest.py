@@ -16,17 +16,40 @@ from psycopg import sql
 
 from ratchet.dev.stack import CHECKOUT, Stack
 
+TOGETHER = ("acceptance", "proof/faults", "proof/points")
+"""Packages below `tests` that share a whole stack."""
+ORDER = ("proof/simulate", "acceptance", "proof/points", "unit", "proof", "spark")
+"""What takes longest begins first; behind the schedules, in their process, comes something small."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run in several processes, those that share a server which is theirs alone stay in one of them."""
+    items.sort(key=lambda item: next((at for at, part in enumerate(ORDER) if _is_of(item, part)), len(ORDER)))
+    for item in items:
+        # A module may have a session or a topic that is made once.
+        group = next((part for part in TOGETHER if _is_of(item, part)), str(item.path.relative_to(CHECKOUT)))
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _is_of(item: pytest.Item, part: str) -> bool:
+    return item.path.is_relative_to(CHECKOUT / "tests" / part)
+
 
 @pytest.fixture(scope="session")
 def scratch() -> Iterator[Path]:
-    """A directory of this session's own, below the checkout's state but never the demo's."""
-    (CHECKOUT / ".state").mkdir(exist_ok=True)
-    for left in (CHECKOUT / ".state").glob("test-*"):
-        # Of a session that was killed: nobody holds its lock any more.
-        if _lock(left) is not None:
-            shutil.rmtree(left, ignore_errors=True)
-    made = Path(tempfile.mkdtemp(prefix="test-", dir=CHECKOUT / ".state"))
-    lock = _lock(made)
+    """A directory of this process' own, below the checkout's state but never the demo's."""
+    state = CHECKOUT / ".state"
+    state.mkdir(exist_ok=True)
+    # One at a time, so that nobody takes what another has made and not locked yet for what was left.
+    with (state / "tests.lock").open("a") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        for left in state.glob("test-*"):
+            # Of a session that was killed: nobody holds its lock any more.
+            if _lock(left) is not None:
+                shutil.rmtree(left, ignore_errors=True)
+        made = Path(tempfile.mkdtemp(prefix="test-", dir=state))
+        lock = _lock(made)
     yield made
     assert lock is not None, "another test session took this one's directory"
     lock.close()

@@ -12,6 +12,7 @@ import pytest
 from ratchet.dev.stack import SERVERS, Stack
 from ratchet.operate.migrate import migrate
 from ratchet.spec.loading import load_pipelines
+from tests.summary import noted
 
 from .line import PIPELINES, Line
 from .runs import MAINTENANCE
@@ -107,19 +108,19 @@ def crash(whole) -> Iterator[Line]:
             yield line
 
 
-RECOVERIES = pytest.StashKey[list[tuple[str, float, float]]]()
+RECOVERIES = "seconds from kill -9"
 
 
 @pytest.fixture
-def recovered(request) -> Callable[[str, float, float], None]:
+def recovered(record_property) -> Callable[[str, float, float], None]:
     """Note for the summary: what was killed, after how many seconds all was committed, and when every run had ended."""
-    return lambda *row: request.config.stash.setdefault(RECOVERIES, []).append(row)
+    return lambda *row: record_property(RECOVERIES, row)
 
 
-def pytest_terminal_summary(terminalreporter, config) -> None:
-    rows = config.stash.get(RECOVERIES, [])
+def pytest_terminal_summary(terminalreporter) -> None:
+    rows = noted(terminalreporter, RECOVERIES)
     if rows:
-        terminalreporter.section("seconds from kill -9")
+        terminalreporter.section(RECOVERIES)
         terminalreporter.write_line(f"{'killed':<15}{'all is committed':>18}{'every run has ended':>21}")
         for name, committed, ended in rows:
             terminalreporter.write_line(f"{name:<15}{committed:>18.1f}{ended:>21.1f}")

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.acceptance.runs import MAINTENANCE
+from tests.summary import noted
 
 from .endure import endure
 from .fault import Fault
 from .shaken import Shaken
 from .world import World
 
-FELT = pytest.StashKey[list[tuple[str, float, float]]]()
+FELT = "seconds from the end of a fault"
 Endure = Callable[[Fault], None]
 
 
@@ -36,9 +37,9 @@ def shaken(world) -> Iterator[Shaken]:
 
 
 @pytest.fixture
-def felt(request) -> Callable[[str, float, float], None]:
+def felt(record_property) -> Callable[[str, float, float], None]:
     """Note for the summary: a kind, seconds from its end until all was committed, and until nothing ran any more."""
-    return lambda *row: request.config.stash.setdefault(FELT, []).append(row)
+    return lambda *row: record_property(FELT, row)
 
 
 @pytest.fixture(name="endure")
@@ -52,10 +53,10 @@ def enduring(shaken: Shaken, felt) -> Endure:
     return one
 
 
-def pytest_terminal_summary(terminalreporter, config) -> None:
-    rows = config.stash.get(FELT, [])
+def pytest_terminal_summary(terminalreporter) -> None:
+    rows = noted(terminalreporter, FELT)
     if rows:
-        terminalreporter.section("seconds from the end of a fault")
+        terminalreporter.section(FELT)
         terminalreporter.write_line(f"{'fault':<55}{'all is committed':>18}{'nothing runs':>14}")
         for kind, committed, ended in rows:
             terminalreporter.write_line(f"{kind:<55}{committed:>18.1f}{ended:>14.1f}")
