@@ -12,7 +12,7 @@ PARALLEL = -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 # Long work is also followed through a pipe.
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help install demo down clean test test-all test-unit model simulate faults campaign soak planted mutants bench lint types lock screenshot
+.PHONY: help install demo down clean test test-all test-unit model simulate faults campaign soak planted mutants bench curves lint types lock screenshot
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,6 +66,9 @@ mutants: install  ## random changes of the protocol's code, and whether tests no
 
 bench: install  ## how fast it is beside others, and the aims; WORKS=append,commit RUNS=3 RECORDS=4000000
 	@$(PY) benchmarks/throughput.py $(if $(WORKS),--works $(WORKS)) $(if $(RUNS),--runs $(RUNS)) $(if $(RECORDS),--records $(RECORDS))
+
+curves: install  ## how the cost grows: slices, partitions, sizes, history; CURVES=slices,messages RUNS=3 RECORDS=4000000
+	@$(PY) benchmarks/growth.py $(if $(CURVES),--curves $(CURVES)) $(if $(RUNS),--runs $(RUNS)) $(if $(RECORDS),--records $(RECORDS))
 
 lint: install  ## style, by ruff
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .

@@ -37,10 +37,11 @@ class Backlog:
     kafka: dict[str, str]
     records: int
     times: int = 1
+    partitions: int = PARTITIONS
 
     @property
     def topic(self) -> str:
-        return f"bench_{self.records}_{self.times}"
+        return f"bench_{self.records}_{self.times}" + (f"_{self.partitions}" if self.partitions != PARTITIONS else "")
 
     @property
     def part(self) -> int:
@@ -54,14 +55,16 @@ class Backlog:
 
     def fill(self) -> None:
         """Make the topic; StackError if there is one with other records."""
-        if self.part % PARTITIONS or self.part % self.cap:
-            raise StackError(f"{self.part:,} records are no whole number of transactions, or not to be divided by 4")
+        if self.part % self.partitions or self.part % self.cap:
+            raise StackError(
+                f"{self.part:,} records are no whole number of transactions, or not to be divided by {self.partitions}"
+            )
         with Kafka(self.kafka) as client:
             try:
                 client.offsets(self.topic)
             except UnknownTopic:
-                made = ((n % PARTITIONS, self._value(n)) for n in range(self.records))
-                produce(self.kafka, self.topic, made, PARTITIONS)
+                made = ((n % self.partitions, self._value(n)) for n in range(self.records))
+                produce(self.kafka, self.topic, made, self.partitions)
             held = sum(client.offsets(self.topic).stable.values())
         if held != self.records:
             raise StackError(f"topic {self.topic} holds {held:,} records, not {self.records:,}; delete it")

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from benchmarks.curves import CURVES
 from benchmarks.works import WORKS
 from ratchet.dev.stack import CHECKOUT
 
@@ -22,11 +23,21 @@ def measured(works: str, records: int) -> dict:
 
 
 @pytest.mark.all
+def test_every_curve_is_measured_and_drawn():
+    command = [sys.executable, "benchmarks/growth.py", "--records", "32000", "--runs", "1"]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=290)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = (CHECKOUT / ".state" / "bench" / "curves.md").read_text()
+    assert [line[4:] for line in said.splitlines() if line.startswith("### ")] == [c.title for c in CURVES.values()]
+    assert said.count("xychart-beta") == len(CURVES)
+
+
+@pytest.mark.all
 @pytest.mark.parametrize("works", ["append", "upsert,accumulate,sinks", "commit,view,revision"])
 def test_every_contestant_is_measured_and_every_aim_is_judged(works):
     names = works.split(",")
     found = measured(works, records=32_000)
     assert list(found) == names
     for name in names:
-        assert all(seconds for seconds in found[name]["seconds"].values())
+        assert all(figures for figures in found[name]["figures"].values())
         assert [aim["said"] for aim in found[name]["aims"]] == [str(aim) for aim in WORKS[name].aims]

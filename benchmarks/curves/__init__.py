@@ -1,0 +1,14 @@
+"""How the cost grows: the measured curves, a module each."""
+
+from benchmarks.curves import history, messages, partitions, revised, slices, transactions
+from benchmarks.curves.curve import Curve
+
+CURVES: dict[str, Curve] = {
+    "slices": slices.CURVE,
+    "partitions": partitions.CURVE,
+    "transactions": transactions.CURVE,
+    "messages": messages.CURVE,
+    "history": history.CURVE,
+    "revised": revised.CURVE,
+}
+"""By the name that `make curves CURVES=…` knows, in the order in which they are measured."""
