@@ -56,6 +56,11 @@ class Conformance:
         """What works for the declared one."""
         return self.case.sink.working
 
+    @pytest.fixture(autouse=True)
+    def sent_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A slice's few rows are sent to PostgreSQL in several parts, as many rows are."""
+        monkeypatch.setattr("ratchet.sinks.writer.SENT_ROWS", 3)
+
     @pytest.fixture
     def spec(self) -> Pipeline:
         return Pipeline(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from types import TracebackType
 
 import numpy as np
@@ -31,6 +32,9 @@ from ratchet.values.arrow import arrow_type
 BUFFER_ROWS = 50_000
 BUFFER_BYTES = 8 * 2**20
 """What a writer keeps of one sink's rows before it combines and sends them; memory is bounded by it."""
+
+SENT_ROWS = 10_000
+"""So many of them are turned into PostgreSQL's form at once."""
 
 _ENDED = (
     psycopg.errors.AdminShutdown,
@@ -132,15 +136,16 @@ class Writer:
         waiting, going.waiting = going.waiting, []
         if not waiting:
             return
-        combined = sink.combine(pa.concat_tables(waiting))
+        combined = sink.combine(pa.concat_tables(waiting)).combine_chunks()
+        # What they were made of is needed no more.
+        del waiting
         with self._told(), refusals_told(self._where, sink.name):
             self._connect()
             done = going.done if going.done.writer else Written(self._register(sink))
-            for batch in combined.combine_chunks().to_batches():
-                self._copy(sink, wire_batch(self._with_added(sink, batch, done.writer), sink.written))
-                checksum = (done.checksum + batch_checksum(sink.written, batch)) % MODULUS
-                done = Written(done.writer, done.rows + batch.num_rows, checksum)
-            going.done = done
+            batches = combined.to_batches(max_chunksize=SENT_ROWS)
+            self._copy(sink, (self._with_added(sink, batch, done.writer) for batch in batches), combined.num_rows)
+            checksum = sum(batch_checksum(sink.written, batch) for batch in batches)
+            going.done = Written(done.writer, done.rows + combined.num_rows, (done.checksum + checksum) % MODULUS)
         pa.default_memory_pool().release_unused()
 
     def _register(self, sink: Sink) -> int:
@@ -149,19 +154,23 @@ class Writer:
         with _as_the_driver_says_it():
             return writers.register(self._conn, self._into.token, self._tag, sink.name, relation)
 
-    def _copy(self, sink: Sink, batch: pa.RecordBatch) -> None:
-        columns = sql.SQL(", ").join(map(sql.Identifier, batch.schema.names))
+    def _copy(self, sink: Sink, batches: Iterable[pa.RecordBatch], rows: int) -> None:
+        """Send batches, of so many rows together, in one COPY; at least one."""
+        wired = (wire_batch(batch, sink.written) for batch in batches)
+        first = next(wired)
+        columns = sql.SQL(", ").join(map(sql.Identifier, first.schema.names))
         relation = sql.Identifier(*self._into.relations[sink.name])
         statement = sql.SQL("copy {} ({}) from stdin (format binary)").format(relation, columns)
-        encoder = encoder_of(batch.schema, sink.written)
+        encoder = encoder_of(first.schema, sink.written)
         with self._driver().cursor() as cursor:
             with cursor.copy(statement) as copy:
                 copy.write(encoder.write_header())
-                copy.write(encoder.write_batch(batch))
+                for batch in chain([first], wired):
+                    copy.write(encoder.write_batch(batch))
                 copy.write(encoder.finish())
-            if cursor.rowcount != batch.num_rows:
+            if cursor.rowcount != rows:
                 raise WritingFailed(
-                    f"{self._where}: sink {sink.name!r}: PostgreSQL has kept {cursor.rowcount:,} of {batch.num_rows:,} "
+                    f"{self._where}: sink {sink.name!r}: PostgreSQL has kept {cursor.rowcount:,} of {rows:,} "
                     "rows; a trigger on the table must leave them alone"
                 )
 
