@@ -8,7 +8,7 @@ IVY = $(firstword $(wildcard .venv/lib/python3.*/site-packages/pyspark/jars/ivy-
 unexport PYTHONPATH PYTHONHOME SPARK_HOME AIRFLOW_HOME
 # Most tests wait for servers, and those of one process wait one after the other.
 PROCESSES ?= 3
-PARALLEL = -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
+PARALLEL = -p tests.sidebyside -n $(PROCESSES) --dist loadscope --no-loadscope-reorder
 # Long work is also followed through a pipe.
 export PYTHONUNBUFFERED = 1
 

@@ -16,25 +16,6 @@ from psycopg import sql
 
 from ratchet.dev.stack import CHECKOUT, Stack
 
-TOGETHER = ("acceptance", "proof/faults", "proof/points")
-"""Packages below `tests` that share a whole stack."""
-ORDER = ("proof/simulate", "acceptance", "proof/points", "unit", "proof", "spark")
-"""What takes longest begins first; behind the schedules, in their process, comes something small."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run in several processes, those that share a server which is theirs alone stay in one of them."""
-    items.sort(key=lambda item: next((at for at, part in enumerate(ORDER) if _is_of(item, part)), len(ORDER)))
-    for item in items:
-        # A module may have a session or a topic that is made once.
-        group = next((part for part in TOGETHER if _is_of(item, part)), str(item.path.relative_to(CHECKOUT)))
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
-def _is_of(item: pytest.Item, part: str) -> bool:
-    return item.path.is_relative_to(CHECKOUT / "tests" / part)
-
 
 @pytest.fixture(scope="session")
 def scratch() -> Iterator[Path]:

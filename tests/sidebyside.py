@@ -1,0 +1,35 @@
+"""Tests in several processes: which stay in one, and which begin first."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+STACKS = ("acceptance", "proof/faults", "proof/points", "proof/campaign", "stack")
+"""Packages below `tests` that start all of Airflow's processes: one such stack is as much as two cores bear."""
+ORDER = ("proof/simulate", *STACKS, "unit", "proof", "spark")
+"""What takes longest begins first; behind the schedules, in their process, comes something small."""
+
+
+class ByServers(LoadScopeScheduling):
+    """The tests of a module stay in one process, since it may have a session or a topic that is made once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return "stacks" if any(_is_below(path, part) for part in STACKS) else path
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByServers:
+    """Called where there are several."""
+    return ByServers(config, log)  # pyright: ignore[reportArgumentType]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put tests in their order."""
+    items.sort(key=lambda item: next((at for at, part in enumerate(ORDER) if _is_below(item.nodeid, part)), len(ORDER)))
+
+
+def _is_below(nodeid: str, part: str) -> bool:
+    return PurePath(nodeid.partition("::")[0]).is_relative_to(PurePath("tests") / part)
