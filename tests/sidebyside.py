@@ -7,9 +7,9 @@ from pathlib import PurePath
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-STACKS = ("acceptance", "proof/faults", "proof/points", "proof/campaign", "stack")
-"""Packages below `tests` that start all of Airflow's processes: one such stack is as much as two cores bear."""
-ORDER = ("proof/simulate", *STACKS, "unit", "proof", "spark")
+STACKS = ("acceptance", "proof/faults")
+"""Packages below `tests` that share one of all servers, which takes half a minute to start."""
+ORDER = ("proof/simulate", *STACKS, "proof/points", "unit", "stack", "proof", "spark")
 """What takes longest begins first; behind the schedules, in their process, comes something small."""
 
 

@@ -116,7 +116,9 @@ def spans_of(rows: list[dict]) -> dict[int, tuple[int, int]] | None:
     places = [(row["_partition"], row["_offset"], row.get("_n", 0)) for row in rows if "_offset" in row]
     if len(places) < len(rows) or places != sorted(set(places)):
         return None
-    return {p: (min(o for q, o, _ in places if q == p), max(o for q, o, _ in places if q == p)) for p, _, _ in places}
+    first = {p: o for p, o, _ in reversed(places)}
+    last = {p: o for p, o, _ in places}
+    return {p: (first[p], last[p]) for p in first}
 
 
 def write_all(ledger: Ledger, spec: Pipeline, work: SliceWork, rows: dict[str, list[dict]]) -> dict[str, SinkVote]:

@@ -219,7 +219,7 @@ class World:
             if isinstance(work, NothingToDo):
                 return work.message
             vote_no(ledger, work.token, "the transform refuses")
-            raise Refused(f"{work.token}: the transform refuses")
+            raise Refused(f"{work.token}: voted no: the transform refuses")
 
         return Step(f"{run}: process[{number}] refuses", job, failed=partial(of.fail, run))
 
