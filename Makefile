@@ -6,8 +6,8 @@ PY := .venv/bin/python
 IVY = $(firstword $(wildcard .venv/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar))
 # What a user exports for other tools must not reach into this installation.
 unexport PYTHONPATH PYTHONHOME SPARK_HOME AIRFLOW_HOME
-# Most tests wait for servers, and those of one process wait one after the other.
-PROCESSES ?= 3
+# Most tests wait for servers, and those of one process wait one after the other; three have servers of up to 7 GiB.
+PROCESSES ?= $(shell awk '/^MemTotal/ { print $$2 < 12000000 ? 1 : 3 }' /proc/meminfo)
 PARALLEL = -p tests.sidebyside -n $(PROCESSES) --dist loadscope --no-loadscope-reorder
 # Long work is also followed through a pipe.
 export PYTHONUNBUFFERED = 1

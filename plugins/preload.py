@@ -62,8 +62,9 @@ def root() -> str:
 if FORKS_TASKS & set(sys.argv):
     for library in LIBRARIES:
         importlib.import_module(library)
-    # Before it is loaded: what changes meanwhile is then taken for changed.
+    # Before it is loaded: what changes meanwhile is then taken for changed. And whether or not all of it can be loaded:
+    # what a broken version has left here must go once it is mended.
     LOADED = digest()
+    os.register_at_fork(after_in_child=lambda: forget_changed(LOADED))
     for module in OWN:
         importlib.import_module(module)
-    os.register_at_fork(after_in_child=lambda: forget_changed(LOADED))

@@ -17,7 +17,6 @@ from pathlib import Path
 
 sys.argv = ["airflow", "scheduler"]
 plugin, package = sys.orig_argv[-2:]
-runpy.run_path(plugin)
 
 def task():
     "What a task that is forked now has loaded already, and what the module says to it."
@@ -31,7 +30,11 @@ def task():
     return json.loads(os.read(read, 100))
 
 module = Path(package) / "ratchet" / "errors.py"
+broken = Path(package) / "ratchet" / "protocol" / "commit.py"
 before = module.read_text()
+"""
+CHANGES = """
+runpy.run_path(plugin)
 said = [task()]
 module.write_text(before + "\\nMARK = 1\\n")
 said.append(task())
@@ -39,14 +42,34 @@ module.write_text(before)
 said.append(task())
 print(json.dumps(said))
 """
+IS_MENDED = """
+sound = broken.read_text()
+broken.write_text("nobody has read this")
+module.write_text(before + "\\nMARK = 1\\n")
+try:
+    runpy.run_path(plugin)
+except SyntaxError:
+    said = [task()]
+broken.write_text(sound)
+module.write_text(before)
+said.append(task())
+print(json.dumps(said))
+"""
 
 
 def test_a_task_has_this_project_loaded_unless_its_files_have_changed(tmp_path: Path):
-    shutil.copytree(
-        CHECKOUT / "include" / "ratchet", tmp_path / "ratchet", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    command = [sys.executable, "-c", FORKS, str(CHECKOUT / "plugins" / "preload.py"), str(tmp_path)]
-    env = {**os.environ, "PYTHONPATH": str(tmp_path), "AIRFLOW_HOME": str(tmp_path / "airflow")}
+    assert said(tmp_path, CHANGES) == [[True, None], [False, 1], [True, None]]
+
+
+def test_what_a_broken_version_has_left_is_forgotten_when_it_is_mended(tmp_path: Path):
+    assert said(tmp_path, IS_MENDED) == [[True, 1], [False, None]]
+
+
+def said(home: Path, what: str) -> list:
+    """What tasks say that are forked from a process which has loaded a copy of this project."""
+    shutil.copytree(CHECKOUT / "include" / "ratchet", home / "ratchet", ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-c", FORKS + what, str(CHECKOUT / "plugins" / "preload.py"), str(home)]
+    env = {**os.environ, "PYTHONPATH": str(home), "AIRFLOW_HOME": str(home / "airflow")}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == [[True, None], [False, 1], [True, None]]
+    return json.loads(done.stdout.splitlines()[-1])

@@ -139,6 +139,8 @@ def _revision(conn: Connection) -> str | None:
 
 def _build_indexes(ledger: Ledger, specs: list[Pipeline], say: Callable[[str], None]) -> None:
     with ledger.alone() as conn:
+        # An index takes as long as it takes, whatever this role's other statements may.
+        conn.execute(text("select set_config('statement_timeout', '0', false), set_config('lock_timeout', '0', false)"))
         # Not waited for: who waits has a snapshot, and an index is done when all who have an older one are gone.
         alone = conn.execute(text("select pg_try_advisory_lock(:lock)"), {"lock": BUILDING}).scalar_one()
         if not alone:
