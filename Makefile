@@ -65,10 +65,10 @@ mutants: install  ## random changes of the protocol's code, and whether tests no
 	@$(PY) -m tests.proof.mutants
 
 bench: install  ## how fast it is beside others, and the aims; WORKS=append,commit RUNS=3 RECORDS=4000000
-	@$(PY) benchmarks/throughput.py $(if $(WORKS),--works $(WORKS)) $(if $(RUNS),--runs $(RUNS)) $(if $(RECORDS),--records $(RECORDS))
+	@$(PY) -m benchmarks.throughput $(if $(WORKS),--works $(WORKS)) $(if $(RUNS),--runs $(RUNS)) $(if $(RECORDS),--records $(RECORDS))
 
 curves: install  ## how the cost grows: slices, partitions, sizes, history; CURVES=slices,messages RUNS=3 RECORDS=4000000
-	@$(PY) benchmarks/growth.py $(if $(CURVES),--curves $(CURVES)) $(if $(RUNS),--runs $(RUNS)) $(if $(RECORDS),--records $(RECORDS))
+	@$(PY) -m benchmarks.curves $(if $(CURVES),--curves $(CURVES)) $(if $(RUNS),--runs $(RUNS)) $(if $(RECORDS),--records $(RECORDS))
 
 lint: install  ## style, by ruff
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .

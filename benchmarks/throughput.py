@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
-import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-# A script's own directory comes first; the package is beside it.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
-
-from benchmarks.bench import Bench, Figures, Work  # noqa: E402
-from benchmarks.works import WORKS  # noqa: E402
-from ratchet.dev.stack import CHECKOUT, CORES, Stack  # noqa: E402
+from benchmarks.bench import Figures, Work
+from benchmarks.command import HOME, asked, bench_of, console
+from benchmarks.works import WORKS
+from ratchet.dev.stack import CORES
 
 
 def main() -> None:
     """Measure, print, and leave the figures in .state/bench/result.json."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=4_000_000)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--works", default=",".join(WORKS), help=f"some of {','.join(WORKS)}")
-    chosen = parser.parse_args()
-    names = chosen.works.split(",")
-    if unknown := [name for name in names if name not in WORKS]:
-        parser.error(f"no work is called {', '.join(unknown)}; there are {', '.join(WORKS)}")
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    home = CHECKOUT / ".state" / "bench"
-    servers = frozenset().union(*(WORKS[name].servers for name in names))
+    chosen = asked(__doc__, "works", WORKS)
+    out = console()
     works: dict[str, Any] = {}
     began = time.monotonic()
-    with Stack(home, servers, lasting=True) as stack:
-        with Bench(stack, chosen.records, chosen.runs, lambda line: console.print(line, markup=False)) as bench:
-            for name in names:
-                works[name] = _judged(WORKS[name], WORKS[name].measure(bench))
+    servers = (WORKS[name].servers for name in chosen.names)
+    with bench_of(chosen, servers, lambda line: out.print(line, markup=False)) as (stack, bench):
+        for name in chosen.names:
+            works[name] = _judged(WORKS[name], WORKS[name].measure(bench))
         memory = stack.peak_memory()
     result = {
         "records": chosen.records,
@@ -52,8 +38,8 @@ def main() -> None:
         "notes": bench.notes,
         "peak_memory": memory,
     }
-    (home / "result.json").write_text(json.dumps(result, indent=2))
-    show(console, result)
+    (HOME / "result.json").write_text(json.dumps(result, indent=2))
+    show(out, result)
 
 
 def _judged(work: Work, figures: Figures) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ratchet.dev.stack import CHECKOUT
 
 def measured(works: str, records: int) -> dict:
     """What one run of these works leaves behind."""
-    command = [sys.executable, "benchmarks/throughput.py", "--works", works]
+    command = [sys.executable, "-m", "benchmarks.throughput", "--works", works]
     command += ["--records", str(records), "--runs", "1"]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=290)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -24,7 +24,7 @@ def measured(works: str, records: int) -> dict:
 
 @pytest.mark.all
 def test_every_curve_is_measured_and_drawn():
-    command = [sys.executable, "benchmarks/growth.py", "--records", "32000", "--runs", "1"]
+    command = [sys.executable, "-m", "benchmarks.curves", "--records", "32000", "--runs", "1"]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=290)
     assert done.returncode == 0, done.stdout + done.stderr
     said = (CHECKOUT / ".state" / "bench" / "curves.md").read_text()
