@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-RATCHET = Path(__file__).resolve().parents[2] / "include" / "ratchet"
+CHECKOUT = Path(__file__).resolve().parents[2]
+RATCHET = CHECKOUT / "include" / "ratchet"
 FOLDERS = sorted({path.relative_to(RATCHET).parts[0] for path in RATCHET.glob("*/**/*.py")})
 
 
@@ -56,6 +58,14 @@ def test_no_folder_imports_itself_by_a_detour():
         TopologicalSorter(graph()).prepare()
     except CycleError as error:
         pytest.fail("imports go round: " + " <- ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("script", ["include/ratchet/spark/connect_server.py", "jobs/process_slice.py"])
+def test_no_neighbour_of_what_spark_runs_hides_a_module_of_python(script):
+    """Python looks first where such a file lies, before its own library has been loaded."""
+    path = CHECKOUT / script
+    assert 'if __name__ == "__main__":' in path.read_text()
+    assert {neighbour.stem for neighbour in path.parent.glob("*.py")} & sys.stdlib_module_names == set()
 
 
 def test_an_import_is_found_wherever_it_stands():

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
 from ratchet.formats.envelope import HIDDEN, Opened
+from ratchet.spark.data_types import data_type
 from ratchet.spark.intake import Intake
 from ratchet.spark.tally import NAMES_KEPT, Tally
-from ratchet.spark.types import data_type
 from ratchet.spec.source import Topic
 from ratchet.values.arrow import arrow_type
 

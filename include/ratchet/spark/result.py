@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from ratchet.sinks.port import Sink
 from ratchet.sinks.types import DELETED
-from ratchet.spark.types import data_type
+from ratchet.spark.data_types import data_type
 from ratchet.spec.columns import Column as Declared
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.spec.types import WIDER

@@ -18,9 +18,9 @@ from ratchet.sinks.checksum import MODULUS
 from ratchet.sinks.lookup import sink_of, sinks_of
 from ratchet.sinks.types import DELETED, POSITION
 from ratchet.sinks.writer import Into, Writer
+from ratchet.spark.data_types import data_type
 from ratchet.spark.intake import Intake
 from ratchet.spark.tally import Tally
-from ratchet.spark.types import data_type
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.transforms.tables import TableTransform, letters
 

@@ -20,7 +20,6 @@ from ratchet.spec.types import (
     Timestamp,
     Type,
     Uuid,
-    is_document,
 )
 
 
@@ -49,8 +48,3 @@ def data_type(kind: Type) -> spark.DataType:
             return spark.MapType(spark.StringType(), data_type(value))
         case Struct(members):
             return spark.StructType([spark.StructField(m.name, data_type(m.type)) for m in members])
-
-
-def staged_type(kind: Type) -> spark.DataType:
-    """The type that a declared column has on its way to the stage: documents are their text."""
-    return spark.StringType() if is_document(kind) else data_type(kind)
