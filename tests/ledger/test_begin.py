@@ -103,12 +103,13 @@ def test_no_backlog_is_a_skip_without_a_txid(ledger, log):
 
 
 @pytest.mark.invariant("I2")
-def test_a_new_partition_is_read_from_its_beginning(ledger, log):
-    log.beginning, log.stable = {0: 0}, {0: 10}
-    start(ledger, SPEC, log, "a")
-    log.beginning[7], log.stable[7] = 3, 9
+def test_a_line_begins_where_the_log_does_and_a_later_partition_at_zero(ledger, log):
+    log.beginning, log.stable = {0: 3}, {0: 10}
+    first = start(ledger, SPEC, log, "a")
+    log.beginning[7], log.stable[7] = 0, 9
     second = start(ledger, SPEC, log, "b")
-    assert [str(r) for part in second.slices for r in part.ranges] == ["t-7[3,9)"]
+    taken = [[str(r) for part in begun.slices for r in part.ranges] for begun in (first, second)]
+    assert taken == [["t-0[3,10)"], ["t-7[0,9)"]]
 
 
 @pytest.mark.invariant("I2")

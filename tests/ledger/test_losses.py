@@ -43,6 +43,24 @@ def test_lost_records_that_no_plan_has_taken_become_a_voided_transaction(ledger,
         accept_loss(ledger, SPEC, log.offsets(), "again", "somebody")
 
 
+@pytest.mark.invariant("I2")
+def test_what_retention_has_deleted_of_a_partition_before_it_was_ever_seen_is_lost(ledger, log):
+    log.beginning, log.stable = {0: 4}, {0: 10}
+    first = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, first)
+    commit(ledger, SPEC, first.claim)
+    log.beginning[7], log.stable[7] = 3, 9
+    with pytest.raises(RecordsLost, match=r"t-7: retention has deleted t-7\[0,3\), 3 offsets that no transaction"):
+        begin(ledger, SPEC, Run("dag", "b"), log.offsets, always_active)
+    said = lines_of(accept_loss(ledger, SPEC, log.offsets(), "nobody needs them", "somebody"))
+    assert said[0] == "transaction 2 is VOIDED: t-7[0,3), 3 offsets, are accepted as lost"
+    second = start(ledger, SPEC, log, "b")
+    assert [str(r) for part in second.slices for r in part.ranges] == ["t-7[3,9)"]
+    prepare(ledger, SPEC, second)
+    assert commit(ledger, SPEC, second.claim).txids == (3,)
+    assert appended(ledger) == planned(first, second)
+
+
 @pytest.mark.invariant("I1")
 def test_lost_records_of_a_plan_are_taken_out_of_what_has_not_voted(ledger, log):
     begun = start(ledger, SPEC, log, "a")

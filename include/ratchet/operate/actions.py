@@ -193,6 +193,8 @@ def _lose_unplanned(
     conn: Connection, spec: Pipeline, line: Line, offsets: TopicOffsets, reason: str, who: str
 ) -> list[Change]:
     """A voided transaction over what retention has deleted before any plan took it."""
+    # A begin that found the loss has left nothing behind, not even where a new partition starts.
+    plan.anchor(conn, spec.name, offsets)
     previous = plan.previous_until(conn, spec.name, offsets.topic_id)
     missing = [
         OffsetRange(offsets.topic, partition, until, offsets.beginning[partition])

@@ -66,9 +66,9 @@ def plan(
     """The next ranges, one a partition with a backlog, together at most `max_records` offsets.
 
     `wanted` limits partitions to offsets below the last stable ones. Every partition gets a share in proportion to
-    its backlog, so that all advance through time together. One that was never planned starts at its beginning.
+    its backlog, so that all advance through time together.
     """
-    start = {p: previous.get(p, offsets.beginning[p]) for p in sorted(offsets.stable)}
+    start = starts(previous, offsets)
     until = {p: min(stable, (wanted or {}).get(p, stable)) for p, stable in offsets.stable.items()}
     backlog = {p: max(0, until[p] - at) for p, at in start.items()}
     total = sum(backlog.values())
@@ -81,6 +81,15 @@ def plan(
         for p in sorted(backlog, key=lambda p: (-(backlog[p] * max_records % total), p))[:left]:
             share[p] += 1
     return [OffsetRange(offsets.topic, p, start[p], start[p] + n) for p, n in share.items() if n]
+
+
+def starts(previous: dict[int, int], offsets: TopicOffsets) -> dict[int, int]:
+    """{partition: where its next range starts}, for every partition that Kafka has now.
+
+    A line begins at the beginnings that it finds. A partition that comes to a topic later begins at 0 whatever
+    retention has deleted of it since: those records came after the line had begun, so they are lost.
+    """
+    return {p: previous.get(p, 0 if previous else offsets.beginning[p]) for p in sorted(offsets.stable)}
 
 
 def backlog(previous: dict[int, int], offsets: TopicOffsets) -> int:
@@ -96,13 +105,13 @@ def cut(planned: list[OffsetRange], slice_records: int) -> list[Slice]:
 
 
 def anchor(conn: Connection, pipeline: str, offsets: TopicOffsets) -> None:
-    """Remember the beginning of every partition that is seen for the first time, whether or not it is planned now.
+    """Remember where every partition that is seen for the first time starts, whether or not it is planned now.
 
-    What retention deletes of it from here on is a loss. The caller holds the pipeline's lock.
+    What retention deletes of it from there on is a loss. The caller holds the pipeline's lock.
     """
     known = previous_until(conn, pipeline, offsets.topic_id)
     row = {"pipeline": pipeline, "topic": offsets.topic, "topic_id": offsets.topic_id, "txid": 0, "from_offset": None}
-    new = [{**row, "partition": p, "until_offset": offsets.beginning[p]} for p in offsets.stable if p not in known]
+    new = [{**row, "partition": p, "until_offset": at} for p, at in starts(known, offsets).items() if p not in known]
     if new:
         conn.execute(insert(ranges), new)
 

@@ -8,8 +8,15 @@ PLANTS = [
     plant(
         "a plan starts one offset late",
         "protocol/plan.py",
-        "    start = {p: previous.get(p, offsets.beginning[p]) for p in sorted(offsets.stable)}",
-        "    start = {p: previous[p] + 1 if p in previous else offsets.beginning[p] for p in sorted(offsets.stable)}",
+        "    start = starts(previous, offsets)\n",
+        "    start = {p: at + 1 if p in previous else at for p, at in starts(previous, offsets).items()}\n",
+    ),
+    plant(
+        "a partition that comes later starts where retention has left it",
+        "protocol/plan.py",
+        "0 if previous else offsets.beginning[p]",
+        "offsets.beginning[p]",
+        layers=("ledger",),
     ),
     plant(
         "a late task writes its rows",
