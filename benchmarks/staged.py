@@ -63,7 +63,7 @@ class Line:
         return self._prepared(Run(self.spec.name, run_id, 1))
 
     def _prepared(self, run: Run) -> Claim:
-        begun = begin(self.ledger, self.spec, run, lambda _: self._offsets(), lambda *_: True)
+        begun = begin(self.ledger, self.spec, run, lambda *_: self._offsets(), lambda *_: True)
         assert isinstance(begun, Begun), begun
         for part in begun.slices:
             work = take_try(self.ledger, self.spec, begun.claim, part.number)

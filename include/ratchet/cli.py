@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -214,15 +215,22 @@ def accept_loss(
     dry_run: Annotated[bool, DRY_RUN] = False,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
-    """Go on without records that Kafka has deleted before they were processed."""
+    """Go on without records that Kafka has deleted before they were processed, or with what a topic has become."""
     from ratchet.operate import actions
     from ratchet.source.kafka import Kafka
     from ratchet.spec.loading import load_pipeline
 
     spec = load_pipeline(name)
     with _ledger() as ledger, Kafka(_kafka_properties()) as brokers:
-        offsets = brokers.offsets(spec.source.name)
-        _say(actions.accept_loss(ledger, spec, offsets, _reason(reason), _who(), dry_run=dry_run), as_json)
+        said = actions.accept_loss(
+            ledger,
+            spec,
+            partial(brokers.offsets, spec.source.name),
+            _reason(reason),
+            _who(),
+            dry_run=dry_run,
+        )
+        _say(said, as_json)
 
 
 @app.command()

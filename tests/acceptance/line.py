@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from datetime import datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -180,7 +181,7 @@ class Line(Runs, Shown):
         spec = self.spec
         with Ledger(self._url) as ledger, Kafka(self._kafka) as kafka:
             begun = begin(
-                ledger, spec, Run(self.name, run_id), lambda _: kafka.offsets(spec.source.name), lambda *_: True
+                ledger, spec, Run(self.name, run_id), partial(kafka.offsets, spec.source.name), lambda *_: True
             )
         assert isinstance(begun, Begun), begun
         return begun.claim.txid

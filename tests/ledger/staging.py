@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -24,6 +24,7 @@ from ratchet.sinks import delta
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.lookup import sink_of, sinks_of
 from ratchet.source.kafka import TopicOffsets
+from ratchet.source.lineage import Lineage
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.proof.reference import Make, staged_rows
 
@@ -56,9 +57,14 @@ class Log:
 
     wanted: dict[datetime, dict[int, int]] = field(default_factory=dict)
 
-    def offsets(self, before: datetime | None = None) -> TopicOffsets:
+    end: dict[int, int] = field(default_factory=dict)
+    lineages: dict[int, Lineage] = field(default_factory=dict)
+    kept: dict[int, int] = field(default_factory=dict)
+
+    def offsets(self, before: datetime | None = None, known: Mapping[int, Lineage] | None = None) -> TopicOffsets:
         wanted = self.wanted[before] if before else None
-        return TopicOffsets(self.topic, self.topic_id, dict(self.beginning), dict(self.stable), wanted)
+        logs = (dict(self.end), dict(self.lineages), dict(self.kept)) if known is not None else ()
+        return TopicOffsets(self.topic, self.topic_id, dict(self.beginning), dict(self.stable), wanted, *logs)
 
 
 def always_active(dag_id: str, run_id: str) -> bool:

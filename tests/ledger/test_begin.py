@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,11 +16,13 @@ from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Run
+from ratchet.protocol import sources
 from ratchet.protocol.another import wants_another_run
 from ratchet.protocol.begin import Skip, Skipped, begin
 from ratchet.protocol.claims import end, settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.leases import renew
+from ratchet.protocol.sources import Lineages
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.source.kafka import TopicOffsets
 from tests.until import until
@@ -127,8 +130,8 @@ def test_what_another_run_has_planned_since_kafka_was_asked_is_not_lost(ledger, 
     log.stable = {0: 12, 1: 10}
     answers = []
 
-    def meanwhile(before: datetime | None = None) -> TopicOffsets:
-        answers.append(log.offsets(before))
+    def meanwhile(*asked) -> TopicOffsets:
+        answers.append(log.offsets(*asked))
         if len(answers) == 1:
             log.stable, log.beginning = later, dict.fromkeys(later, 0)
             start(ledger, SPEC, log, "b")
@@ -143,9 +146,44 @@ def test_what_another_run_has_planned_since_kafka_was_asked_is_not_lost(ledger, 
 def test_a_log_that_was_cut_is_named(ledger, log):
     start(ledger, SPEC, log, "a")
     log.stable = {0: 4, 1: 50}
-    said = "t-0 ends at offset 4, though the ledger has planned it up to 10; the log was cut"
+    said = "the log of t-0 was cut at offset 4, though the ledger has planned it up to 10"
     with pytest.raises(RecordsLost, match=said):
         begin(ledger, SPEC, Run("dag", "b"), log.offsets, always_active)
+
+
+@pytest.mark.invariant("I2")
+def test_a_log_that_was_cut_and_has_grown_again_is_named(ledger, log):
+    log.lineages = {0: ((3, 0),), 1: ((0, 0),)}
+    start(ledger, SPEC, log, "a")
+    log.stable, log.lineages, log.kept = {0: 90, 1: 90}, {0: ((3, 0), (5, 4)), 1: ((0, 0), (2, 40))}, {0: 4, 1: 40}
+    said = "t-0 was cut at offset 4 and has other records up to 90 now, though the ledger has planned it up to 10"
+    with pytest.raises(RecordsLost, match=said):
+        begin(ledger, SPEC, Run("dag", "b"), log.offsets, always_active)
+    # A change of leaders by which nothing was lost.
+    log.kept = {0: 10, 1: 40}
+    assert start(ledger, SPEC, log, "b").claim.txid == 2
+    with ledger.begin() as conn:
+        assert sources.lineages(conn, SPEC.name, 1) == log.lineages
+
+
+@pytest.mark.invariant("I2")
+def test_an_answer_about_logs_is_of_use_only_where_the_same_is_known_of_them_still(ledger, log):
+    log.lineages = {0: ((0, 0),), 1: ((0, 0),)}
+    start(ledger, SPEC, log, "a")
+    asked = []
+
+    def meanwhile(before: datetime | None, known: Lineages) -> TopicOffsets:
+        asked.append(known)
+        found = log.offsets(before, known)
+        if len(asked) == 1:
+            # Another run finds a new leader, and plans more than the old answer knows to be the same.
+            log.lineages = {0: ((0, 0), (1, 20)), 1: ((0, 0),)}
+            start(ledger, SPEC, log, "b")
+            return replace(found, lineages=log.lineages, kept={0: 10})
+        return found
+
+    assert begin(ledger, SPEC, Run("dag", "c"), meanwhile, always_active).claim.txid == 3
+    assert asked == [{0: ((0, 0),), 1: ((0, 0),)}, log.lineages]
 
 
 @pytest.mark.invariant("I2")

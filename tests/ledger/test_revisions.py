@@ -289,7 +289,7 @@ def test_a_late_vote_of_the_original_changes_nothing_in_its_revision(ledger, log
 def do_late(ledger: Ledger, begun):
     """A vote of the original's epoch, to be cast when its time has passed."""
     token = SliceToken("line", begun.claim.txid, begun.claim.epoch, 0, 2)
-    work = SliceWork(token, begun.slices[0].ranges, {}, datetime.now(UTC), "first", 1)
+    work = SliceWork(token, begun.slices[0].ranges, {}, datetime.now(UTC), "first", 1, {})
     return lambda: cast_vote(ledger, SPEC, token, vote_of(SPEC, work, {}))
 
 

@@ -149,7 +149,7 @@ def test_an_unreachable_ledger_says_what_to_check():
 def test_the_database_refuses_a_gap_an_overlap_and_a_fork(ledger, log, start_at, until):
     log.beginning, log.stable = {0: 0}, {0: 20}
     start(ledger, SPEC, log, "a")
-    row = {"pipeline": "line", "txid": 2, "topic": "t", "topic_id": "first", "partition": 0}
+    row = {"pipeline": "line", "txid": 2, "source": 1, "partition": 0}
     with pytest.raises(IntegrityError), ledger.begin() as conn:
         conn.execute(ranges.insert().values(**row, from_offset=start_at, until_offset=until))
 

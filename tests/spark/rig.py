@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from uuid import uuid4
 
 import psycopg
@@ -60,7 +61,7 @@ class Rig:
         """Plan a transaction and take the first try at each of its slices."""
         migrate(self.ledger.url, [spec])
         begun = begin(
-            self.ledger, spec, Run("dag", run_id), lambda _: self.client.offsets(spec.source.name), lambda *_: True
+            self.ledger, spec, Run("dag", run_id), partial(self.client.offsets, spec.source.name), lambda *_: True
         )
         assert isinstance(begun, Begun), begun
         self.claim = begun.claim

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -77,7 +78,7 @@ class Submitted:
         migrate(ledger.url, [PIPELINE])
         with Kafka(kafka) as client:
             begun = begin(
-                ledger, PIPELINE, Run("dag", "run"), lambda _: client.offsets(PIPELINE.source.name), lambda *_: True
+                ledger, PIPELINE, Run("dag", "run"), partial(client.offsets, PIPELINE.source.name), lambda *_: True
             )
         assert isinstance(begun, Begun)
         self.claim = begun.claim

@@ -122,6 +122,28 @@ def test_a_topic_made_again_is_another_topic(rig):
         rig.run(spec, replace(work, topic_id="another"))
 
 
+@pytest.mark.invariant("I2")
+def test_records_that_have_come_in_place_of_the_planned_ones_are_not_read(rig):
+    topic = rig.topic()
+    rig.send(topic, *numbered(range(10)))
+    spec = spec_of(topic)
+    (work,) = rig.begin(spec)
+    assert work.lineages == {0: ((0, 0),)}
+    # As the plan's leader of epoch 7 is gone, with what it had from offset 4 on.
+    planned = replace(work, lineages={0: ((0, 0), (7, 4))})
+    with pytest.raises(RecordsLost, match=rf"{topic}-0 was cut at offset 4, and \[4,10\) was planned"):
+        rig.run(spec, planned)
+    assert rig.run(spec, replace(work, lineages={0: ((0, 0), (7, 10))})).records == 10
+
+
+def test_a_slice_of_which_all_was_accepted_as_lost_votes_though_its_topic_is_another_one(rig):
+    topic = rig.topic()
+    rig.send(topic, *numbered(range(3)))
+    spec = spec_of(topic)
+    (work,) = rig.begin(spec)
+    assert rig.run(spec, replace(work, ranges=(), topic_id="another")).records == 0
+
+
 @pytest.mark.invariant("I1")
 def test_records_that_kafka_has_deleted_are_named(rig):
     topic = rig.topic()

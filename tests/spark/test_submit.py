@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 
 import psycopg
 import pytest
@@ -51,7 +52,7 @@ def work(request, ledger_url, kafka_properties):
             producer.send("dropping", value, partition=0)
         producer.close()
         migrate(ledger_url, [spec])
-        begun = begin(ledger, spec, Run("dag", "run"), lambda _: client.offsets("dropping"), lambda *_: True)
+        begun = begin(ledger, spec, Run("dag", "run"), partial(client.offsets, "dropping"), lambda *_: True)
         assert isinstance(begun, Begun), begun
         work = take_try(ledger, spec, begun.claim, 0)
         assert isinstance(work, SliceWork), work

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
@@ -52,7 +53,10 @@ class AnotherRunOperator(RunOperator):
             with Ledger(connections.ledger_url(spec.ledger)) as ledger, Kafka(kafka) as brokers:
                 claim = claims.claim_of(ledger, run)
                 wanted = wants_another_run(
-                    ledger, spec, lambda before: brokers.offsets(spec.source.name, before), activity(context["ti"])
+                    ledger,
+                    spec,
+                    partial(brokers.offsets, spec.source.name),
+                    activity(context["ti"]),
                 )
             with about(claim):
                 if wanted is None:

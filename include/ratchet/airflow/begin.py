@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from airflow.sdk import BaseOperator
@@ -42,7 +43,7 @@ class BeginOperator(BaseOperator):
                     ledger,
                     spec,
                     run,
-                    lambda before: brokers.offsets(spec.source.name, before),
+                    partial(brokers.offsets, spec.source.name),
                     activity(context["ti"]),
                     params.get("max_records"),
                     context["dag_run"].data_interval_end,

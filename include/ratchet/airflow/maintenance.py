@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG
@@ -106,4 +107,4 @@ class UpkeepOperator(RunOperator):
                 get_logger().info(mirrored)
             if ti.get_dr_count(dag_id=spec.name, states=["running"]):
                 return None
-            return waiting_records(ledger, spec, lambda before: brokers.offsets(spec.source.name, before))
+            return waiting_records(ledger, spec, partial(brokers.offsets, spec.source.name))

@@ -50,6 +50,7 @@ class Line(_Row):
     pipeline: str
     topic: str
     topic_id: str
+    source: int
     last_txid: int
     compacted: int
     merged: int

@@ -44,7 +44,14 @@ pipelines = Table(
     metadata,
     Column("pipeline", Text, primary_key=True),
     Column("topic", Text, nullable=False),
-    Column("topic_id", Text, nullable=False, comment="Kafka's id of the topic that the ranges belong to"),
+    Column("topic_id", Text, nullable=False, comment="Kafka's id of the topic that new plans are of"),
+    Column(
+        "source",
+        SmallInteger,
+        nullable=False,
+        server_default="1",
+        comment="the source that new plans are of: the newest",
+    ),
     Column("last_txid", BigInteger, nullable=False, server_default="0"),
     Column(
         "compacted",
@@ -75,9 +82,23 @@ sources = Table(
     Column("source", SmallInteger, primary_key=True, comment="rows carry it as _source"),
     Column("topic", Text, nullable=False),
     Column("topic_id", Text, nullable=False),
-    UniqueConstraint("pipeline", "topic_id", name="sources_once"),
     ForeignKeyConstraint(["pipeline"], ["ratchet.pipelines.pipeline"], name="sources_pipeline"),
-    comment="the topics whose records a pipeline has taken, numbered from 1",
+    comment="the logs whose records a pipeline has taken, numbered from 1: a topic, and what it became where a person "
+    "accepted that it was cut or made again",
+)
+
+leader_epochs = Table(
+    "leader_epochs",
+    metadata,
+    Column("pipeline", Text, primary_key=True),
+    Column("source", SmallInteger, primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("leader_epoch", Integer, primary_key=True, comment="Kafka's number of a partition's leader"),
+    Column("from_offset", BigInteger, nullable=False, comment="the first offset of it"),
+    ForeignKeyConstraint(
+        ["pipeline", "source"], ["ratchet.sources.pipeline", "ratchet.sources.source"], name="leader_epochs_source"
+    ),
+    comment="which leaders took the records of a log, by which one that was cut is told from one that was not",
 )
 
 transactions = Table(
@@ -133,23 +154,25 @@ ranges = Table(
     "ranges",
     metadata,
     Column("pipeline", Text, nullable=False),
-    Column("txid", BigInteger, nullable=False, comment="0 is where a partition was first seen"),
-    Column("topic", Text, nullable=False),
-    Column("topic_id", Text, nullable=False),
+    Column("txid", BigInteger, nullable=False, comment="0 is where a partition starts"),
+    Column("source", SmallInteger, nullable=False),
     Column("partition", Integer, nullable=False),
-    Column("from_offset", BigInteger, comment="null only where a partition was first seen"),
+    Column("from_offset", BigInteger, comment="null only where a partition starts"),
     Column("until_offset", BigInteger, nullable=False),
-    UniqueConstraint("pipeline", "txid", "topic_id", "partition", name="one_range_a_partition"),
-    UniqueConstraint("pipeline", "topic_id", "partition", "until_offset", name="ranges_end_once"),
-    UniqueConstraint("pipeline", "topic_id", "partition", "from_offset", name="ranges_start_once"),
+    UniqueConstraint("pipeline", "txid", "source", "partition", name="one_range_a_partition"),
+    UniqueConstraint("pipeline", "source", "partition", "until_offset", name="ranges_end_once"),
+    UniqueConstraint("pipeline", "source", "partition", "from_offset", name="ranges_start_once"),
     ForeignKeyConstraint(
-        ["pipeline", "topic_id", "partition", "from_offset"],
-        [f"ratchet.ranges.{c}" for c in ("pipeline", "topic_id", "partition", "until_offset")],
+        ["pipeline", "source", "partition", "from_offset"],
+        [f"ratchet.ranges.{c}" for c in ("pipeline", "source", "partition", "until_offset")],
         name="ranges_tile",
+    ),
+    ForeignKeyConstraint(
+        ["pipeline", "source"], ["ratchet.sources.pipeline", "ratchet.sources.source"], name="ranges_source"
     ),
     CheckConstraint("from_offset < until_offset", name="ranges_are_half_open"),
     CheckConstraint("(txid = 0) = (from_offset is null)", name="first_seen_has_no_start"),
-    Index("first_seen_once", "pipeline", "topic_id", "partition", unique=True, postgresql_where="txid = 0"),
+    Index("first_seen_once", "pipeline", "source", "partition", unique=True, postgresql_where="txid = 0"),
     comment="each range starts where exactly one other ends: no gap, no overlap",
 )
 
@@ -235,7 +258,7 @@ losses = Table(
     metadata,
     Column("pipeline", Text, primary_key=True),
     Column("txid", BigInteger, primary_key=True),
-    Column("topic_id", Text, primary_key=True),
+    Column("source", SmallInteger, primary_key=True),
     Column("partition", Integer, primary_key=True),
     Column("from_offset", BigInteger, primary_key=True),
     Column("until_offset", BigInteger, nullable=False),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -177,6 +177,7 @@ class SliceWork:
     """All that a job needs to know of its slice.
 
     `relations` maps a sink to the table that its rows are written into, `source` is the number that they carry.
+    `lineages` are the leader epochs of the logs that were planned: {partition: ((leader epoch, first offset), ...)}.
     """
 
     token: SliceToken
@@ -185,3 +186,4 @@ class SliceWork:
     txn_time: datetime
     topic_id: str
     source: int
+    lineages: Mapping[int, tuple[tuple[int, int], ...]]

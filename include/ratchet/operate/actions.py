@@ -24,8 +24,9 @@ from ratchet.ledger.transactions import (
     read_transaction,
 )
 from ratchet.ledger.work import OffsetRange, Run
-from ratchet.operate.outcome import Change, Move, Outcome, losses_of
-from ratchet.protocol import claims, halts, leftovers, plan
+from ratchet.operate.outcome import Change, Move, Opened, Outcome, Start, losses_of, opened_lines
+from ratchet.protocol import claims, halts, leftovers, plan, sources
+from ratchet.protocol.begin import KafkaOffsets
 from ratchet.protocol.commit import advance, discard_finished, move_on
 from ratchet.source.kafka import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
@@ -81,27 +82,36 @@ def void(ledger: Ledger, spec: Pipeline, txid: int, reason: str, who: str, *, dr
 
 
 def accept_loss(
-    ledger: Ledger, spec: Pipeline, offsets: TopicOffsets, reason: str, who: str, *, dry_run: bool = False
+    ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, reason: str, who: str, *, dry_run: bool = False
 ) -> Outcome:
     """Accept that Kafka no longer has some offsets, so that the line goes on without them.
 
     What no plan has taken becomes a transaction that is voided; what an unfinished plan still has to read is taken
-    out of its slices. Votes that stand keep their records. Raises IllegalMove when nothing is lost.
+    out of its slices. Votes that stand keep their records. Where a log was cut, or the topic made again, the next
+    source begins: every record that came since is taken, and what was committed stays. Raises IllegalMove when nothing
+    is lost, or leaders have changed meanwhile.
     """
+    with ledger.begin() as conn:
+        line = _lock(conn, spec)
+        known = sources.known(conn, line)
+    offsets = kafka_offsets(None, known.lineages)
+    if offsets.topic != line.topic:
+        raise TopicChanged(f"{spec.name}: the ledger's ranges are of topic {line.topic}, not of {offsets.topic}")
+    if offsets.topic_id != line.topic_id:
+        # Of another topic's logs nothing is known.
+        offsets = kafka_offsets(None, {})
 
     def decide(conn: Connection) -> Decided:
         line = _lock(conn, spec)
-        if line.topic_id != offsets.topic_id:
-            raise TopicChanged(
-                f"{spec.name}: topic {offsets.topic} has id {offsets.topic_id}, the ledger's ranges are of "
-                f"{line.topic_id}: it is another topic, whose offsets say nothing of what is lost; void what is "
-                "unfinished, and give the pipeline a new name, and its sinks new tables, to begin anew with this topic"
-            )
-        changes = _lose_planned(conn, spec, offsets, reason, who)
-        changes += _lose_unplanned(conn, spec, line, offsets, reason, who)
-        if not changes:
+        if sources.known(conn, line) != known:
+            raise IllegalMove(f"{spec.name}: a run has planned meanwhile; nothing was accepted; look again")
+        changes = _lose_planned(conn, spec, line, offsets, reason, who)
+        opened = _open_source(conn, line, offsets, reason, who)
+        changes += _lose_unplanned(conn, spec, _lock(conn, spec), offsets, reason, who)
+        if not changes and opened is None:
             raise IllegalMove(f"{spec.name}: Kafka has every offset that is needed; there is no loss to accept")
-        return _advanced(conn, spec, Move.ACCEPT_LOSS, changes, _lock(conn, spec), dry_run=dry_run)
+        outcome, met = _advanced(conn, spec, Move.ACCEPT_LOSS, changes, _lock(conn, spec), dry_run=dry_run)
+        return replace(outcome, opened=opened), met
 
     return _finish(ledger, spec, decide, dry_run)
 
@@ -194,8 +204,8 @@ def _lose_unplanned(
 ) -> list[Change]:
     """A voided transaction over what retention has deleted before any plan took it."""
     # A begin that found the loss has left nothing behind, not even where a new partition starts.
-    plan.anchor(conn, spec.name, offsets)
-    previous = plan.previous_until(conn, spec.name, offsets.topic_id)
+    plan.anchor(conn, line, offsets)
+    previous = plan.previous_until(conn, spec.name, line.source)
     missing = [
         OffsetRange(offsets.topic, partition, until, offsets.beginning[partition])
         for partition, until in sorted(previous.items())
@@ -205,15 +215,42 @@ def _lose_unplanned(
         return []
     txid = next_txid(conn, line)
     row = claims.open_transaction(conn, spec, Run(spec.name, f"accept-loss {txid}"), txid)
-    plan.store(conn, spec.name, txid, offsets.topic_id, missing)
+    plan.store(conn, spec.name, txid, line.source, missing)
     said = {"from": None, "ranges": [str(r) for r in missing], "why": "records are lost"}
     history.record(conn, row, who=who, move=str(State.OPEN), detail=said)
     row = move(conn, row, State.VOIDED, who=who, why=reason, reason=reason, claim_ended=True)
-    _record_losses(conn, row, offsets.topic_id, missing, who, reason)
+    _record_losses(conn, row, line.source, missing, who, reason)
     return [_changed(row, None, reason, missing)]
 
 
-def _lose_planned(conn: Connection, spec: Pipeline, offsets: TopicOffsets, reason: str, who: str) -> list[Change]:
+def _open_source(conn: Connection, line: Line, offsets: TopicOffsets, reason: str, who: str) -> Opened | None:
+    """The next source, where the log of the newest was cut or its topic made again."""
+    planned = plan.previous_until(conn, line.pipeline, line.source)
+    cut = sources.cut(planned, offsets)
+    if line.topic_id != offsets.topic_id:
+        starts = dict.fromkeys(offsets.stable, 0)
+    elif cut:
+        starts = planned | cut
+    else:
+        return None
+    number = sources.open_next(conn, line, offsets, starts)
+    opened = Opened(
+        number,
+        offsets.topic,
+        offsets.topic_id,
+        line.topic_id != offsets.topic_id,
+        tuple(Start(p, at, planned.get(p, 0)) for p, at in sorted(starts.items()) if at != planned.get(p, 0)),
+    )
+    if line.last_txid:
+        newest = read_transaction(conn, line.pipeline, line.last_txid, lock=True)
+        said = {"why": reason, "source": number, "opened": opened_lines(line.pipeline, opened)}
+        history.record(conn, newest, who=who, move=str(Move.ACCEPT_LOSS), detail=said)
+    return opened
+
+
+def _lose_planned(
+    conn: Connection, spec: Pipeline, line: Line, offsets: TopicOffsets, reason: str, who: str
+) -> list[Change]:
     """Take what is gone out of the slices that still have to be read."""
     found = conn.execute(
         select(transactions)
@@ -226,26 +263,33 @@ def _lose_planned(conn: Connection, spec: Pipeline, offsets: TopicOffsets, reaso
         .with_for_update()
     )
     rows = Transaction.all(found)
-    return [change for row in rows for change in _lose_of(conn, spec, row, offsets, reason, who)]
+    return [change for row in rows for change in _lose_of(conn, spec, line, row, offsets, reason, who)]
 
 
 def _lose_of(
-    conn: Connection, spec: Pipeline, row: Transaction, offsets: TopicOffsets, reason: str, who: str
+    conn: Connection, spec: Pipeline, line: Line, row: Transaction, offsets: TopicOffsets, reason: str, who: str
 ) -> list[Change]:
+    source = sources.source_of(conn, row.pipeline, row.txid)
+    ends = sources.ends(conn, row.pipeline, source)
     mine = (slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
     # Of an epoch that is over nothing stands; of an open one, what has voted needs Kafka no more.
     to_read = slices.c.voted_at.is_(None) if row.state == State.OPEN else slices.c.slice >= 0
     parts = SliceRow.all(conn.execute(select(slices).where(*mine, to_read).order_by(slices.c.slice)))
     changes: list[Change] = []
     for part in parts:
-        gone = [
-            OffsetRange(offsets.topic, partition, start, min(until, offsets.beginning[partition]))
-            for partition, start, until in part.ranges
-            if offsets.beginning.get(partition, 0) > start
-        ]
+        gone: list[OffsetRange] = []
+        for r in plan.read_ranges(line.topic, part.ranges):
+            first, last = offsets.beginning.get(r.partition, 0), r.until_offset
+            if line.topic_id != offsets.topic_id:
+                last = r.from_offset
+            else:
+                last = offsets.same(r.partition, last)
+            if ends is not None:
+                last = min(last, ends.get(r.partition, 0))
+            gone += plan.outside(r, first, last)
         if not gone:
             continue
-        _record_losses(conn, row, offsets.topic_id, gone, who, reason)
+        _record_losses(conn, row, source, gone, who, reason)
         left = plan.without(part.ranges, [(r.partition, r.from_offset, r.until_offset) for r in gone])
         # A try that reads the old ranges at this moment is fenced.
         conn.execute(
@@ -263,9 +307,9 @@ def _lose_of(
 
 
 def _record_losses(
-    conn: Connection, row: Transaction, topic_id: str, gone: list[OffsetRange], who: str, reason: str
+    conn: Connection, row: Transaction, source: int, gone: list[OffsetRange], who: str, reason: str
 ) -> None:
-    said = {"pipeline": row.pipeline, "txid": row.txid, "topic_id": topic_id, "who": who, "reason": reason}
+    said = {"pipeline": row.pipeline, "txid": row.txid, "source": source, "who": who, "reason": reason}
     conn.execute(
         insert(losses),
         [

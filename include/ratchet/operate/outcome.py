@@ -39,11 +39,32 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Start:
+    """Where a partition goes on in a new source, and up to where the source before was planned."""
+
+    partition: int
+    offset: int
+    planned_until: int
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The source that a line goes on with; `starts` are the partitions that do not go on where plans had ended."""
+
+    source: int
+    topic: str
+    topic_id: str
+    is_made_again: bool
+    starts: tuple[Start, ...]
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What a move has done or, when `dry_run`, would do.
 
     `head` is where the head stands after it. `committed` are the txids that it committed on the way; `failed` is the
-    one at which that ended because it cannot be applied, and `failed_why` says why.
+    one at which that ended because it cannot be applied, and `failed_why` says why. `opened` is the source that an
+    accepted loss has begun.
     """
 
     move: Move
@@ -53,12 +74,14 @@ class Outcome:
     committed: tuple[int, ...] = ()
     failed: int | None = None
     failed_why: str | None = None
+    opened: Opened | None = None
     dry_run: bool = False
 
 
 def lines_of(outcome: Outcome) -> list[str]:
     """What a person reads of it."""
     said = [line for change in outcome.changes for line in _change(outcome, change)]
+    said += opened_lines(outcome.pipeline, outcome.opened) if outcome.opened else []
     if outcome.move in (Move.VOID, Move.ACCEPT_LOSS) and not all(map(_is_done_before, outcome.changes)):
         said.append(_head(outcome))
     return [*said, "this was a dry run: nothing was changed"] if outcome.dry_run else said
@@ -68,6 +91,16 @@ def losses_of(pipeline: str, change: Change) -> list[str]:
     """A line for each range that is accepted as lost."""
     where = f"{change} is VOIDED" if change.slice is None else f"{pipeline}: {change}, slice {change.slice}"
     return [f"{where}: {r}, {len(r):,} offsets, are accepted as lost" for r in change.ranges]
+
+
+def opened_lines(pipeline: str, opened: Opened) -> list[str]:
+    """What has become of the source, and where partitions go on."""
+    why = f"topic {opened.topic} was made again, with id {opened.topic_id}" if opened.is_made_again else "a log was cut"
+    said = [f"{pipeline}: {why}: source {opened.source} begins; what was committed of the one before stays"]
+    for at in opened.starts:
+        where = f"{opened.topic}-{at.partition}"
+        said.append(f"{pipeline}: {where} goes on at offset {at.offset}; it was planned up to {at.planned_until}")
+    return said
 
 
 def _change(outcome: Outcome, change: Change) -> list[str]:

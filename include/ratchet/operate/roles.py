@@ -24,6 +24,7 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "stages": ("SELECT", "INSERT", "DELETE"),
     "heads": ("SELECT", "INSERT", "UPDATE"),
     "writers": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "leader_epochs": ("SELECT", "INSERT", "DELETE"),
     "dead_letters": ("SELECT",),
     "legal_moves": ("SELECT",),
     "targets": ("SELECT",),

@@ -13,6 +13,7 @@ from ratchet.protocol.commit import discard_finished, move_on
 from ratchet.protocol.compact import compact
 from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.plan import reached
+from ratchet.protocol.sources import topic_of
 from ratchet.source.kafka import Kafka
 from ratchet.spec.pipeline import Pipeline
 
@@ -55,9 +56,10 @@ def mirror(ledger: Ledger, spec: Pipeline, brokers: Kafka) -> str | None:
     """
     with ledger.begin() as conn:
         line = read_line(conn, spec.name)
-        offsets = reached(conn, spec.name, line.head) if line else {}
+        source, offsets = reached(conn, line) if line else (None, {})
+        topic_id = topic_of(conn, spec.name, source)[1] if source is not None else None
     group = f"ratchet-{spec.name}"
-    if line is None or not offsets or brokers.topic_id(spec.source.name)[0] != line.topic_id:
+    if not offsets or brokers.topic_id(spec.source.name)[0] != topic_id:
         return None
     if brokers.mirrored(group, spec.source.name) == offsets:
         return None

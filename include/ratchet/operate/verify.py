@@ -10,7 +10,7 @@ from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, Transaction
-from ratchet.ledger.schema import ranges, transactions
+from ratchet.ledger.schema import ranges, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import SliceWork
@@ -118,11 +118,13 @@ def _applied(conn: Connection, pipeline: str) -> dict[int, list[Transaction]]:
 
 def _tiling(conn: Connection, line: Line) -> Check:
     faults: list[str] = []
-    reached: dict[tuple[str, int], int] = {}
+    reached: dict[tuple[int, int], int] = {}
     planned: set[int] = set()
-    rows = conn.execute(select(ranges).where(ranges.c.pipeline == line.pipeline).order_by(ranges.c.txid)).all()
+    of = (sources.c.pipeline == ranges.c.pipeline) & (sources.c.source == ranges.c.source)
+    query = select(ranges, sources.c.topic).join(sources, of).where(ranges.c.pipeline == line.pipeline)
+    rows = conn.execute(query.order_by(ranges.c.txid)).all()
     for row in rows:
-        place = (row.topic_id, row.partition)
+        place = (row.source, row.partition)
         if row.txid and row.from_offset != reached.get(place):
             faults.append(
                 f"transaction {row.txid}: {row.topic}-{row.partition} starts at {row.from_offset}, "

@@ -59,8 +59,8 @@ def waiting_records(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets)
     with ledger.begin() as conn:
         line = read_line(conn, spec.name)
         halt = halts.halt(conn, spec.name)
-        previous = previous_until(conn, spec.name, line.topic_id) if line else {}
+        previous = previous_until(conn, spec.name, line.source) if line else {}
     if line is None or halt or spec.plan == "interval" or line.in_flight >= spec.max_in_flight:
         return None
-    waiting = backlog(previous, kafka_offsets(None))
+    waiting = backlog(previous, kafka_offsets(None, None))
     return WaitingRecords(waiting) if waiting else None

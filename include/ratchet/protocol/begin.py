@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
 from sqlalchemy import Connection, func, select
-from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet.errors import Fenced, Halted, NotRevisable, RatchetError, RecordsLost, SpecError, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Binding, Line, Transaction
-from ratchet.ledger.schema import heads, pipelines, slices, sources
+from ratchet.ledger.schema import slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, move, newest_revision, next_txid, read_line, read_transaction
 from ratchet.ledger.work import Claim, OffsetRange, Run, utc
-from ratchet.protocol import claims, halts
+from ratchet.protocol import claims, halts, sources
 from ratchet.protocol.claims import IsActive
 from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.plan import (
@@ -35,16 +34,17 @@ from ratchet.protocol.plan import (
     taken_by,
 )
 from ratchet.protocol.revise import revise
+from ratchet.protocol.sources import Known
 from ratchet.protocol.turns import waits_for
 from ratchet.sinks import tables
 from ratchet.source.kafka import TopicOffsets
+from ratchet.source.lineage import Lineage
 from ratchet.spec.pipeline import Pipeline
 
-KafkaOffsets = Callable[[datetime | None], TopicOffsets]
-"""Asks Kafka for a topic's offsets; given a time, also for those `wanted` that hold nothing of that time or later."""
+KafkaOffsets = Callable[[datetime | None, Mapping[int, Lineage] | None], TopicOffsets]
+"""Asks Kafka for a topic's offsets; given a time, also for those `wanted` that hold nothing of that time or later, and
+given what was known of its logs, whether they are the same."""
 How = Literal["resumed", "revised", "adopted", "allocated"]
-FIRST_SOURCE = 1
-"""The number that rows of a pipeline's topic carry."""
 
 
 @dataclass(frozen=True)
@@ -92,17 +92,17 @@ class _Wants:
 
 @dataclass(frozen=True)
 class _AskKafka:
-    """Kafka has to be asked, of a line of so many transactions."""
+    """Kafka has to be asked, of a line of which so much is known."""
 
-    last_txid: int
+    known: Known
 
 
 @dataclass(frozen=True)
 class _KafkaSaid:
-    """What Kafka said when the line had so many transactions; the plans of later ones may reach beyond it."""
+    """What Kafka said when so much was known; the plans of later transactions may reach beyond it."""
 
     offsets: TopicOffsets
-    last_txid: int
+    known: Known
 
 
 def begin(
@@ -140,10 +140,10 @@ def begin(
         if not isinstance(found, _AskKafka):
             return found
         # Step 3: only who allocates needs Kafka; what is prepared is finished without it.
-        offsets = kafka_offsets(wants.interval_end)
+        offsets = kafka_offsets(wants.interval_end, found.known.lineages)
         with ledger.begin() as conn:
-            _register(conn, spec, offsets)
-        kafka = _KafkaSaid(offsets, found.last_txid)
+            sources.register(conn, spec.name, offsets)
+        kafka = _KafkaSaid(offsets, found.known)
 
 
 def _decide(
@@ -160,7 +160,7 @@ def _decide(
     """
     line = lock_pipeline(conn, spec.name)
     if line is None:
-        return _AskKafka(0)
+        return _AskKafka(sources.NOTHING_KNOWN)
     abort_overdue(conn, spec.name)
     found = _resume(conn, spec, line, run, kafka)
     found = found or _adopt(conn, spec, line, run, lambda dag, run: asked.get((dag, run), True), kafka)
@@ -179,28 +179,11 @@ def _decide(
     if spec.plan == "interval" and wants.interval_end is None:
         why = f"{spec.name}: nothing is abandoned, and a run without a data interval plans nothing"
         return Skipped(Skip.NO_INTERVAL, why)
-    return _allocate(conn, spec, run, line, kafka, wants) if kafka else _AskKafka(line.last_txid)
+    return _allocate(conn, spec, run, line, kafka, wants) if kafka else _ask(conn, line)
 
 
-def _register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> None:
-    """The pipeline's row, made by its first run, and the check that its topic is still the same one."""
-    conn.execute(
-        upsert(pipelines)
-        .values(pipeline=spec.name, topic=offsets.topic, topic_id=offsets.topic_id)
-        .on_conflict_do_nothing()
-    )
-    conn.execute(upsert(heads).values(pipeline=spec.name).on_conflict_do_nothing())
-    first = {"source": FIRST_SOURCE, "topic": offsets.topic, "topic_id": offsets.topic_id}
-    conn.execute(upsert(sources).values(pipeline=spec.name, **first).on_conflict_do_nothing())
-    topic, topic_id = conn.execute(
-        select(pipelines.c.topic, pipelines.c.topic_id).where(pipelines.c.pipeline == spec.name)
-    ).one()
-    if (topic, topic_id) != (offsets.topic, offsets.topic_id):
-        raise TopicChanged(
-            f"{spec.name}: the ledger's ranges are of topic {topic} with id {topic_id}; Kafka's {offsets.topic} has "
-            f"id {offsets.topic_id}: it is another topic, perhaps deleted and made again; nothing was planned; "
-            "give the pipeline a new name, and its sinks new tables, to begin anew with this topic"
-        )
+def _ask(conn: Connection, line: Line) -> _AskKafka:
+    return _AskKafka(sources.known(conn, line))
 
 
 def _resume(
@@ -285,8 +268,8 @@ def _taken(
     the old result stays.
     """
     if row.state in (State.OPEN, State.PREPARED) and row.code_hash != spec.code_hash:
-        if kafka is None:
-            return _AskKafka(line.last_txid)
+        if kafka is None or sources.known(conn, line) != kafka.known:
+            return _ask(conn, line)
         gone = ", ".join(map(str, _voted_and_gone(conn, spec, row, kafka.offsets)))
         said = f"{row} was begun with code {row.code_hash}, this process has {spec.code_hash}, and Kafka does not have"
         if gone and row.revision:
@@ -311,9 +294,12 @@ def _voted_and_gone(conn: Connection, spec: Pipeline, row: Transaction, offsets:
         .where(slices.c.voted_at.is_not(None))
     ).scalars()
     gone: list[OffsetRange] = []
+    ends = sources.ends(conn, row.pipeline, sources.source_of(conn, row.pipeline, row.txid))
     for r in (r for ranges in voted for r in read_ranges(spec.source.name, ranges)):
         beginning = offsets.beginning.get(r.partition, r.until_offset)
-        end = offsets.stable.get(r.partition, r.from_offset)
+        end = offsets.same(r.partition, r.until_offset)
+        if ends is not None:
+            end = min(end, ends.get(r.partition, 0))
         deleted = (r.from_offset, min(r.until_offset, beginning))
         cut_off = (max(r.from_offset, end), r.until_offset)
         gone += [OffsetRange(r.topic, r.partition, *part) for part in {deleted, cut_off} if part[0] < part[1]]
@@ -325,31 +311,36 @@ def _allocate(
 ) -> Begun | Skipped | _AskKafka:
     """The next txid and its plan, in this one database transaction; the caller holds the pipeline's lock."""
     offsets = kafka.offsets
-    anchor(conn, spec.name, offsets)
-    previous = previous_until(conn, spec.name, offsets.topic_id)
+    now = sources.known(conn, line)
+    if not now.has_logs_of(kafka.known):
+        # Another run has found new leaders, or a person has accepted another log: the answer is not to what is known.
+        return _ask(conn, line)
+    anchor(conn, line, offsets)
+    previous = previous_until(conn, spec.name, line.source)
     try:
         check_readable(spec.name, previous, offsets)
     except (RecordsLost, TopicChanged):
-        if line.last_txid > kafka.last_txid:
+        if now != kafka.known:
             # Another run has planned since, by a newer answer: what this one does not know of is not lost.
-            return _AskKafka(line.last_txid)
+            return _ask(conn, line)
         raise
+    sources.remember(conn, line, kafka.known, offsets.lineages)
     planned = plan(previous, offsets, wants.max_records, offsets.wanted)
     if not planned:
-        return Skipped(Skip.NO_RECORDS, f"{spec.name}: {_why_nothing(conn, spec, offsets, wants)}")
+        return Skipped(Skip.NO_RECORDS, f"{spec.name}: {_why_nothing(conn, line, offsets, wants)}")
     row = claims.open_transaction(conn, spec, run, next_txid(conn, line))
-    store(conn, spec.name, row.txid, offsets.topic_id, planned)
+    store(conn, spec.name, row.txid, line.source, planned)
     store_cut(conn, spec.name, row.txid, cut(planned, spec.slice_records))
     said = {"from": None, "ranges": [str(r) for r in planned], "why": "allocated"}
     history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
     return _begun(conn, spec, row.token, "allocated", "allocated")
 
 
-def _why_nothing(conn: Connection, spec: Pipeline, offsets: TopicOffsets, wants: _Wants) -> str:
+def _why_nothing(conn: Connection, line: Line, offsets: TopicOffsets, wants: _Wants) -> str:
     """Why there is nothing to plan."""
     if wants.interval_end is None or offsets.wanted is None:
         return f"no records wait in topic {offsets.topic} below its last stable offset"
-    by = taken_by(conn, spec.name, offsets.wanted)
+    by = taken_by(conn, line, offsets.wanted)
     before = f"no records from before {utc(wants.interval_end)} wait in topic {offsets.topic}"
     return f"{before}: transaction {by} took the last of them" if by else before
 

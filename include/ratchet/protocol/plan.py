@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, and_, false, func, insert, or_, select
 
 from ratchet.errors import RecordsLost, TopicChanged
-from ratchet.ledger.rows import Transaction
-from ratchet.ledger.schema import losses, ranges, slices
+from ratchet.ledger.rows import Line, Transaction
+from ratchet.ledger.schema import losses, ranges, slices, sources
 from ratchet.ledger.work import OffsetRange, divided
+from ratchet.protocol.sources import cut as cut_logs
 from ratchet.source.kafka import TopicOffsets
 
 
@@ -30,11 +31,11 @@ class Slice:
         return sum(len(r) for r in self.ranges)
 
 
-def previous_until(conn: Connection, pipeline: str, topic_id: str) -> dict[int, int]:
-    """{partition: where the next range must start}, for every partition that was ever planned."""
+def previous_until(conn: Connection, pipeline: str, source: int) -> dict[int, int]:
+    """{partition: where the next range must start}, for every partition of the source that was ever planned."""
     rows = conn.execute(
         select(ranges.c.partition, func.max(ranges.c.until_offset))
-        .where(ranges.c.pipeline == pipeline, ranges.c.topic_id == topic_id)
+        .where(ranges.c.pipeline == pipeline, ranges.c.source == source)
         .group_by(ranges.c.partition)
     )
     return {partition: until for partition, until in rows}
@@ -53,11 +54,16 @@ def check_readable(pipeline: str, previous: dict[int, int], offsets: TopicOffset
                 "nothing was planned; lengthen the topic's retention.ms, and go on without the missing records by "
                 f"`ratchet accept-loss {pipeline} --reason …`"
             )
-        if offsets.stable[partition] < until:
-            raise RecordsLost(
-                f"{where} ends at offset {offsets.stable[partition]}, though the ledger has planned it up to {until}; "
-                "the log was cut; nothing was planned"
-            )
+    cut_at = cut_logs(previous, offsets)
+    for partition, at in sorted(cut_at.items()):
+        end = offsets.end.get(partition, offsets.stable[partition])
+        grown = f" and has other records up to {end} now" if end > at else ""
+        raise RecordsLost(
+            f"{pipeline}: the log of {offsets.topic}-{partition} was cut at offset {at}{grown}, though the ledger has "
+            f"planned it up to {previous[partition]}, as by an unclean change of leader or a restored disk; nothing "
+            f"was planned; `ratchet accept-loss {pipeline} --reason …` goes on from {at} with every new record, and "
+            "keeps what was committed of the old ones"
+        )
 
 
 def plan(
@@ -104,30 +110,23 @@ def cut(planned: list[OffsetRange], slice_records: int) -> list[Slice]:
     return [Slice(number, part) for number, part in enumerate(divided(planned, max(1, -(-total // count))))]
 
 
-def anchor(conn: Connection, pipeline: str, offsets: TopicOffsets) -> None:
+def anchor(conn: Connection, line: Line, offsets: TopicOffsets) -> None:
     """Remember where every partition that is seen for the first time starts, whether or not it is planned now.
 
     What retention deletes of it from there on is a loss. The caller holds the pipeline's lock.
     """
-    known = previous_until(conn, pipeline, offsets.topic_id)
-    row = {"pipeline": pipeline, "topic": offsets.topic, "topic_id": offsets.topic_id, "txid": 0, "from_offset": None}
+    known = previous_until(conn, line.pipeline, line.source)
+    row = {"pipeline": line.pipeline, "source": line.source, "txid": 0, "from_offset": None}
     new = [{**row, "partition": p, "until_offset": at} for p, at in starts(known, offsets).items() if p not in known]
     if new:
         conn.execute(insert(ranges), new)
 
 
-def store(conn: Connection, pipeline: str, txid: int, topic_id: str, planned: list[OffsetRange]) -> None:
+def store(conn: Connection, pipeline: str, txid: int, source: int, planned: list[OffsetRange]) -> None:
     """Make the plan durable; the database refuses a gap or an overlap with what was planned before."""
-    row = {"pipeline": pipeline, "topic_id": topic_id, "txid": txid}
+    row = {"pipeline": pipeline, "source": source, "txid": txid}
     rows = [
-        {
-            **row,
-            "topic": r.topic,
-            "partition": r.partition,
-            "from_offset": r.from_offset,
-            "until_offset": r.until_offset,
-        }
-        for r in planned
+        {**row, "partition": r.partition, "from_offset": r.from_offset, "until_offset": r.until_offset} for r in planned
     ]
     conn.execute(insert(ranges), rows)
 
@@ -165,26 +164,30 @@ def copy_cut(conn: Connection, row: Transaction, before: int) -> None:
     )
 
 
-def reached(conn: Connection, pipeline: str, head: int) -> dict[int, int]:
-    """{partition: until where its records are committed or voided}, for the head `head`."""
+def reached(conn: Connection, line: Line) -> tuple[int, dict[int, int]]:
+    """The source of the line's turn, and {partition: until where its records are committed or voided}."""
+    ahead = select(func.min(ranges.c.source)).where(ranges.c.pipeline == line.pipeline, ranges.c.txid > line.head)
+    source = conn.execute(ahead).scalar_one_or_none() or line.source
     rows = conn.execute(
         select(ranges.c.partition, func.max(ranges.c.until_offset))
-        .where(ranges.c.pipeline == pipeline, ranges.c.txid <= head)
+        .where(ranges.c.pipeline == line.pipeline, ranges.c.source == source, ranges.c.txid <= line.head)
         .group_by(ranges.c.partition)
     )
-    return {partition: until for partition, until in rows}
+    return source, {partition: until for partition, until in rows}
 
 
-def taken_by(conn: Connection, pipeline: str, wanted: dict[int, int]) -> int | None:
+def taken_by(conn: Connection, line: Line, wanted: dict[int, int]) -> int | None:
     """The last transaction that took records below the offsets `wanted`; None if there is none."""
     below = or_(false(), *(and_(ranges.c.partition == p, ranges.c.from_offset < at) for p, at in wanted.items()))
-    return conn.execute(select(func.max(ranges.c.txid)).where(ranges.c.pipeline == pipeline, below)).scalar_one()
+    of = (ranges.c.pipeline == line.pipeline, ranges.c.source == line.source)
+    return conn.execute(select(func.max(ranges.c.txid)).where(*of, below)).scalar_one()
 
 
 def ranges_of(conn: Connection, pipeline: str, txid: int) -> list[OffsetRange]:
     """The plan of a transaction, by partition."""
     rows = conn.execute(
-        select(ranges.c.topic, ranges.c.partition, ranges.c.from_offset, ranges.c.until_offset)
+        select(sources.c.topic, ranges.c.partition, ranges.c.from_offset, ranges.c.until_offset)
+        .join(sources, (sources.c.pipeline == ranges.c.pipeline) & (sources.c.source == ranges.c.source))
         .where(ranges.c.pipeline == pipeline, ranges.c.txid == txid)
         .order_by(ranges.c.partition)
     )
@@ -211,13 +214,22 @@ def losses_of(conn: Connection, pipeline: str, txid: int) -> list[tuple[int, int
     return [(row.partition, row.from_offset, row.until_offset) for row in rows]
 
 
+def outside(r: OffsetRange, first: int, last: int) -> list[OffsetRange]:
+    """The parts of a range that are below offset `first`, or at `last` and beyond."""
+    below = (r.from_offset, min(first, r.until_offset))
+    beyond = (max(last, below[1], r.from_offset), r.until_offset)
+    return [OffsetRange(r.topic, r.partition, *part) for part in (below, beyond) if part[0] < part[1]]
+
+
 def without(stored: list[list[int]], lost: list[tuple[int, int, int]]) -> list[list[int]]:
-    """A slice's stored ranges without what is lost; Kafka loses from the beginning, so only starts move."""
+    """A slice's stored ranges without what is lost: retention moves their starts, a cut of the log their ends."""
     kept: list[list[int]] = []
     for partition, start, until in stored:
         for where, lost_from, lost_until in sorted(lost):
             if where == partition and lost_from <= start < lost_until:
                 start = min(lost_until, until)
+            elif where == partition and start < lost_from < until <= lost_until:
+                until = lost_from
         if start < until:
             kept.append([partition, start, until])
     return kept

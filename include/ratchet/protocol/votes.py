@@ -17,13 +17,14 @@ from ratchet.ledger import history, writers
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import check_try, read_slice
 from ratchet.ledger.rows import SliceRow, Transaction, WriterRow
-from ratchet.ledger.schema import pipelines, slices, sources
+from ratchet.ledger.schema import slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, read_transaction
 from ratchet.ledger.work import Claim, Relation, SinkVote, SliceToken, SliceWork, Vote
 from ratchet.protocol.failures import other_code
 from ratchet.protocol.plan import read_ranges
 from ratchet.protocol.prepare import Prepared, prepare_if_complete
+from ratchet.protocol.sources import lineages, source_of, topic_of
 from ratchet.sinks import delta, stage
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Rows, Sink
@@ -208,12 +209,8 @@ def _next_try(conn: Connection, spec: Pipeline, row: Transaction, current: Slice
 
 
 def _work(conn: Connection, spec: Pipeline, row: Transaction, current: SliceRow) -> SliceWork:
-    of = (sources.c.pipeline == pipelines.c.pipeline) & (sources.c.topic_id == pipelines.c.topic_id)
-    topic, topic_id, source = conn.execute(
-        select(pipelines.c.topic, pipelines.c.topic_id, sources.c.source)
-        .join(sources, of)
-        .where(pipelines.c.pipeline == row.pipeline)
-    ).one()
+    source = source_of(conn, row.pipeline, row.txid)
+    topic, topic_id = topic_of(conn, row.pipeline, source)
     return SliceWork(
         token=SliceToken(
             row.pipeline, row.txid, row.epoch, current.slice, current.try_number, row.revision, current.nonce
@@ -223,6 +220,7 @@ def _work(conn: Connection, spec: Pipeline, row: Transaction, current: SliceRow)
         txn_time=row.txn_time,
         topic_id=topic_id,
         source=source,
+        lineages=lineages(conn, row.pipeline, source),
     )
 
 

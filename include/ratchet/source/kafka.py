@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TypeVar
@@ -16,6 +16,8 @@ from kafka import IsolationLevel, KafkaAdminClient, KafkaConsumer, OffsetAndMeta
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
+from kafka.protocol.consumer import OffsetForLeaderEpochRequest
+from kafka.structs import OffsetAndTimestamp
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ratchet.errors import (
@@ -28,6 +30,7 @@ from ratchet.errors import (
     UnknownTopic,
 )
 from ratchet.ledger.work import OffsetRange
+from ratchet.source.lineage import Compared, EpochEnd, Lineage, compared
 from ratchet.source.properties import client_settings
 
 TIMEOUT_MS = 10_000
@@ -54,6 +57,10 @@ class TopicOffsets:
     below it belongs to a Kafka transaction that is decided. `wanted` ends each partition earlier, where a time was
     given: no record below it is of that time or later. `topic_id` tells a topic from a later one with
     the same name.
+
+    Where it was asked for: `end` is the high watermark, which may be above the last stable offset; `lineages` are the
+    leader epochs of each partition's log. Where that is another log than the known one, `kept` says up to which offset
+    it is the same.
     """
 
     topic: str
@@ -61,6 +68,14 @@ class TopicOffsets:
     beginning: dict[int, int]
     stable: dict[int, int]
     wanted: dict[int, int] | None = None
+    end: Mapping[int, int] = field(default_factory=dict[int, int])
+    lineages: Mapping[int, Lineage] = field(default_factory=dict[int, Lineage])
+    kept: Mapping[int, int] = field(default_factory=dict[int, int])
+
+    def same(self, partition: int, until: int) -> int:
+        """Up to which offset, at most `until`, a partition's log is there, and the one that was known."""
+        end = self.end.get(partition, self.stable.get(partition, 0))
+        return min(until, end, self.kept.get(partition, until))
 
 
 class Kafka:
@@ -101,20 +116,37 @@ class Kafka:
         """(id, partitions) of a topic; UnknownTopic if there is none."""
         return self._reaching(lambda: self._topic_id(topic))
 
-    def offsets(self, topic: str, before: datetime | None = None) -> TopicOffsets:
+    def offsets(
+        self, topic: str, before: datetime | None = None, known: Mapping[int, Lineage] | None = None
+    ) -> TopicOffsets:
         """Id, first and last stable offsets of every partition, in one look; given a time, also those wanted by then.
 
-        Raises UnknownTopic, CompactedTopic, TopicChanged (it was made again during the look).
+        Given what was known of the logs' leader epochs, also what is so now; only where a leader has changed are the
+        leaders asked. Raises UnknownTopic, CompactedTopic, TopicChanged (it was made again during the look).
         """
 
         def look() -> TopicOffsets:
             topic_id, partitions = self._topic_id(topic)
             self._refuse_compacted(topic)
             beginning = self._list_offsets(topic, partitions, OffsetSpec.EARLIEST)
-            stable = self._list_offsets(topic, partitions, OffsetSpec.LATEST)
+            latest = self._listed(topic, partitions, OffsetSpec.LATEST)
+            end: dict[int, int] = {}
+            logs: dict[int, Compared] = {}
+            if known is not None:
+                written = self._listed(topic, partitions, OffsetSpec.LATEST, IsolationLevel.READ_UNCOMMITTED)
+                end = {p: found.offset for p, found in written.items()}
+                logs = self._compared(topic, known, latest, beginning)
             if self._topic_id(topic)[0] != topic_id:
                 raise TopicChanged(f"topic {topic!r} at {self.servers} was deleted and made again just now; try again")
-            return TopicOffsets(topic, topic_id, beginning, stable)
+            return TopicOffsets(
+                topic,
+                topic_id,
+                beginning,
+                {p: found.offset for p, found in latest.items()},
+                end=end,
+                lineages={p: log.lineage for p, log in logs.items()},
+                kept={p: log.kept for p, log in logs.items() if log.kept is not None},
+            )
 
         found = self._reaching(look)
         return found if before is None else replace(found, wanted=self.offsets_at(topic, before))
@@ -228,11 +260,66 @@ class Kafka:
 
     def _list_offsets(self, topic: str, partitions: list[int], which: OffsetSpec | int) -> dict[int, int]:
         """{partition: offset} as read_committed readers see it; -1 where there is none."""
+        return {p: found.offset for p, found in self._listed(topic, partitions, which).items()}
+
+    def _listed(
+        self,
+        topic: str,
+        partitions: list[int],
+        which: OffsetSpec | int,
+        level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[int, OffsetAndTimestamp]:
+        """The offsets with their leader epochs, which of the latest ones are those of the leaders."""
         wanted = {TopicPartition(topic, p): which for p in partitions}
-        found = self._open().list_partition_offsets(
-            wanted, isolation_level=IsolationLevel.READ_COMMITTED, timeout_ms=TIMEOUT_MS
-        )
-        return {tp.partition: found[tp].offset for tp in wanted}
+        found = self._open().list_partition_offsets(wanted, isolation_level=level, timeout_ms=TIMEOUT_MS)
+        return {tp.partition: found[tp] for tp in wanted}
+
+    def _compared(
+        self,
+        topic: str,
+        known: Mapping[int, Lineage],
+        latest: Mapping[int, OffsetAndTimestamp],
+        beginning: Mapping[int, int],
+    ) -> dict[int, Compared]:
+        """Each partition's log beside what was known of it; without those whose brokers keep no leader epochs."""
+        epochs = {p: found.leader_epoch for p, found in latest.items() if found.leader_epoch is not None}
+        same = {p: Compared(known[p], None) for p, epoch in epochs.items() if p in known and known[p][-1][0] == epoch}
+        others = {p: epoch for p, epoch in epochs.items() if p not in same}
+        if not others:
+            return same
+        logs = compared(lambda asked: self._epoch_ends(topic, asked, others), known, others, beginning)
+        # What the leaders said is of the offsets only if they are the same leaders still.
+        again = self._listed(topic, list(others), OffsetSpec.LATEST)
+        if {p: again[p].leader_epoch for p in others} != others:
+            raise client_errors.NotLeaderForPartitionError(f"{topic}: its leaders are changing")
+        return same | logs
+
+    def _epoch_ends(self, topic: str, asked: Mapping[int, int], current: Mapping[int, int]) -> dict[int, EpochEnd]:
+        """The leaders' answers to {partition: leader epoch}; a leader that is not in its `current` epoch refuses."""
+        admin = self._open()
+        request = OffsetForLeaderEpochRequest
+
+        async def ask() -> dict[int, EpochEnd]:
+            found: dict[int, EpochEnd] = {}
+            places = [TopicPartition(topic, partition) for partition in asked]
+            for node, mine in (await admin._async_get_leader_for_partitions(places)).items():
+                partitions = [
+                    request.OffsetForLeaderTopic.OffsetForLeaderPartition(
+                        partition=tp.partition,
+                        current_leader_epoch=current[tp.partition],
+                        leader_epoch=asked[tp.partition],
+                    )
+                    for tp in mine
+                ]
+                topics = [request.OffsetForLeaderTopic(topic=topic, partitions=partitions)]
+                answer = await admin._manager.send(request(replica_id=-1, topics=topics), node_id=node)
+                for part in (part for each in answer.topics for part in each.partitions):
+                    if part.error_code:
+                        raise client_errors.for_code(part.error_code)(f"{topic}-{part.partition}")
+                    found[part.partition] = EpochEnd(part.leader_epoch, part.end_offset)
+            return found
+
+        return admin._manager.run(ask)
 
     def _refuse_compacted(self, topic: str) -> None:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"cleanup.policy": None})

@@ -165,8 +165,11 @@ def _transform(spec: Pipeline) -> str:
 
 
 def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
-    """Raises TopicChanged, RecordsLost, or what the client says of a topic that it does not find."""
-    where, offsets = _where(spec, work), client.offsets(spec.source.name)
+    """Raises TopicChanged, RecordsLost, IncompleteRead, or what the client says of a topic that it does not find."""
+    if not any(map(len, work.ranges)):
+        # All of it was accepted as lost, perhaps with its topic.
+        return
+    where, offsets = _where(spec, work), client.offsets(spec.source.name, known=work.lineages)
     if offsets.topic_id != work.topic_id:
         raise TopicChanged(
             f"{where}: topic {offsets.topic} has id {offsets.topic_id}, the plan is of {work.topic_id}: it was deleted "
@@ -180,12 +183,18 @@ def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
                 f"{where}: retention has deleted {gone}, which were planned and not yet committed; nothing was voted; "
                 "lengthen the topic's retention.ms"
             )
-        end = offsets.stable[r.partition] if len(r) else r.until_offset
-        if end < r.until_offset:
-            # Spark would wait for them for two minutes.
+        # Spark would wait for two minutes for what is not there, and read what has come in its place.
+        same = offsets.same(r.partition, r.until_offset)
+        if len(r) and same < r.until_offset:
             raise RecordsLost(
-                f"{where}: {r.topic}-{r.partition} ends at offset {end}, and [{max(end, r.from_offset)},"
-                f"{r.until_offset}) was planned: the log was cut, as by an unclean change of leader; nothing was voted"
+                f"{where}: {r.topic}-{r.partition} was cut at offset {same}, and [{max(same, r.from_offset)},"
+                f"{r.until_offset}) was planned, as by an unclean change of leader or a restored disk; nothing was "
+                f"voted; `ratchet accept-loss {spec.name} --reason …` goes on with what the log has now"
+            )
+        if len(r) and offsets.stable[r.partition] < r.until_offset:
+            raise IncompleteRead(
+                f"{where}: {r.topic}-{r.partition} is decided up to offset {offsets.stable[r.partition]} only, and "
+                f"{r} was planned; nothing was voted, the slice is tried again"
             )
 
 

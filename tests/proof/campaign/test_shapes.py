@@ -53,7 +53,7 @@ def _drain(session, ledger: Ledger, spec: Pipeline, client: Kafka, kafka: dict[s
     number = 0
     while True:
         run = Run(spec.name, f"run {number}")
-        begun = begin(ledger, spec, run, lambda _: client.offsets(spec.source.name), lambda *_: True)
+        begun = begin(ledger, spec, run, partial(client.offsets, spec.source.name), lambda *_: True)
         if not isinstance(begun, Begun):
             return number
         for part in begun.slices:

@@ -19,6 +19,27 @@ PLANTS = [
         layers=("ledger",),
     ),
     plant(
+        "a log that was cut and has grown again is taken for the same",
+        "protocol/sources.py",
+        "same = offsets.same(partition, until)",
+        "same = min(until, offsets.stable.get(partition, until))",
+        layers=("ledger",),
+    ),
+    plant(
+        "an answer about logs is used though more is known of them by now",
+        "protocol/begin.py",
+        "if not now.has_logs_of(kafka.known):",
+        "if False:",
+        layers=("ledger",),
+    ),
+    plant(
+        "a slice reads what has come in place of the planned records",
+        "spark/slice.py",
+        "client.offsets(spec.source.name, known=work.lineages)",
+        "client.offsets(spec.source.name)",
+        layers=("spark",),
+    ),
+    plant(
         "a late task writes its rows",
         "ledger/fence.py",
         "    check_try(row, current, token)\n",
@@ -35,8 +56,8 @@ PLANTS = [
     plant(
         "a plan goes up to the high watermark instead of the last stable offset",
         "source/kafka.py",
-        "wanted, isolation_level=IsolationLevel.READ_COMMITTED, timeout_ms=TIMEOUT_MS",
-        "wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, timeout_ms=TIMEOUT_MS",
+        "level: IsolationLevel = IsolationLevel.READ_COMMITTED,",
+        "level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,",
         layers=SPARK,
     ),
     plant(

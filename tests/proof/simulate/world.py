@@ -117,7 +117,7 @@ class World:
     def spec(self) -> Pipeline:
         return SPECS[self.version]
 
-    def offsets(self, before: object = None) -> TopicOffsets:
+    def offsets(self, before: object = None, _known: object = None) -> TopicOffsets:
         """What Kafka says of the topic; nothing of it is from `before` any time that it is asked about."""
         nothing = dict.fromkeys(self.stable, 0)
         return TopicOffsets(TOPIC, "first", nothing, dict(self.stable), nothing if before else None)

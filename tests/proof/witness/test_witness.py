@@ -6,6 +6,7 @@ What the tables should hold is written out here by hand: nothing computes it.
 from __future__ import annotations
 
 import json
+from functools import partial
 from importlib import import_module
 from uuid import uuid4
 
@@ -268,7 +269,7 @@ def test_records_of_a_voided_transaction_should_be_nowhere(make_topic, ledger_ur
     topic.decided()
     tables = Tables(ledger_url, "orders", topic.name)
     with Kafka(topic.kafka) as kafka, Ledger(ledger_url) as ledger:
-        begin(ledger, tables.spec, Run("orders", "run"), lambda _: kafka.offsets(topic.name), lambda *_: True)
+        begin(ledger, tables.spec, Run("orders", "run"), partial(kafka.offsets, topic.name), lambda *_: True)
         void(ledger, tables.spec, 1, "the test wants it so", "test")
     topic.transact((0, None, said(k="a", v=2)))
     testimony = tables.compare(topic.wanted)

@@ -30,6 +30,6 @@ def warm(spec: Pipeline, spark: str, kafka: dict[str, str]) -> None:
     )
     if ranges:
         # No transaction has this token: nothing is staged, and it only names the work in errors.
-        work = SliceWork(SliceToken(spec.name, 0, 0, 0, 0), ranges, {}, datetime.now(UTC), offsets.topic_id, 1)
+        work = SliceWork(SliceToken(spec.name, 0, 0, 0, 0), ranges, {}, datetime.now(UTC), offsets.topic_id, 1, {})
         with session_for(spec, spark) as session:
             recompute(session, spec, [work], kafka)

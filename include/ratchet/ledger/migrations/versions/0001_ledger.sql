@@ -47,14 +47,14 @@ COMMENT ON COLUMN ratchet.legal_moves.from_state IS ''''' where there was none';
 CREATE TABLE ratchet.losses (
     pipeline TEXT NOT NULL,
     txid BIGINT NOT NULL,
-    topic_id TEXT NOT NULL,
+    source SMALLINT NOT NULL,
     partition INTEGER NOT NULL,
     from_offset BIGINT NOT NULL,
     until_offset BIGINT NOT NULL,
     who TEXT NOT NULL,
     reason TEXT NOT NULL,
     at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
-    PRIMARY KEY (pipeline, txid, topic_id, partition, from_offset),
+    PRIMARY KEY (pipeline, txid, source, partition, from_offset),
     CONSTRAINT losses_are_half_open CHECK (from_offset < until_offset)
 );
 COMMENT ON TABLE ratchet.losses IS 'planned offsets that Kafka no longer has, accepted as lost by a person';
@@ -63,6 +63,7 @@ CREATE TABLE ratchet.pipelines (
     pipeline TEXT NOT NULL,
     topic TEXT NOT NULL,
     topic_id TEXT NOT NULL,
+    source SMALLINT DEFAULT '1' NOT NULL,
     last_txid BIGINT DEFAULT '0' NOT NULL,
     compacted BIGINT DEFAULT '0' NOT NULL,
     merged BIGINT DEFAULT '0' NOT NULL,
@@ -71,7 +72,8 @@ CREATE TABLE ratchet.pipelines (
     CONSTRAINT base_within_line CHECK (0 <= merged and merged <= compacted and compacted <= last_txid)
 );
 COMMENT ON TABLE ratchet.pipelines IS 'one row a pipeline; its row lock is the commit lock';
-COMMENT ON COLUMN ratchet.pipelines.topic_id IS 'Kafka''s id of the topic that the ranges belong to';
+COMMENT ON COLUMN ratchet.pipelines.topic_id IS 'Kafka''s id of the topic that new plans are of';
+COMMENT ON COLUMN ratchet.pipelines.source IS 'the source that new plans are of: the newest';
 COMMENT ON COLUMN ratchet.pipelines.compacted IS 'up to this txid deltas are a base, and nothing can be revised';
 COMMENT ON COLUMN ratchet.pipelines.merged IS 'up to this txid the base is merged';
 
@@ -90,31 +92,43 @@ CREATE TABLE ratchet.sources (
     topic TEXT NOT NULL,
     topic_id TEXT NOT NULL,
     PRIMARY KEY (pipeline, source),
-    CONSTRAINT sources_once UNIQUE (pipeline, topic_id),
     CONSTRAINT sources_pipeline FOREIGN KEY(pipeline) REFERENCES ratchet.pipelines (pipeline)
 );
-COMMENT ON TABLE ratchet.sources IS 'the topics whose records a pipeline has taken, numbered from 1';
+COMMENT ON TABLE ratchet.sources IS 'the logs whose records a pipeline has taken, numbered from 1: a topic, and what it became where a person accepted that it was cut or made again';
 COMMENT ON COLUMN ratchet.sources.source IS 'rows carry it as _source';
 
 CREATE TABLE ratchet.ranges (
     pipeline TEXT NOT NULL,
     txid BIGINT NOT NULL,
-    topic TEXT NOT NULL,
-    topic_id TEXT NOT NULL,
+    source SMALLINT NOT NULL,
     partition INTEGER NOT NULL,
     from_offset BIGINT,
     until_offset BIGINT NOT NULL,
-    CONSTRAINT one_range_a_partition UNIQUE (pipeline, txid, topic_id, partition),
-    CONSTRAINT ranges_end_once UNIQUE (pipeline, topic_id, partition, until_offset),
-    CONSTRAINT ranges_start_once UNIQUE (pipeline, topic_id, partition, from_offset),
-    CONSTRAINT ranges_tile FOREIGN KEY(pipeline, topic_id, partition, from_offset) REFERENCES ratchet.ranges (pipeline, topic_id, partition, until_offset),
+    CONSTRAINT one_range_a_partition UNIQUE (pipeline, txid, source, partition),
+    CONSTRAINT ranges_end_once UNIQUE (pipeline, source, partition, until_offset),
+    CONSTRAINT ranges_start_once UNIQUE (pipeline, source, partition, from_offset),
+    CONSTRAINT ranges_tile FOREIGN KEY(pipeline, source, partition, from_offset) REFERENCES ratchet.ranges (pipeline, source, partition, until_offset),
+    CONSTRAINT ranges_source FOREIGN KEY(pipeline, source) REFERENCES ratchet.sources (pipeline, source),
     CONSTRAINT ranges_are_half_open CHECK (from_offset < until_offset),
     CONSTRAINT first_seen_has_no_start CHECK ((txid = 0) = (from_offset is null))
 );
-CREATE UNIQUE INDEX first_seen_once ON ratchet.ranges (pipeline, topic_id, partition) WHERE txid = 0;
+CREATE UNIQUE INDEX first_seen_once ON ratchet.ranges (pipeline, source, partition) WHERE txid = 0;
 COMMENT ON TABLE ratchet.ranges IS 'each range starts where exactly one other ends: no gap, no overlap';
-COMMENT ON COLUMN ratchet.ranges.txid IS '0 is where a partition was first seen';
-COMMENT ON COLUMN ratchet.ranges.from_offset IS 'null only where a partition was first seen';
+COMMENT ON COLUMN ratchet.ranges.txid IS '0 is where a partition starts';
+COMMENT ON COLUMN ratchet.ranges.from_offset IS 'null only where a partition starts';
+
+CREATE TABLE ratchet.leader_epochs (
+    pipeline TEXT NOT NULL,
+    source SMALLINT NOT NULL,
+    partition INTEGER NOT NULL,
+    leader_epoch INTEGER NOT NULL,
+    from_offset BIGINT NOT NULL,
+    PRIMARY KEY (pipeline, source, partition, leader_epoch),
+    CONSTRAINT leader_epochs_source FOREIGN KEY(pipeline, source) REFERENCES ratchet.sources (pipeline, source)
+);
+COMMENT ON TABLE ratchet.leader_epochs IS 'which leaders took the records of a log, by which one that was cut is told from one that was not';
+COMMENT ON COLUMN ratchet.leader_epochs.leader_epoch IS 'Kafka''s number of a partition''s leader';
+COMMENT ON COLUMN ratchet.leader_epochs.from_offset IS 'the first offset of it';
 
 CREATE TABLE ratchet.runs (
     dag_id TEXT NOT NULL,
