@@ -155,7 +155,7 @@ def test_a_fault_while_spark_reads_is_found_by_the_last_look(rig, what):
 def test_a_log_that_was_cut_below_the_plan_is_said_at_once(rig):
     topic, spec, work = started(rig)
     beyond = replace(work, ranges=(OffsetRange(topic, 0, 0, 12),))
-    with pytest.raises(RecordsLost, match=r"ends at offset 10, and \[10,12\) was planned"):
+    with pytest.raises(RecordsLost, match=r"was cut at offset 10, and \[10,12\) was planned"):
         rig.run(spec, beyond)
     assert not rig.written(work, SINK)
 
