@@ -176,14 +176,16 @@ def test_an_answer_about_logs_is_of_use_only_where_the_same_is_known_of_them_sti
         asked.append(known)
         found = log.offsets(before, known)
         if len(asked) == 1:
-            # Another run finds a new leader, and plans more than the old answer knows to be the same.
-            log.lineages = {0: ((0, 0), (1, 20)), 1: ((0, 0),)}
+            # Another run finds two new leaders, of which the answer knew one.
+            log.lineages = {0: ((0, 0), (1, 20), (2, 25)), 1: ((0, 0),)}
             start(ledger, SPEC, log, "b")
-            return replace(found, lineages=log.lineages, kept={0: 10})
+            return replace(found, lineages={0: ((0, 0), (1, 20)), 1: ((0, 0),)})
         return found
 
     assert begin(ledger, SPEC, Run("dag", "c"), meanwhile, always_active).claim.txid == 3
     assert asked == [{0: ((0, 0),), 1: ((0, 0),)}, log.lineages]
+    with ledger.begin() as conn:
+        assert sources.lineages(conn, SPEC.name, 1) == log.lineages
 
 
 @pytest.mark.invariant("I2")
