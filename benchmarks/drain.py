@@ -25,8 +25,9 @@ from ratchet.protocol.begin import Begun, begin
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.process import process_slice
 from ratchet.protocol.votes import NothingToDo, take_try
-from ratchet.source.kafka import Kafka, TopicOffsets
+from ratchet.source.kafka import Kafka
 from ratchet.source.lineage import Lineage
+from ratchet.source.offsets import TopicOffsets
 from ratchet.spark.engine import connect_session, shared_session
 from ratchet.spark.slice import run_slice
 from ratchet.spec.parts import DeclaredSink

@@ -18,7 +18,7 @@ from ratchet.ledger.work import Claim, OffsetRange, Run, SinkVote, SliceWork, Ta
 from ratchet.protocol.begin import Begun, begin
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.sinks.lookup import sinks_of
-from ratchet.source.kafka import TopicOffsets
+from ratchet.source.offsets import TopicOffsets
 from ratchet.spark.intake import parts_of
 from ratchet.spec.pipeline import DEAD_LETTERS
 

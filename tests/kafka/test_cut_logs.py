@@ -7,8 +7,9 @@ import shutil
 import pytest
 
 from ratchet.dev.stack import Stack
-from ratchet.source.kafka import Kafka, TopicOffsets
+from ratchet.source.kafka import Kafka
 from ratchet.source.lineage import Lineage
+from ratchet.source.offsets import TopicOffsets
 from tests.source.topics import make_topic, producer
 
 

@@ -23,8 +23,8 @@ from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.sinks import delta
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.lookup import sink_of, sinks_of
-from ratchet.source.kafka import TopicOffsets
 from ratchet.source.lineage import Lineage
+from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.proof.reference import Make, staged_rows
 

@@ -24,7 +24,7 @@ from ratchet.protocol.commit import commit
 from ratchet.protocol.leases import renew
 from ratchet.protocol.sources import Lineages
 from ratchet.protocol.votes import cast_vote, take_try
-from ratchet.source.kafka import TopicOffsets
+from ratchet.source.offsets import TopicOffsets
 from tests.until import until
 
 from .staging import (

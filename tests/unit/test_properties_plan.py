@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ratchet.ledger.work import OffsetRange
 from ratchet.protocol.plan import backlog, cut, plan, read_ranges, without, write_ranges
-from ratchet.source.kafka import TopicOffsets
+from ratchet.source.offsets import TopicOffsets
 
 PARTITIONS = st.integers(0, 6)
 HUGE = 2**58

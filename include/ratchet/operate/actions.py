@@ -28,7 +28,7 @@ from ratchet.operate.outcome import Change, Move, Opened, Outcome, Start, losses
 from ratchet.protocol import claims, halts, leftovers, plan, sources
 from ratchet.protocol.begin import KafkaOffsets
 from ratchet.protocol.commit import advance, discard_finished, move_on
-from ratchet.source.kafka import TopicOffsets
+from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
 Decided = tuple[Outcome, bool]
@@ -226,7 +226,7 @@ def _lose_unplanned(
 def _open_source(conn: Connection, line: Line, offsets: TopicOffsets, reason: str, who: str) -> Opened | None:
     """The next source, where the log of the newest was cut or its topic made again."""
     planned = plan.previous_until(conn, line.pipeline, line.source)
-    cut = sources.cut(planned, offsets)
+    cut = sources.cut_logs(planned, offsets)
     if line.topic_id != offsets.topic_id:
         starts = dict.fromkeys(offsets.stable, 0)
     elif cut:

@@ -37,8 +37,8 @@ from ratchet.protocol.revise import revise
 from ratchet.protocol.sources import Known
 from ratchet.protocol.turns import waits_for
 from ratchet.sinks import tables
-from ratchet.source.kafka import TopicOffsets
 from ratchet.source.lineage import Lineage
+from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
 KafkaOffsets = Callable[[datetime | None, Mapping[int, Lineage] | None], TopicOffsets]

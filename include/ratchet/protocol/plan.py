@@ -10,8 +10,8 @@ from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.schema import losses, ranges, slices, sources
 from ratchet.ledger.work import OffsetRange, divided
-from ratchet.protocol.sources import cut as cut_logs
-from ratchet.source.kafka import TopicOffsets
+from ratchet.protocol.sources import cut_logs
+from ratchet.source.offsets import TopicOffsets
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,7 @@ def check_readable(pipeline: str, previous: dict[int, int], offsets: TopicOffset
                 "nothing was planned; lengthen the topic's retention.ms, and go on without the missing records by "
                 f"`ratchet accept-loss {pipeline} --reason …`"
             )
-    cut_at = cut_logs(previous, offsets)
-    for partition, at in sorted(cut_at.items()):
+    for partition, at in sorted(cut_logs(previous, offsets).items()):
         end = offsets.end.get(partition, offsets.stable[partition])
         grown = f" and has other records up to {end} now" if end > at else ""
         raise RecordsLost(

@@ -15,8 +15,8 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from ratchet.errors import TopicChanged
 from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import heads, leader_epochs, pipelines, ranges, sources
-from ratchet.source.kafka import TopicOffsets
 from ratchet.source.lineage import Lineage
+from ratchet.source.offsets import TopicOffsets
 
 FIRST = 1
 """The number of a line's first source."""
@@ -95,7 +95,7 @@ def remember(conn: Connection, line: Line, before: Known, found: Mapping[int, Li
             conn.execute(insert(leader_epochs), rows)
 
 
-def cut(previous: Mapping[int, int], offsets: TopicOffsets) -> dict[int, int]:
+def cut_logs(previous: Mapping[int, int], offsets: TopicOffsets) -> dict[int, int]:
     """{partition: up to where its log is still the one that was planned up to `previous`}, where it was cut.
 
     A log that has grown again since is told by its leader epochs alone.

@@ -26,7 +26,7 @@ from ratchet.protocol.failures import errors_recorded, last_error
 from ratchet.protocol.leases import renew
 from ratchet.protocol.revise import revise
 from ratchet.protocol.votes import NothingToDo, take_try, vote_no
-from ratchet.source.kafka import TopicOffsets
+from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 from tests.proof.simulate.code import LEASE_SECONDS, NAME, SPECS, TOPIC, VERSIONS, make_of
 from tests.proof.simulate.watch import Seen
