@@ -105,9 +105,12 @@ class Kafka:
             end: dict[int, int] = {}
             logs: dict[int, Compared] = {}
             if known is not None:
-                written = self._listed(topic, partitions, OffsetSpec.LATEST, IsolationLevel.READ_UNCOMMITTED)
-                end = {p: found.offset for p, found in written.items()}
                 logs = self._compared(topic, known, latest, beginning)
+                written = self._listed(topic, partitions, OffsetSpec.LATEST, IsolationLevel.READ_UNCOMMITTED)
+                # What leaders said of their logs is of these offsets only if they were the same leaders all along.
+                if any(written[p].leader_epoch != found.leader_epoch for p, found in latest.items()):
+                    raise client_errors.NotLeaderForPartitionError(f"{topic}: its leaders are changing")
+                end = {p: found.offset for p, found in written.items()}
             if self._topic_id(topic)[0] != topic_id:
                 raise TopicChanged(f"topic {topic!r} at {self.servers} was deleted and made again just now; try again")
             return TopicOffsets(
@@ -257,14 +260,7 @@ class Kafka:
         epochs = {p: found.leader_epoch for p, found in latest.items() if found.leader_epoch is not None}
         same = {p: Compared(known[p], None) for p, epoch in epochs.items() if p in known and known[p][-1][0] == epoch}
         others = {p: epoch for p, epoch in epochs.items() if p not in same}
-        if not others:
-            return same
-        logs = compared(lambda asked: self._epoch_ends(topic, asked, others), known, others, beginning)
-        # What the leaders said is of the offsets only if they are the same leaders still.
-        again = self._listed(topic, list(others), OffsetSpec.LATEST)
-        if {p: again[p].leader_epoch for p in others} != others:
-            raise client_errors.NotLeaderForPartitionError(f"{topic}: its leaders are changing")
-        return same | logs
+        return same | compared(lambda asked: self._epoch_ends(topic, asked, others), known, others, beginning)
 
     def _epoch_ends(self, topic: str, asked: Mapping[int, int], current: Mapping[int, int]) -> dict[int, EpochEnd]:
         """The leaders' answers to {partition: leader epoch}; a leader that is not in its `current` epoch refuses."""
