@@ -14,7 +14,7 @@ from ratchet.errors import NotMigrated
 from ratchet.operate.migrate import BUILDING, lines_of, migrate
 from tests.until import until
 
-from .staging import committed
+from .staging import SPEC, committed, start
 from .test_spec_changes import WIDER, faults
 
 DELTA, INDEX = "ratchet_delta.public.rows", "public.rows_by_b"
@@ -109,3 +109,12 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(ledger_url):
     assert lines_of(tried) == [*lines_of(made), "this was a dry run: nothing was changed"]
     assert lines_of(made)[0] == f"ledger: created, at {made.after}"
     assert lines_of(migrate(ledger_url, [WIDER]))[0] == "ledger: up to date"
+
+
+def test_a_ledger_that_another_version_has_made_is_not_touched_and_the_way_on_is_said(ledger, log):
+    with ledger.begin() as conn:
+        conn.execute(text("update ratchet.alembic_version set version_num = '0001'"))
+    with pytest.raises(NotMigrated, match="schema is 0001, this version of ratchet needs 0001_.*; nothing was begun"):
+        start(ledger, SPEC, log, "a")
+    with pytest.raises(NotMigrated, match="schema is 0001, .*, and no migration leads there .*`make clean`"):
+        migrate(ledger.url, [SPEC])

@@ -17,6 +17,7 @@ from sqlalchemy.schema import CreateSchema
 from ratchet.errors import NotMigrated
 from ratchet.ledger import migrations
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.migrations import REVISION
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
 from ratchet.ledger.work import utc
 from ratchet.operate.roles import Granted, grant
@@ -123,6 +124,12 @@ def _migrate(conn: Connection, specs: list[Pipeline], pipeline_role: str | None,
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
     config.attributes["connection"] = conn
+    if before not in (None, REVISION):
+        raise NotMigrated(
+            f"the ledger's schema is {before}, this version of ratchet has {REVISION}, and no migration leads there "
+            "from what another version has made; nothing was changed; use that version, or give this one a database of "
+            "its own (what the demo has stored is forgotten by `make clean`)"
+        )
     command.upgrade(config, "head")
     made = [tables.create(conn, spec.name, sink) for spec, sink in _declared(specs)]
     granted = grant(conn, specs, pipeline_role, reader_role)

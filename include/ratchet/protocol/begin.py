@@ -11,7 +11,7 @@ from typing import Literal
 from sqlalchemy import Connection, func, select
 
 from ratchet.errors import Fenced, Halted, NotRevisable, RatchetError, RecordsLost, SpecError, TopicChanged
-from ratchet.ledger import history
+from ratchet.ledger import history, migrations
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Binding, Line, Transaction
 from ratchet.ledger.schema import slices
@@ -130,6 +130,7 @@ def begin(
         # Step 1: ask Airflow, and in the second round Kafka, without a lock: never while holding one.
         with ledger.begin() as conn:
             tables.probe(conn, spec)
+            migrations.check(conn)
             candidates = claims.unclaimed(conn, spec)
         asked = {(c.dag_id, c.run_id): is_active(c.dag_id, c.run_id) for c in candidates if not c.claim_ended}
         # Step 2: decide, under the pipeline's lock.

@@ -5,7 +5,9 @@ from pathlib import Path
 from alembic import op
 from sqlalchemy import column, table
 
-revision = "0001"
+from ratchet.ledger.migrations import REVISION
+
+revision = REVISION
 down_revision = None
 
 LEGAL_MOVES = [
