@@ -36,9 +36,13 @@ class Runs:
         """Start a run; its id."""
         self._triggered += 1
         run_id = f"test_{time.time_ns()}_{self._triggered}"
+        self.make(run_id, **conf)
+        return run_id
+
+    def make(self, run_id: str, **conf: Any) -> None:
+        """Start a run with this id."""
         body = {"dag_run_id": run_id, "logical_date": None, "conf": conf}
         self._ok(self._http.post(f"/dags/{self.name}/dagRuns", json=body))
-        return run_id
 
     def clear(self, run_id: str) -> None:
         """Clear the whole run."""

@@ -85,3 +85,18 @@ def test_a_run_that_is_deleted_before_it_begins_again_is_finished_by_the_next(wa
     assert warm.ended(second) == "success"
     assert warm.transaction(second).txid == warm.transaction(first).txid == warm.head()
     warm.is_whole()
+
+
+def test_a_run_that_is_deleted_and_made_again_under_its_id_says_that_it_does_nothing(warm: Line):
+    warm.publish(30)
+    run = warm.trigger()
+    assert warm.ended(run) == "success"
+    txid = warm.transaction(run).txid
+    until("the run is deleted", lambda: warm.delete(run))
+    warm.publish(30)
+    warm.make(run)
+    assert warm.ended(run) == "success"
+    assert {task["state"] for task in warm.tasks(run)} == {"skipped"}
+    assert f"transaction {txid} is committed, by a run of this id that was there before" in warm.log(run, "begin")
+    assert warm.head() == txid and warm.ended(warm.trigger()) == "success" and warm.head() == txid + 1
+    warm.is_whole()

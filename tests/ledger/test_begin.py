@@ -16,6 +16,7 @@ from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Run
+from ratchet.operate.actions import void
 from ratchet.protocol import sources
 from ratchet.protocol.another import wants_another_run
 from ratchet.protocol.begin import Skip, Skipped, begin
@@ -289,6 +290,41 @@ def test_a_failed_run_that_is_cleared_resumes_its_own_transaction(ledger, log):
         assert read_transaction(conn, SPEC.name, 1).failures == 0
     prepare(ledger, SPEC, again)
     commit(ledger, SPEC, again.claim)
+
+
+def test_a_run_that_was_deleted_and_made_again_under_its_id_says_that_it_does_nothing(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, begun)
+    commit(ledger, SPEC, begun.claim)
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=True)
+    log.stable[0] += 100
+    made_again = begin(ledger, SPEC, Run("dag", "a"), log.offsets, always_active)
+    assert made_again.reason == Skip.COMMITTED_BEFORE
+    assert "transaction 1 is committed, by a run of this id that was there before" in made_again.message
+    assert "clear run a to revise it, or trigger a run with another id" in made_again.message
+    assert start(ledger, SPEC, log, "a", clear_number=1).how == "revised"
+    assert start(ledger, SPEC, log, "b").claim.txid == 2
+
+
+@pytest.mark.parametrize("is_voided", [False, True])
+def test_a_begin_that_is_repeated_after_another_run_has_ended_its_work_says_so(ledger, log, is_voided):
+    start(ledger, SPEC, log, "a")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
+    other = start(ledger, SPEC, log, "b")
+    if is_voided:
+        void(ledger, SPEC, 1, "it is not wanted", "somebody")
+    else:
+        prepare(ledger, SPEC, other)
+        commit(ledger, SPEC, other.claim)
+    skipped = begin(ledger, SPEC, Run("dag", "a"), log.offsets, always_active)
+    assert (skipped.reason, skipped.message) == (
+        (Skip.VOIDED, f"{SPEC.name}: transaction 1 is voided: it is not wanted")
+        if is_voided
+        else (
+            Skip.COMMITTED_BY_ANOTHER,
+            f"{SPEC.name}: transaction 1 was adopted and committed by run b; clear that one to revise it",
+        )
+    )
 
 
 @pytest.mark.invariant("I6")

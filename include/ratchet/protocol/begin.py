@@ -72,6 +72,8 @@ class Skip(StrEnum):
     """Another run has adopted its transaction, and works on it."""
     COMMITTED_BY_ANOTHER = "committed_by_another"
     """Another run has adopted its transaction and committed it."""
+    COMMITTED_BEFORE = "committed_before"
+    """The run's own is committed already: a run of its id was there before it."""
 
 
 @dataclass(frozen=True)
@@ -208,8 +210,7 @@ def _resume(
             return Skipped(Skip.ADOPTED, f"{where} was adopted by run {original.run_id}, which works on it")
         return _taken(conn, spec, line, original, run, kafka, "resumed", "resumed after a clear", afresh=True)
     if not is_mine:
-        why = f"{where} was adopted and committed by run {original.run_id}; clear that one to revise it"
-        return Skipped(Skip.COMMITTED_BY_ANOTHER, why)
+        return _committed_by_another(where, original)
     if newest.revision and newest.is_unfinished and newest.run_id == run.run_id:
         return _taken(conn, spec, line, newest, run, kafka, "resumed", "resumed after a clear", afresh=True)
     claim = revise(conn, spec, line, before.txid, run)
@@ -218,15 +219,31 @@ def _resume(
 
 
 def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: Binding) -> Begun | Skipped:
-    """A begin that Airflow repeats makes nothing new, whatever has become of its transaction."""
+    """A begin that Airflow repeats makes nothing new, whatever has become of its transaction.
+
+    Where that is final, no task of this run has anything to do: another run has adopted it, or this run was deleted
+    and made again under its id.
+    """
     row = read_transaction(conn, mine.pipeline, mine.txid, mine.revision)
     what = f"{spec.name}: {row}"
-    if row.claim != mine.claim and row.is_unfinished:
-        raise Fenced(f"{what} was adopted by run {row.run_id} meanwhile")
-    claim = mine.token
-    if row.claim_ended and row.is_unfinished:
-        raise Fenced(f"{what}: this run's claim has ended; clear the run")
-    return _begun(conn, spec, claim, "resumed", "begun before by this run")
+    if row.is_unfinished:
+        if row.claim != mine.claim:
+            raise Fenced(f"{what} was adopted by run {row.run_id} meanwhile")
+        if row.claim_ended:
+            raise Fenced(f"{what}: this run's claim has ended; clear the run")
+        return _begun(conn, spec, mine.token, "resumed", "begun before by this run")
+    if row.state == State.VOIDED:
+        return Skipped(Skip.VOIDED, f"{what} is voided: {row.reason}")
+    if (row.dag_id, row.run_id) != (run.dag_id, run.run_id):
+        return _committed_by_another(what, row)
+    why = f"{what} is committed, by a run of this id that was there before: nothing is done again"
+    advice = f"clear run {run.run_id} to revise it, or trigger a run with another id for new records"
+    return Skipped(Skip.COMMITTED_BEFORE, f"{why}; {advice}")
+
+
+def _committed_by_another(what: str, row: Transaction) -> Skipped:
+    why = f"{what} was adopted and committed by run {row.run_id}; clear that one to revise it"
+    return Skipped(Skip.COMMITTED_BY_ANOTHER, why)
 
 
 def _adopt(

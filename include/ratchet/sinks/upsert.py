@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 class Upsert(Keyed, frozen=True):
     """The last row of each key: the greatest `order` column, then the later record.
 
+    Of records with equal orders in two partitions none is the later, but by transaction and by offset.
     Without `order` the key must be the Kafka key, whose records Kafka keeps in order in one partition;
     then, and only then, a tombstone deletes the row.
     """

@@ -147,7 +147,7 @@ class World:
                 of.txid = of.txid or (said.claim.txid if of.is_active else None)
 
         def unkept(said: Begun | Skipped, seen: Seen) -> str | None:
-            own = re.match(r"line: transaction (\d+) (?:is voided|was adopted)", said.message)
+            own = re.match(r"line: (?:revision \d+ of )?transaction (\d+) (?:is|was) ", said.message)
             given = said.claim.txid if isinstance(said, Begun) else int(own[1]) if own else of.txid
             if of.txid is not None and given != of.txid:
                 return f"its own is transaction {of.txid}"
