@@ -15,7 +15,8 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from ratchet.ledger.work import OffsetRange
 from ratchet.source.cluster import Cluster
-from ratchet.source.kafka import Kafka, client_settings
+from ratchet.source.kafka import Kafka
+from ratchet.source.properties import client_settings
 from tests.until import until
 
 PLAIN = ("none", "gzip", "snappy", "lz4", "zstd")

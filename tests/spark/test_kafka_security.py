@@ -122,7 +122,7 @@ def test_a_truststore_that_cannot_be_read_is_named(secure, caplog, name, why):
 
 
 def test_who_comes_without_tls_is_not_let_in(secure, caplog, monkeypatch):
-    monkeypatch.setattr("ratchet.source.kafka.TIMEOUT_MS", 1_000)
+    monkeypatch.setattr("ratchet.source.client.TIMEOUT_MS", 1_000)
     for protocol in ("PLAINTEXT", "SASL_PLAINTEXT"):
         said = refused(offsets, {**secure.kafka, "security.protocol": protocol}, caplog)
         assert said.startswith("BrokerUnreachable") and "security properties" in said

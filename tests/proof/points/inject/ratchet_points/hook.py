@@ -314,7 +314,7 @@ _WRAPPED: dict[str, Callable[[ModuleType], None]] = {
     "ratchet.spark.writing": _writings,
     "ratchet.spark.worker_lane": _worker_lanes,
     "ratchet.protocol.process": lambda module: _wrap(module, "process_slice", lambda *_: "the job"),
-    "ratchet.source.kafka": lambda module: _wrap(
+    "ratchet.source.client": lambda module: _wrap(
         module.KafkaAdminClient, "alter_group_offsets", lambda _, group, *__: "SET the offsets of a consumer group"
     ),
 }

@@ -1,0 +1,129 @@
+"""A connection to Kafka's brokers by kafka-python: opened when it is needed, and again while another takes over."""
+
+# The annotations that pyright brings for kafka-python are of another version.
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self, TypeVar
+
+import kafka.errors as client_errors
+from kafka import KafkaAdminClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+from ratchet.errors import BrokerUnreachable, SettingsError
+from ratchet.source.properties import client_settings
+
+TIMEOUT_MS = 10_000
+"""How long to look for a broker, and how long to wait for one answer."""
+TAKEOVER_SECONDS = 20
+"""How long to ask again while a partition has no leader: Kafka misses a silent broker after 9 seconds."""
+
+T = TypeVar("T")
+
+
+class Client:
+    """The way to the brokers; use it as a context manager.
+
+    `properties` are Java-style client properties.
+    """
+
+    def __init__(self, properties: dict[str, str]):
+        self._settings = client_settings(properties)
+        self._admin: KafkaAdminClient | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; harmless when it was never opened."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+
+    @property
+    def servers(self) -> str:
+        """The bootstrap servers, as people write them."""
+        return ",".join(self._settings["bootstrap_servers"])
+
+    @property
+    def admin(self) -> KafkaAdminClient:
+        """kafka-python's admin client, for what this class does not say."""
+        return self._admin or self._reaching(self._open)
+
+    def _open(self) -> KafkaAdminClient:
+        if self._admin is None:
+            self._try_login()
+            self._admin = KafkaAdminClient(
+                **self._settings, request_timeout_ms=TIMEOUT_MS, bootstrap_timeout_ms=TIMEOUT_MS
+            )
+        return self._admin
+
+    def _try_login(self) -> None:
+        """Raise SettingsError when a broker is not trusted or refuses the login.
+
+        The clients would try the same again and again, which locks accounts, and then say that nobody answers.
+        """
+        if self._settings.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
+            return
+        net = NetworkSelector()
+        manager = KafkaConnectionManager(net, **self._settings)
+
+        async def connect() -> str | None:
+            refused = None
+            for broker in manager.cluster.bootstrap_brokers():
+                connection = manager.get_connection(broker.node_id, timeout_ms=TIMEOUT_MS)
+                try:
+                    await connection
+                    return None
+                except OSError as error:
+                    return f"a PEM file cannot be used: {error}"
+                except client_errors.KafkaError as error:
+                    if "Handshake failed" in str(error):
+                        return str(error).rpartition("KafkaConnectionError: ")[2]
+                    if connection.broker_version is not None:
+                        # The broker's own words are lost: the client drops what arrives together with the end.
+                        refused = "the broker ended the connection during the login"
+            return refused
+
+        try:
+            refused = net.run(connect)
+        finally:
+            manager.close()
+            net.close()
+        if refused:
+            mechanism, user = self._settings.get("sasl_mechanism"), self._settings.get("sasl_plain_username")
+            raise SettingsError(
+                f"no connection to Kafka at {self.servers}: {refused}; correct security.protocol, "
+                f"ssl.truststore.location ({self._settings.get('ssl_cafile', 'not set')}), or sasl.mechanism "
+                f"({mechanism or 'not set'}) and sasl.jaas.config (user {user or 'not set'})"
+            )
+
+    def _reaching(self, ask: Callable[[], T]) -> T:
+        """What `ask` returns; it is asked again, over a new connection, while another broker takes over."""
+        again = Retrying(
+            retry=retry_if_exception(_may_pass),
+            stop=stop_after_delay(TAKEOVER_SECONDS),
+            wait=wait_fixed(0.2),
+            before_sleep=lambda _: self.close(),
+            reraise=True,
+        )
+        try:
+            return again(ask)
+        except (client_errors.KafkaError, OSError) as error:
+            raise BrokerUnreachable(
+                f"no answer from Kafka at {self.servers} ({type(error).__name__}: {error}); "
+                "check that it runs and that bootstrap.servers and the security properties are right"
+            ) from error
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether another broker may answer soon; one that let us wait has had its time."""
+    waited = client_errors.KafkaTimeoutError, client_errors.RequestTimedOutError
+    return isinstance(error, client_errors.KafkaError) and error.retriable and not isinstance(error, waited)
