@@ -16,6 +16,10 @@ class SettingsError(RatchetError):
     """A setting or a connection is missing or wrong; set it as the message says."""
 
 
+class NotGranted(SettingsError):
+    """The connection's user lacks a right; grant it, or correct the connection."""
+
+
 class LedgerUnreachable(RatchetError):
     """The ledger's database does not answer; check that it runs and that the connection is right."""
 

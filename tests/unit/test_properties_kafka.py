@@ -1,11 +1,14 @@
 """Kafka's properties: all that bears on safety is honoured or refused, and any text at all is one of the two."""
 
 import re
+from uuid import UUID
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ratchet.errors import SettingsError
+from ratchet.source.kafka import Kafka
 from ratchet.source.properties import client_settings
 
 words = st.text(max_size=12)
@@ -57,3 +60,12 @@ def test_any_login_that_is_not_understood_is_refused_without_showing_it(text):
         client_settings({"bootstrap.servers": "a:1", "sasl.jaas.config": text})
     except SettingsError as error:
         assert "sasl.jaas.config is not understood" in str(error) and "hunter2" not in str(error)
+
+
+@pytest.mark.parametrize("none", [None, UUID(int=0), str(UUID(int=0))])
+def test_a_topic_without_an_id_is_refused(none):
+    found = {"name": "orders", "topic_id": none, "partitions": [{"partition_index": 0}]}
+    with Kafka({"bootstrap.servers": "old:9092"}) as client:
+        with pytest.raises(SettingsError, match="Kafka at old:9092 gives topic 'orders' no id"):
+            client._id_and_partitions(found)
+        assert client._id_and_partitions({**found, "topic_id": UUID(int=7)}) == (str(UUID(int=7)), [0])

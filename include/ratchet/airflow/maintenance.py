@@ -13,7 +13,7 @@ from ratchet.airflow import connections
 from ratchet.airflow.another import RunOperator
 from ratchet.airflow.factory import START
 from ratchet.airflow.run import activity, working_on
-from ratchet.errors import GroupHasMembers
+from ratchet.errors import GroupHasMembers, NotGranted
 from ratchet.ledger.work import turn_of
 from ratchet.logs import get_logger
 from ratchet.spec.loading import load_pipeline
@@ -99,7 +99,7 @@ class UpkeepOperator(RunOperator):
         with Kafka(connections.kafka_properties(spec.kafka)) as brokers:
             try:
                 mirrored = mirror(ledger, spec, brokers)
-            except GroupHasMembers as error:
+            except (GroupHasMembers, NotGranted) as error:
                 # What monitoring tools see is no reason to leave records waiting.
                 get_logger().warning(f"{error}")
                 mirrored = None

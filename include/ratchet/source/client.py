@@ -14,7 +14,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from ratchet.errors import BrokerUnreachable, SettingsError
+from ratchet.errors import BrokerUnreachable, NotGranted, SettingsError
 from ratchet.source.properties import client_settings
 
 TIMEOUT_MS = 10_000
@@ -105,8 +105,19 @@ class Client:
                 f"({mechanism or 'not set'}) and sasl.jaas.config (user {user or 'not set'})"
             )
 
-    def _reaching(self, ask: Callable[[], T]) -> T:
-        """What `ask` returns; it is asked again, over a new connection, while another broker takes over."""
+    def _lacking(self, right: str, why: str) -> NotGranted:
+        """What to say where the brokers do not grant a right, such as `READ on topic 'orders'`."""
+        user = self._settings.get("sasl_plain_username")
+        named = f"user {user}" if user else "this connection's user"
+        return NotGranted(
+            f"Kafka at {self.servers} does not grant {named} {right} ({why}); grant it, or correct the connection"
+        )
+
+    def _reaching(self, ask: Callable[[], T], right: str = "DESCRIBE on the cluster") -> T:
+        """What `ask` returns; it is asked again, over a new connection, while another broker takes over.
+
+        `right` is what brokers want granted for it.
+        """
         again = Retrying(
             retry=retry_if_exception(_may_pass),
             stop=stop_after_delay(TAKEOVER_SECONDS),
@@ -116,6 +127,8 @@ class Client:
         )
         try:
             return again(ask)
+        except client_errors.AuthorizationError as error:
+            raise self._lacking(right, type(error).__name__) from error
         except (client_errors.KafkaError, OSError) as error:
             raise BrokerUnreachable(
                 f"no answer from Kafka at {self.servers} ({type(error).__name__}: {error}); "

@@ -14,6 +14,7 @@ from ratchet.errors import (
     BrokenBatch,
     BrokerUnreachable,
     IncompleteRead,
+    NotGranted,
     RatchetError,
     SettingsError,
     TopicChanged,
@@ -393,5 +394,5 @@ class ColumnarReading:
             raise why
 
 
-def _not_allowed(topic: str, servers: str) -> SettingsError:
-    return SettingsError(f"the user may not read topic {topic!r} at {servers}; grant READ on it, or correct the user")
+def _not_allowed(topic: str, servers: str) -> NotGranted:
+    return NotGranted(f"the user may not read topic {topic!r} at {servers}; grant READ on it, or correct the user")

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic
+from typing import Any
+from uuid import UUID
 
 import kafka.errors as client_errors
 from kafka import IsolationLevel, KafkaConsumer, OffsetAndMetadata, OffsetSpec, TopicPartition
@@ -20,6 +22,7 @@ from ratchet.errors import (
     CompactedTopic,
     GroupHasMembers,
     IncompleteRead,
+    SettingsError,
     TopicChanged,
     UnknownTopic,
 )
@@ -35,19 +38,21 @@ _OF_MEMBERS = (
 )
 """What a group with members says to somebody else who wants to set its offsets."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_TOPIC_IDS = ("None", str(UUID(int=0)))
+"""How the client gives the id of a topic whose brokers know of none."""
 
 
 class Kafka(Client):
     """What the brokers say of topics and groups; use it as a context manager.
 
-    Every method raises SettingsError when a broker's certificate is not
-    trusted or a broker refuses the login, and BrokerUnreachable when no broker answers for about 10 seconds, or a
+    Every method raises SettingsError when a broker's certificate is not trusted or a broker refuses the login,
+    NotGranted when the user lacks a right, and BrokerUnreachable when no broker answers for about 10 seconds, or a
     partition has no leader for 20.
     """
 
     def topic_id(self, topic: str) -> tuple[str, list[int]]:
         """(id, partitions) of a topic; UnknownTopic if there is none."""
-        return self._reaching(lambda: self._topic_id(topic))
+        return self._reaching(lambda: self._topic_id(topic), _describing(topic))
 
     def offsets(
         self, topic: str, before: datetime | None = None, known: Mapping[int, Lineage] | None = None
@@ -55,11 +60,15 @@ class Kafka(Client):
         """Id, first and last stable offsets of every partition, in one look; given a time, also those wanted by then.
 
         Given what was known of the logs' leader epochs, also what is so now; only where a leader has changed are the
-        leaders asked. Raises UnknownTopic, CompactedTopic, TopicChanged (it was made again during the look).
+        leaders asked. Raises UnknownTopic, CompactedTopic, TopicChanged (it was made again during the look); and
+        NotGranted where its records may not be read.
         """
 
         def look() -> TopicOffsets:
-            topic_id, partitions = self._topic_id(topic)
+            found = self._described(topic)
+            if "READ" not in (found.get("authorized_operations") or ["READ"]):
+                raise self._lacking(f"READ on topic {topic!r}", "the broker says what it grants")
+            topic_id, partitions = self._id_and_partitions(found)
             self._refuse_compacted(topic)
             beginning = self._list_offsets(topic, partitions, OffsetSpec.EARLIEST)
             latest = self._listed(topic, partitions, OffsetSpec.LATEST)
@@ -84,7 +93,7 @@ class Kafka(Client):
                 kept={p: log.kept for p, log in logs.items() if log.kept is not None},
             )
 
-        found = self._reaching(look)
+        found = self._reaching(look, _describing(topic))
         return found if before is None else replace(found, wanted=self.offsets_at(topic, before))
 
     def offsets_at(self, topic: str, at: datetime) -> dict[int, int]:
@@ -106,7 +115,7 @@ class Kafka(Client):
             found = self._list_offsets(topic, partitions, since)
             return {p: stable[p] if found[p] < 0 else min(found[p], stable[p]) for p in partitions}
 
-        return self._reaching(look)
+        return self._reaching(look, _describing(topic))
 
     def mirror(self, group: str, topic: str, offsets: dict[int, int]) -> None:
         """Set the committed offsets of a consumer group to exactly `offsets`, {partition: next offset}, back or forth.
@@ -131,7 +140,7 @@ class Kafka(Client):
                 if error is not client_errors.NoError:
                     raise error(f"consumer group {group!r}, topic {topic!r}")
 
-        self._reaching(set_)
+        self._reaching(set_, f"READ on consumer group {group!r} and on topic {topic!r}")
 
     def mirrored(self, group: str, topic: str) -> dict[int, int]:
         """{partition: committed offset} of a consumer group in a topic; empty if it has none, or is not there."""
@@ -140,7 +149,7 @@ class Kafka(Client):
             found = self._open().list_group_offsets({group: None})[group]
             return {tp.partition: said.offset for tp, said in sorted(found.items()) if tp.topic == topic}
 
-        return self._reaching(look)
+        return self._reaching(look, f"DESCRIBE on consumer group {group!r} and on topic {topic!r}")
 
     def committed_records_between(self, r: OffsetRange) -> int:
         """How many committed records a range holds, read by this client and not by Spark.
@@ -148,7 +157,7 @@ class Kafka(Client):
         It goes by position, so a range that ends in markers or aborted records ends too. Raises
         IncompleteRead when the position does not move for 10 seconds.
         """
-        return self._reaching(lambda: self._count(r))
+        return self._reaching(lambda: self._count(r), f"READ on topic {r.topic!r}")
 
     def _count(self, r: OffsetRange) -> int:
         tp = TopicPartition(r.topic, r.partition)
@@ -182,6 +191,19 @@ class Kafka(Client):
             reader.close()
 
     def _topic_id(self, topic: str) -> tuple[str, list[int]]:
+        return self._id_and_partitions(self._described(topic))
+
+    def _id_and_partitions(self, found: dict[str, Any]) -> tuple[str, list[int]]:
+        topic_id = str(found["topic_id"])
+        if topic_id in _NO_TOPIC_IDS:
+            raise SettingsError(
+                f"Kafka at {self.servers} gives topic {found['name']!r} no id, by which one that is made again is told "
+                "from it; brokers from 2.8 on give ids, with an inter.broker.protocol.version as new"
+            )
+        return topic_id, sorted(p["partition_index"] for p in found["partitions"])
+
+    def _described(self, topic: str) -> dict[str, Any]:
+        """The brokers' metadata of a topic; UnknownTopic if there is none."""
         missing = client_errors.UnknownTopicOrPartitionError
         try:
             (found,) = self._open().describe_topics([topic])
@@ -192,7 +214,7 @@ class Kafka(Client):
             raise UnknownTopic(f"there is no topic {topic!r} at {self.servers}; create it or correct the spec's topic")
         if error is not client_errors.NoError:
             raise error(f"topic {topic!r}")
-        return str(found["topic_id"]), sorted(p["partition_index"] for p in found["partitions"])
+        return found
 
     def _list_offsets(self, topic: str, partitions: list[int], which: OffsetSpec | int) -> dict[int, int]:
         """{partition: offset} as read_committed readers see it; -1 where there is none."""
@@ -251,11 +273,28 @@ class Kafka(Client):
         return admin._manager.run(ask)
 
     def _refuse_compacted(self, topic: str) -> None:
-        resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"cleanup.policy": None})
-        said = self._open().describe_configs([resource], config_filter="all")
-        policy = said["topic"][topic].get("cleanup.policy", {}).get("value") or ""
+        """CompactedTopic for a topic that is compacted, SettingsError for one of which that is not said."""
+        admin, name = self._open(), "cleanup.policy"
+        # The client's own call gives a topic whose settings are refused as one without settings.
+        request = admin._describe_configs_request([ConfigResource(ConfigResourceType.TOPIC, topic, {name: None})])
+        (said,) = admin._manager.run(admin._manager.send, request).results
+        error = client_errors.for_code(said.error_code)
+        if issubclass(error, client_errors.AuthorizationError):
+            raise self._lacking(f"DESCRIBE_CONFIGS on topic {topic!r}", error.__name__)
+        if error is not client_errors.NoError:
+            raise error(f"topic {topic!r}: {said.error_message}")
+        policy = {config.name: config.value for config in said.configs}.get(name)
+        if not policy:
+            raise SettingsError(
+                f"Kafka at {self.servers} does not say the {name} of topic {topic!r}; whether it is compacted must be "
+                "known, since records that compaction removes cannot be told from losses"
+            )
         if "compact" in policy:
             raise CompactedTopic(
                 f"topic {topic!r} at {self.servers} has cleanup.policy={policy}: compaction removes records, "
                 "so its holes cannot be told from losses; read a topic with cleanup.policy=delete"
             )
+
+
+def _describing(topic: str) -> str:
+    return f"DESCRIBE on topic {topic!r}"

@@ -25,7 +25,8 @@ class Security:
 
     `authority` is the PEM certificate that clients trust; `identity` is the brokers' PEM file, a PKCS #8 key and the
     certificate signed by `authority`, made out to 127.0.0.1. `users` are {name: password}; the first of them is also
-    the brokers' own login. They log in by PLAIN, or by SCRAM-SHA-512 once somebody has made such a credential.
+    the brokers' own login, and may do everything; the others may what is granted to them. They log in by PLAIN, or by
+    SCRAM-SHA-512 once somebody has made such a credential.
     """
 
     authority: Path
@@ -61,6 +62,9 @@ class Security:
                 {"username": first, "password": self.users[first], **known}
             ),
             "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": scram,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            # Controllers know each other by their addresses, which nobody else has.
+            "super.users": f"User:{first};User:ANONYMOUS",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": self.identity,
             "ssl.truststore.type": "PEM",
