@@ -1,5 +1,6 @@
 """What Kafka says of a topic, asked of a real broker."""
 
+import re
 import subprocess
 import time
 from datetime import UTC, datetime, timedelta, timezone
@@ -48,8 +49,9 @@ class Transaction:
     """A Kafka transaction that the test ends when it wants to; its records are there, and undecided."""
 
     def __init__(self, properties: dict[str, str], topic: str, values: list[bytes]):
+        self.name = uuid4().hex
         self.producer = KafkaProducer(
-            bootstrap_servers=properties["bootstrap.servers"], transactional_id=uuid4().hex, acks="all"
+            bootstrap_servers=properties["bootstrap.servers"], transactional_id=self.name, acks="all"
         )
         self.producer.init_transactions()
         self.producer.begin_transaction()
@@ -63,6 +65,14 @@ class Transaction:
         else:
             self.producer.abort_transaction()
         self.producer.close()
+
+
+def by_hand(properties: dict[str, str], tool: str, *arguments: str) -> str:
+    """What one of Kafka's own command-line tools prints."""
+    jars = str(prerequisites.jars(CHECKOUT, "broker")[0].parent / "*")
+    command = [str(prerequisites.java()), "-cp", jars, f"org.apache.kafka.tools.{tool}"]
+    command += ["--bootstrap-server", properties["bootstrap.servers"], *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def wait_until_stable(client: Kafka, topic: str, offset: int) -> None:
@@ -91,6 +101,30 @@ def test_stable_offsets_stop_before_an_undecided_transaction(kafka_properties, c
     assert client.offsets(topic).stable == {0: 1}
     open_.end(commit=True)
     wait_until_stable(client, topic, 5)
+
+
+def test_an_undecided_transaction_is_said_and_one_that_hangs_can_be_ended_as_the_message_says(
+    kafka_properties, client, make_topic, monkeypatch
+):
+    topic = make_topic()
+    send(kafka_properties, topic, [b"plain"])
+    open_ = Transaction(kafka_properties, topic, [b"x", b"y"])
+    send(kafka_properties, topic, [b"behind"])
+    found = client.offsets(topic)
+    assert found.stable == {0: 1} and found.end == {0: 4} and set(found.undecided) == {0}
+    producer = client.admin.describe_transactions([open_.name])[open_.name].producer_id
+    assert found.undecided[0].producer_id == producer
+    assert datetime.now(UTC) - found.undecided[0].wrote_at < timedelta(minutes=1)
+    said = found.held_back()
+    assert said.startswith(f"3 offsets of {topic}-0 from 1 on wait for a Kafka transaction of producer ")
+    assert "hang" not in said and found.held_back(only_hanging=True) is None
+    monkeypatch.setattr("ratchet.source.offsets.HANGS_AFTER", timedelta(0))
+    advice = re.search(r"`kafka-transactions.sh --bootstrap-server … (.*)`", found.held_back(only_hanging=True))
+    by_hand(kafka_properties, "TransactionsCommand", *advice[1].split())
+    wait_until_stable(client, topic, 5)
+    assert client.offsets(topic).undecided == {}
+    assert client.committed_records_between(OffsetRange(topic, 0, 0, 5)) == 2
+    open_.producer.close()
 
 
 @pytest.mark.invariant("I1")
@@ -215,10 +249,8 @@ def test_offsets_at_a_time_after_an_aborted_transaction(kafka_properties, client
 
 def described(properties: dict[str, str], group: str) -> dict[tuple[str, int], tuple[int, int]]:
     """{(topic, partition): (committed offset, lag)} as Kafka's own command-line tool sees the group."""
-    jars = str(prerequisites.jars(CHECKOUT, "broker")[0].parent / "*")
-    command = [str(prerequisites.java()), "-cp", jars, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"]
-    command += ["--bootstrap-server", properties["bootstrap.servers"], "--describe", "--offsets", "--group", group]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    tool = "consumer.group.ConsumerGroupCommand"
+    said = by_hand(properties, tool, "--describe", "--offsets", "--group", group)
     rows = [line.split() for line in said.splitlines() if line.startswith(f"{group} ")]
     return {(row[1], int(row[2])): (int(row[3]), int(row[5])) for row in rows if row[3] != "-"}
 

@@ -25,7 +25,7 @@ from ratchet.protocol.commit import commit
 from ratchet.protocol.leases import renew
 from ratchet.protocol.sources import Lineages
 from ratchet.protocol.votes import cast_vote, take_try
-from ratchet.source.offsets import TopicOffsets
+from ratchet.source.offsets import TopicOffsets, Undecided
 from tests.until import until
 
 from .staging import (
@@ -104,6 +104,26 @@ def test_no_backlog_is_a_skip_without_a_txid(ledger, log):
     log.stable = {0: 0, 1: 0}
     skipped = begin(ledger, SPEC, Run("dag", "a"), log.offsets, always_active)
     assert skipped.reason == Skip.NO_RECORDS and "no records wait" in skipped.message
+
+
+def test_records_behind_an_undecided_kafka_transaction_are_said_and_of_one_that_hangs_also_by_who_plans(ledger, log):
+    log.stable = {0: 5, 1: 5}
+    start(ledger, SPEC, log, "a")
+
+    def behind(wrote_at: datetime):
+        held = {1: Undecided(5, 7, 0, wrote_at)}
+        return lambda *asked: replace(log.offsets(*asked), end={0: 60, 1: 17}, undecided=held)
+
+    skipped = begin(ledger, SPEC, Run("dag", "b"), behind(datetime.now(UTC)), always_active)
+    assert skipped.reason == Skip.NO_RECORDS
+    assert "12 offsets of t-1 from 5 on wait for a Kafka transaction of producer 7 (epoch 0)" in skipped.message
+    assert "may hang" not in skipped.message
+    log.stable[0] = 6
+    begun = begin(ledger, SPEC, Run("dag", "b"), behind(datetime.now(UTC)), always_active)
+    assert "wait for a Kafka transaction" not in begun.message
+    log.stable[0] = 7
+    begun = begin(ledger, SPEC, Run("dag", "c"), behind(datetime.now(UTC) - timedelta(hours=1)), always_active)
+    assert "allocated; 12 offsets of t-1 from 5 on wait" in begun.message and "may hang" in begun.message
 
 
 @pytest.mark.invariant("I2")

@@ -351,16 +351,19 @@ def _allocate(
     store_cut(conn, spec.name, row.txid, cut(planned, spec.slice_records))
     said = {"from": None, "ranges": [str(r) for r in planned], "why": "allocated"}
     history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
-    return _begun(conn, spec, row.token, "allocated", "allocated")
+    held = offsets.held_back(only_hanging=True)
+    return _begun(conn, spec, row.token, "allocated", f"allocated; {held}" if held else "allocated")
 
 
 def _why_nothing(conn: Connection, line: Line, offsets: TopicOffsets, wants: _Wants) -> str:
     """Why there is nothing to plan."""
+    held = offsets.held_back()
+    behind = f"; {held}" if held else ""
     if wants.interval_end is None or offsets.wanted is None:
-        return f"no records wait in topic {offsets.topic} below its last stable offset"
+        return f"no records wait in topic {offsets.topic} below its last stable offset{behind}"
     by = taken_by(conn, line, offsets.wanted)
     before = f"no records from before {utc(wants.interval_end)} wait in topic {offsets.topic}"
-    return f"{before}: transaction {by} took the last of them" if by else before
+    return (f"{before}: transaction {by} took the last of them" if by else before) + behind
 
 
 def _begun(conn: Connection, spec: Pipeline, claim: Claim, how: How, why: str) -> Begun:

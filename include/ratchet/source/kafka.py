@@ -29,7 +29,7 @@ from ratchet.errors import (
 from ratchet.ledger.work import OffsetRange
 from ratchet.source.client import TIMEOUT_MS, Client
 from ratchet.source.lineage import Compared, EpochEnd, Lineage, compared
-from ratchet.source.offsets import TopicOffsets
+from ratchet.source.offsets import TopicOffsets, Undecided
 
 _OF_MEMBERS = (
     client_errors.UnknownMemberIdError,
@@ -72,15 +72,12 @@ class Kafka(Client):
             self._refuse_compacted(topic)
             beginning = self._list_offsets(topic, partitions, OffsetSpec.EARLIEST)
             latest = self._listed(topic, partitions, OffsetSpec.LATEST)
-            end: dict[int, int] = {}
-            logs: dict[int, Compared] = {}
-            if known is not None:
-                logs = self._compared(topic, known, latest, beginning)
-                written = self._listed(topic, partitions, OffsetSpec.LATEST, IsolationLevel.READ_UNCOMMITTED)
-                # What leaders said of their logs is of these offsets only if they were the same leaders all along.
-                if any(written[p].leader_epoch != found.leader_epoch for p, found in latest.items()):
-                    raise client_errors.NotLeaderForPartitionError(f"{topic}: its leaders are changing")
-                end = {p: found.offset for p, found in written.items()}
+            logs = {} if known is None else self._compared(topic, known, latest, beginning)
+            written = self._listed(topic, partitions, OffsetSpec.LATEST, IsolationLevel.READ_UNCOMMITTED)
+            # What leaders said of their logs is of these offsets only if they were the same leaders all along.
+            if any(written[p].leader_epoch != found.leader_epoch for p, found in latest.items()):
+                raise client_errors.NotLeaderForPartitionError(f"{topic}: its leaders are changing")
+            held = {p: found.offset for p, found in latest.items() if found.offset < written[p].offset}
             if self._topic_id(topic)[0] != topic_id:
                 raise TopicChanged(f"topic {topic!r} at {self.servers} was deleted and made again just now; try again")
             return TopicOffsets(
@@ -88,9 +85,10 @@ class Kafka(Client):
                 topic_id,
                 beginning,
                 {p: found.offset for p, found in latest.items()},
-                end=end,
+                end={p: found.offset for p, found in written.items()},
                 lineages={p: log.lineage for p, log in logs.items()},
                 kept={p: log.kept for p, log in logs.items() if log.kept is not None},
+                undecided=self._undecided(topic, held) if held else {},
             )
 
         found = self._reaching(look, _describing(topic))
@@ -271,6 +269,27 @@ class Kafka(Client):
             return found
 
         return admin._manager.run(ask)
+
+    def _undecided(self, topic: str, stable: Mapping[int, int]) -> dict[int, Undecided]:
+        """The transactions that begin at these last stable offsets; empty where the brokers do not tell of producers.
+
+        Where records have come since the offset was asked for, none begins there.
+        """
+        try:
+            found = self._open().describe_producers([TopicPartition(topic, p) for p in stable])
+        except (client_errors.UnsupportedVersionError, client_errors.AuthorizationError):
+            return {}
+        return {
+            tp.partition: Undecided(
+                stable[tp.partition],
+                producer.producer_id,
+                producer.producer_epoch,
+                datetime.fromtimestamp(producer.last_timestamp / 1000, UTC),
+            )
+            for tp, state in found.items()
+            for producer in state.active_producers
+            if producer.current_transaction_start_offset == stable[tp.partition]
+        }
 
     def _refuse_compacted(self, topic: str) -> None:
         """CompactedTopic for a topic that is compacted, SettingsError for one of which that is not said."""

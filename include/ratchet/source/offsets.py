@@ -4,8 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
+from ratchet.ledger.work import utc
 from ratchet.source.lineage import Lineage
+
+HANGS_AFTER = timedelta(minutes=15)
+"""How long a producer may write nothing before its open transaction is taken to hang: as long as brokers let it be open
+by default, `transaction.max.timeout.ms`."""
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """A Kafka transaction in one partition that is neither committed nor aborted: from which offset, and whose."""
+
+    offset: int
+    producer_id: int
+    epoch: int
+    wrote_at: datetime
+    """When its producer last wrote there."""
+
+    @property
+    def hangs(self) -> bool:
+        """Whether its producer has been silent for so long that it will hardly decide it."""
+        return datetime.now(UTC) - self.wrote_at > HANGS_AFTER
 
 
 @dataclass(frozen=True)
@@ -17,9 +39,10 @@ class TopicOffsets:
     given: no record below it is of that time or later. `topic_id` tells a topic from a later one with
     the same name.
 
-    Where it was asked for: `end` is the high watermark, which may be above the last stable offset; `lineages` are the
-    leader epochs of each partition's log. Where that is another log than the known one, `kept` says up to which offset
-    it is the same.
+    `end` is the high watermark, and `undecided` what keeps a last stable offset below it.
+
+    Where it was asked for, `lineages` are the leader epochs of each partition's log. Where that is another log than the
+    known one, `kept` says up to which offset it is the same.
     """
 
     topic: str
@@ -30,8 +53,28 @@ class TopicOffsets:
     end: Mapping[int, int] = field(default_factory=dict[int, int])
     lineages: Mapping[int, Lineage] = field(default_factory=dict[int, Lineage])
     kept: Mapping[int, int] = field(default_factory=dict[int, int])
+    undecided: Mapping[int, Undecided] = field(default_factory=dict[int, Undecided])
 
     def same(self, partition: int, until: int) -> int:
         """Up to which offset, at most `until`, a partition's log is there, and the one that was known."""
         end = self.end.get(partition, self.stable.get(partition, 0))
         return min(until, end, self.kept.get(partition, until))
+
+    def held_back(self, *, only_hanging: bool = False) -> str | None:
+        """Which records wait behind Kafka transactions that are not decided, since when, and for which producer."""
+        said: list[str] = []
+        for partition, held in sorted(self.undecided.items()):
+            if only_hanging and not held.hangs:
+                continue
+            said.append(
+                f"{self.end[partition] - held.offset:,} offsets of {self.topic}-{partition} from {held.offset} on wait "
+                f"for a Kafka transaction of producer {held.producer_id} (epoch {held.epoch}), which wrote last at "
+                f"{utc(held.wrote_at)}"
+            )
+            if held.hangs:
+                ends = f"abort --topic {self.topic} --partition {partition} --start-offset {held.offset}"
+                said[-1] += (
+                    f" and may hang: if its producer is gone, `kafka-transactions.sh --bootstrap-server … {ends}` ends "
+                    "it, and its records are not taken"
+                )
+        return "; ".join(said) or None
