@@ -39,7 +39,7 @@ PLANTS = [
         "rows above the head are seen",
         "sinks/views.py",
         '"where d._txid + 0 <= (select txid from {heads} where pipeline = {pipeline})"',
-        '"where d._txid <= (select last_txid from ratchet.pipelines where pipeline = {pipeline}) or {heads} is null"',
+        '"where d._txid + 0 <= (select txid + 1 from {heads} where pipeline = {pipeline})"',
     ),
     plant(
         "dead letters above the head are seen",
