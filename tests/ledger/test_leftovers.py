@@ -18,8 +18,9 @@ from ratchet.operate.actions import abort, void
 from ratchet.operate.upkeep import upkeep
 from ratchet.protocol.begin import Begun
 from ratchet.protocol.claims import settle
-from ratchet.protocol.commit import commit, discard_finished
+from ratchet.protocol.commit import commit
 from ratchet.protocol.compact import compact
+from ratchet.protocol.leftovers import discard_finished
 from ratchet.protocol.votes import cast_vote
 from ratchet.sinks import stage
 from ratchet.sinks.lookup import sink_of, sinks_of

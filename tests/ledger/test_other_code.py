@@ -13,7 +13,8 @@ from ratchet.operate.actions import void
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import settle
-from ratchet.protocol.commit import commit, discard_finished
+from ratchet.protocol.commit import commit
+from ratchet.protocol.leftovers import discard_finished
 from ratchet.protocol.votes import cast_vote, take_try
 
 from .staging import (

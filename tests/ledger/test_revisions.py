@@ -24,8 +24,9 @@ from ratchet.operate.migrate import migrate
 from ratchet.protocol import compact as compaction
 from ratchet.protocol.begin import Skip, begin
 from ratchet.protocol.claims import settle
-from ratchet.protocol.commit import Committed, commit, discard_finished
+from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.compact import compact
+from ratchet.protocol.leftovers import discard_finished
 from ratchet.protocol.revise import revise
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.sinks.lookup import sinks_of

@@ -22,7 +22,8 @@ from ratchet.operate.actions import void
 from ratchet.operate.verify import verify
 from ratchet.protocol.begin import Begun, begin
 from ratchet.protocol.claims import settle
-from ratchet.protocol.commit import Committed, commit, discard_finished
+from ratchet.protocol.commit import Committed, commit
+from ratchet.protocol.leftovers import discard_finished
 from ratchet.protocol.votes import cast_vote, take_try
 from tests.until import until
 

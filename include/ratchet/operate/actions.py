@@ -27,7 +27,8 @@ from ratchet.ledger.work import OffsetRange, Run
 from ratchet.operate.outcome import Change, Move, Opened, Outcome, Start, losses_of, opened_lines
 from ratchet.protocol import claims, halts, leftovers, plan, sources
 from ratchet.protocol.begin import KafkaOffsets
-from ratchet.protocol.commit import advance, discard_finished, move_on
+from ratchet.protocol.commit import advance, move_on
+from ratchet.protocol.leftovers import discard_finished
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 

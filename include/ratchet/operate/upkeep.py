@@ -9,9 +9,10 @@ from ratchet.ledger.transactions import lock_pipeline, read_line, read_transacti
 from ratchet.ledger.work import name_of
 from ratchet.protocol import claims
 from ratchet.protocol.claims import IsActive
-from ratchet.protocol.commit import discard_finished, move_on
+from ratchet.protocol.commit import move_on
 from ratchet.protocol.compact import compact
 from ratchet.protocol.deadlines import abort_overdue
+from ratchet.protocol.leftovers import discard_finished
 from ratchet.protocol.plan import reached
 from ratchet.protocol.sources import topic_of
 from ratchet.source.kafka import Kafka

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC
 
-from sqlalchemy import Connection, Table, exists, func, select, text
-from sqlalchemy.exc import OperationalError, ProgrammingError
+from sqlalchemy import Connection, Table, func
+from sqlalchemy.exc import OperationalError
 
 from ratchet.errors import (
     Fenced,
@@ -21,7 +21,6 @@ from ratchet.errors import (
 )
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, Transaction
-from ratchet.ledger.schema import stages, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, lock_rows, move, move_head, notify, read_line, read_transaction
 from ratchet.ledger.work import Claim, turn_of
@@ -111,7 +110,7 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
     if row.epoch > 1 or any(stage.is_staged(sink, row) for sink in sinks_of(spec)):
         with suppress(LedgerUnreachable):
             # What is committed is committed; whoever comes next discards.
-            discard_finished(ledger, spec.name)
+            leftovers.discard_finished(ledger, spec.name)
     return outcome
 
 
@@ -365,30 +364,3 @@ def _check_replaceable(conn: Connection, spec: Pipeline, line: Line | None, row:
         raise Failed from NotRevisable(
             f"{row.pipeline}: {row}: revision {newer} is applied already; the newer result stays"
         )
-
-
-def discard_finished(ledger: Ledger, pipeline: str) -> int:
-    """Discard what is left of epochs that are over: stages, and writers with their rows; returns how many.
-
-    Chosen by state alone. Outside the commit lock; a stage that somebody still holds is left for the next time.
-    """
-    is_needed = exists().where(
-        transactions.c.pipeline == stages.c.pipeline,
-        transactions.c.txid == stages.c.txid,
-        transactions.c.epoch == stages.c.epoch,
-        transactions.c.state.in_([State.OPEN, State.PREPARED]),
-    )
-    with ledger.begin() as conn:
-        names = conn.execute(select(stages.c.relation).where(stages.c.pipeline == pipeline, ~is_needed)).scalars()
-        dropped = 0
-        for relation in names.all():
-            try:
-                with conn.begin_nested():
-                    conn.execute(text("set local lock_timeout = '200ms'"))
-                    stage.drop(conn, relation)
-                dropped += 1
-            except (OperationalError, ProgrammingError):
-                # Held by somebody, or another role's, which the maintenance drops.
-                continue
-        over = leftovers.over(conn, pipeline)
-    return dropped + leftovers.remove(ledger, over)

@@ -9,18 +9,18 @@ from __future__ import annotations
 from itertools import groupby
 
 from psycopg.errors import UndefinedTable
-from sqlalchemy import Connection, select, text
-from sqlalchemy.exc import ProgrammingError
+from sqlalchemy import Connection, exists, select, text
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from ratchet.ledger import writers
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Transaction, WriterRow
-from ratchet.ledger.schema import STAGE_SCHEMA, transactions
+from ratchet.ledger.schema import STAGE_SCHEMA, stages, transactions
 from ratchet.ledger.schema import writers as table
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_row
 from ratchet.ledger.work import Relation
-from ratchet.sinks import delta
+from ratchet.sinks import delta, stage
 
 Found = tuple[WriterRow, ...]
 """Writers whose rows count for nothing, whatever becomes of their transaction."""
@@ -114,6 +114,33 @@ def remove_within(conn: Connection, found: Found) -> None:
                 if not isinstance(error.orig, UndefinedTable):
                     raise
         writers.forget(conn, numbers)
+
+
+def discard_finished(ledger: Ledger, pipeline: str) -> int:
+    """Discard what is left of epochs that are over: stages, and writers with their rows; returns how many.
+
+    Chosen by state alone. Outside the commit lock; a stage that somebody still holds is left for the next time.
+    """
+    is_needed = exists().where(
+        transactions.c.pipeline == stages.c.pipeline,
+        transactions.c.txid == stages.c.txid,
+        transactions.c.epoch == stages.c.epoch,
+        transactions.c.state.in_([State.OPEN, State.PREPARED]),
+    )
+    with ledger.begin() as conn:
+        names = conn.execute(select(stages.c.relation).where(stages.c.pipeline == pipeline, ~is_needed)).scalars()
+        dropped = 0
+        for relation in names.all():
+            try:
+                with conn.begin_nested():
+                    conn.execute(text("set local lock_timeout = '200ms'"))
+                    stage.drop(conn, relation)
+                dropped += 1
+            except (OperationalError, ProgrammingError):
+                # Held by somebody, or another role's, which the maintenance drops.
+                continue
+        left = over(conn, pipeline)
+    return dropped + remove(ledger, left)
 
 
 def _relation(writer: WriterRow) -> Relation:

@@ -153,7 +153,7 @@ PLANTS = [
     ),
     plant(
         "a stage is discarded while its epoch is prepared",
-        "protocol/commit.py",
+        "protocol/leftovers.py",
         "        transactions.c.state.in_([State.OPEN, State.PREPARED]),\n    )\n    with ledger.begin()",
         "        transactions.c.state == State.OPEN,\n    )\n    with ledger.begin()",
     ),

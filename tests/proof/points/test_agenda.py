@@ -99,7 +99,7 @@ def test_a_statement_is_named_by_what_it_does_to_which_table(statement: str, nam
         ("commit: commit.advance > transactions.move_head: UPDATE ratchet.heads #4", False),
         ("commit: protocol.commit.commit > protocol.gates.judge: BEGIN ISOLATION LEVEL REPEATABLE READ", False),
         ("begin: begin.begin > begin._register: SELECT pg_type", False),
-        ("commit: commit.discard_finished > sinks.stage.drop: DEALLOCATE ALL", False),
+        ("commit: leftovers.discard_finished > sinks.stage.drop: DEALLOCATE ALL", False),
         ("begin: begin.begin > begin._register: connect", True),
         ("maintenance: status.status > status._standing: SELECT ratchet.slices", True),
         ("maintenance: status.status > status._standing: SELECT ratchet.slices #2", False),
