@@ -88,6 +88,10 @@ class WritingFailed(RatchetError):
     """PostgreSQL could not take what was staged; nothing was voted, the slice is tried again."""
 
 
+class CommitFailed(RatchetError):
+    """PostgreSQL could not commit what is prepared; nothing was changed, and it stays prepared."""
+
+
 class IncompleteRead(RatchetError):
     """The job did not reach the end of its ranges; nothing was voted, the slice is tried again."""
 
@@ -112,7 +116,7 @@ class StackError(RatchetError):
     """An embedded server could not be started; the message says what to do."""
 
 
-WORTH_ANOTHER_TRY = (LedgerUnreachable, BrokerUnreachable, WritingFailed, IncompleteRead, EngineLost)
+WORTH_ANOTHER_TRY = (LedgerUnreachable, BrokerUnreachable, WritingFailed, CommitFailed, IncompleteRead, EngineLost)
 """What may be gone at the next try; every other error stays until somebody corrects its cause."""
 
 OUTAGES = (LedgerUnreachable, BrokerUnreachable, EngineUnreachable)

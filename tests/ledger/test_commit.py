@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import func, select, text
-from sqlalchemy.exc import OperationalError
 
-from ratchet.errors import Fenced, IllegalMove, RecordsLost, Refused
+from ratchet.errors import CommitFailed, Fenced, IllegalMove, RecordsLost, Refused
 from ratchet.ledger import history
 from ratchet.ledger.schema import heads, pipelines, stages
 from ratchet.ledger.states import State
@@ -29,6 +28,7 @@ from .staging import (
     do_slice,
     head,
     is_whole,
+    moves_of,
     planned,
     prepare,
     rows_of,
@@ -122,9 +122,12 @@ def test_what_the_server_cannot_do_now_fails_that_transaction_alone_and_is_tried
             )
         )
         conn.execute(text("create trigger too_long before insert on totals for each row execute function too_long()"))
-    assert commit(ledger, SPEC, first.claim).txids == (1,)
-    with pytest.raises(OperationalError, match="statement timeout"):
+    done = commit(ledger, SPEC, first.claim)
+    assert done.txids == (1,) and "; 2 fails and is left to its own commit: statement timeout" in done.message
+    assert (2, 0, "commit failed") not in moves_of(ledger)
+    with pytest.raises(CommitFailed, match="statement timeout"):
         commit(ledger, SPEC, second.claim)
+    assert (2, 0, "commit failed") in moves_of(ledger)
     with ledger.begin() as conn:
         conn.execute(text("drop trigger too_long on totals"))
     assert commit(ledger, SPEC, second.claim).txids == (2,)

@@ -158,7 +158,13 @@ def be_quick(conn: Connection) -> None:
 
 
 def bound(connection: psycopg.Connection[Any], _record: object = None) -> None:
-    """Tell a new connection of a writer how long it may be idle."""
+    """Tell a new connection of a writer how long it may be idle, and that no limit of its role's is for it.
+
+    A fold takes as long as its rows do, and whoever waits for a turn waits as long as the commit before.
+    """
     connection.autocommit = True
-    connection.execute("select set_config(%s, %s, false)", [_IDLE, f"{IDLE_SECONDS}s"])
+    connection.execute(
+        "select set_config(name, case name when %s then %s else '0' end, false) from pg_settings where name = any(%s)",
+        [_IDLE, f"{IDLE_SECONDS}s", [_IDLE, "statement_timeout", "lock_timeout", "transaction_timeout"]],
+    )
     connection.autocommit = False

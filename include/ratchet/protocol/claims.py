@@ -188,9 +188,9 @@ def end(conn: Connection, spec: Pipeline, row: Transaction, *, who: str, why: st
     Servers that did not answer are no failure of the transaction. A revision that failed so often is given up: the
     old result stays. The caller holds the row's lock.
     """
-    is_unprepared = row.state in (State.OPEN, State.ABORTED)
     failures, halts = count_failure(conn, spec, row)
-    if halts and row.revision and row.state == State.OPEN:
+    keeps_why = halts or row.state in (State.OPEN, State.ABORTED)
+    if halts and row.revision and row.state in (State.OPEN, State.PREPARED):
         # Nobody goes on with its votes, so its stages may go.
         row = move(conn, row, State.ABORTED, who=who, why=why, reason=why)
     found = conn.execute(
@@ -200,7 +200,7 @@ def end(conn: Connection, spec: Pipeline, row: Transaction, *, who: str, why: st
             claim_ended=True,
             failures=failures,
             halted_at=func.clock_timestamp() if halts else transactions.c.halted_at,
-            reason=func.coalesce(transactions.c.reason, why) if is_unprepared else transactions.c.reason,
+            reason=func.coalesce(transactions.c.reason, why) if keeps_why else transactions.c.reason,
         )
         .returning(transactions)
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC
 
 from sqlalchemy import Connection, Table, func
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ratchet.errors import (
     Fenced,
@@ -25,6 +25,7 @@ from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, lock_rows, move, move_head, notify, read_line, read_transaction
 from ratchet.ledger.work import Claim, turn_of
 from ratchet.protocol import leftovers, revise
+from ratchet.protocol.failures import commit_failed
 from ratchet.protocol.fold import Failed, decide, deltas, failing
 from ratchet.protocol.gates import is_passed, judge
 from ratchet.protocol.halts import why_stopped
@@ -83,8 +84,16 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
     8. Discard what is left of finished epochs, where this one has had others or stages; the maintenance finds the rest.
 
     Raises Refused when the transaction is or becomes ABORTED, NotRevisable when a revision cannot be applied, both
-    with the reason; OtherCode; LedgerUnreachable when the outcome is unknown: call again, step 1 resolves it.
+    with the reason; OtherCode; CommitFailed when PostgreSQL refuses, and the history has it; LedgerUnreachable when the
+    outcome is unknown: call again, step 1 resolves it.
     """
+    try:
+        return _commit(ledger, spec, claim)
+    except DBAPIError as error:
+        raise commit_failed(ledger, claim, error) from error
+
+
+def _commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
     # Step 1
     with ledger.begin() as conn:
         row = read_transaction(conn, spec.name, claim.txid, claim.revision)
@@ -108,7 +117,7 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
         raise outcome
     # Step 8
     if row.epoch > 1 or any(stage.is_staged(sink, row) for sink in sinks_of(spec)):
-        with suppress(LedgerUnreachable):
+        with suppress(LedgerUnreachable, DBAPIError):
             # What is committed is committed; whoever comes next discards.
             leftovers.discard_finished(ledger, spec.name)
     return outcome
@@ -161,7 +170,7 @@ def _check_ready(spec: Pipeline, row: Transaction, claim: Claim) -> None:
     if not is_passed(spec, row):
         raise Fenced(f"{spec.name}: {claim}: run {row.run_id} has it now, in epoch {row.epoch}, which no gate has seen")
     if row.halted_at is not None:
-        # Its claim ended, and with it the tries, before its last slice voted.
+        # Its claim ended, and with it the tries, before its last slice voted; or its commits failed too often.
         raise Refused(why_stopped(row))
 
 

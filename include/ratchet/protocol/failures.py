@@ -1,13 +1,15 @@
-"""Failed tries: why each came to nothing, kept in the transaction's history."""
+"""Failed tries and commits: why each came to nothing, kept in the transaction's history."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from sqlalchemy import Connection, func, select
+from sqlalchemy.exc import DBAPIError
 
-from ratchet.errors import OUTAGES, Fenced, OtherCode, RatchetError, Refused
+from ratchet.errors import OUTAGES, CommitFailed, Fenced, OtherCode, RatchetError, Refused
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import check_try, read_slice
@@ -15,10 +17,13 @@ from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import events
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
-from ratchet.ledger.work import SliceToken
+from ratchet.ledger.work import Claim, SliceToken
 
 DEADLINE = "deadline"
 """Who aborts an epoch that was not prepared in time, as the history has it."""
+_TRY_FAILED, _COMMIT_FAILED = "error", "commit failed"
+_OF_THE_SERVER = ("53100", "53200", "53300", "58")
+"""SQLSTATEs, or their beginnings, by which the server lacks disk, memory or connections, or cannot read its files."""
 
 
 @contextmanager
@@ -37,7 +42,7 @@ def errors_recorded(ledger: Ledger, token: SliceToken) -> Generator[None]:
             check_try(row, read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice), token)
             said = {"slice": token.slice, "try": token.try_number, "why": str(error)}
             said["outage"] = isinstance(error, (*OUTAGES, OtherCode))
-            history.record(conn, row, who=row.run_id, move="error", detail=said)
+            history.record(conn, row, who=row.run_id, move=_TRY_FAILED, detail=said)
         raise
 
 
@@ -49,27 +54,56 @@ def other_code(conn: Connection, row: Transaction, code: str, slice_number: int,
     """
     why = f"the code is {code}, the epoch began with {row.code_hash}; nothing was changed"
     said = {"slice": slice_number, "try": try_number, "why": why, "outage": True, "took": took}
-    history.record(conn, row, who=row.run_id, move="error", detail=said)
+    history.record(conn, row, who=row.run_id, move=_TRY_FAILED, detail=said)
     return f"{why}; the next run begins a new epoch with its own code"
 
 
-def last_error(conn: Connection, row: Transaction) -> str | None:
-    """Why a try of the row's present claim came to nothing, in a line; None if none has said so, or its slice has gone
-    on since. Where several have, the latest.
+def commit_failed(ledger: Ledger, claim: Claim, error: DBAPIError) -> CommitFailed:
+    """Write into the history what PostgreSQL said to a commit whose connection is fine, and say it.
+
+    A limit that this role or server has, such as `temp_file_limit`, is met by each commit of the same rows, so it
+    counts as a failure of the claim; what the server lacks does not.
     """
+    why = " ".join(str(error.orig).split())
+    outage = (getattr(error.orig, "sqlstate", None) or "").startswith(_OF_THE_SERVER)
+    with suppress(RatchetError), ledger.begin() as conn:
+        row = read_transaction(conn, claim.pipeline, claim.txid, claim.revision, lock=True)
+        if row.state == State.PREPARED and (row.epoch, row.claim) == (claim.epoch, claim.number):
+            history.record(conn, row, who=row.run_id, move=_COMMIT_FAILED, detail={"why": why, "outage": outage})
+    return CommitFailed(f"{claim.pipeline}: {claim}: PostgreSQL cannot commit it: {why}; nothing was changed")
+
+
+def is_refused(conn: Connection, row: Transaction) -> bool:
+    """Whether PostgreSQL has refused what the row's present claim would commit, which another claim will not change."""
+    found = _latest(conn, row, _COMMIT_FAILED)
+    return found is not None and not found["outage"]
+
+
+def last_error(conn: Connection, row: Transaction) -> str | None:
+    """Why the commit, or a try, of the row's present claim came to nothing, in a line.
+
+    None if none has said so, or its slice has gone on since. Where several tries have, the latest.
+    """
+    found = _latest(conn, row, _COMMIT_FAILED if row.state == State.PREPARED else _TRY_FAILED)
+    if found is None:
+        return None
+    if row.state != State.PREPARED:
+        slice_ = read_slice(conn, row.pipeline, row.txid, row.epoch, found["slice"])
+        if slice_.voted_at is not None or slice_.try_number != found["try"]:
+            return None
+    return " ".join(found["why"].removeprefix(f"{row.pipeline}: ").split())
+
+
+def _latest(conn: Connection, row: Transaction, kind: str) -> dict[str, Any] | None:
+    """What the history says of the latest failure of this kind, if it is of the row's present claim."""
     found = conn.execute(
         select(events.c.move, events.c.detail)
         .where(events.c.pipeline == row.pipeline, events.c.txid == row.txid, events.c.revision == row.revision)
-        .where(events.c.move.in_(["claim", str(State.OPEN), "error"]))
+        .where(events.c.move.in_(["claim", str(State.OPEN), kind]))
         .order_by(events.c.seq.desc())
         .limit(1)
     ).one()
-    if found.move != "error":
-        return None
-    slice_ = read_slice(conn, row.pipeline, row.txid, row.epoch, found.detail["slice"])
-    if slice_.voted_at is not None or slice_.try_number != found.detail["try"]:
-        return None
-    return " ".join(found.detail["why"].removeprefix(f"{row.pipeline}: ").split())
+    return found.detail if found.move == kind else None
 
 
 def met_outages_alone(conn: Connection, row: Transaction) -> bool:
@@ -85,8 +119,8 @@ def met_outages_alone(conn: Connection, row: Transaction) -> bool:
         select(events.c.move, events.c.who, events.c.detail).where(*mine, events.c.seq > begun.scalar_subquery())
     ).all()
     overdue = [move.who == DEADLINE for move in moves if move.move == State.ABORTED]
-    of_tries = [(move.move, move.detail) for move in moves if move.move in ("try", "vote", "error")]
+    of_tries = [(move.move, move.detail) for move in moves if move.move in ("try", "vote", _TRY_FAILED)]
     silent = {(detail["slice"], detail["try"]) for move, detail in of_tries if move == "try"}
     silent -= {(of["slice"], of["try"]) for move, of in of_tries if move != "try" and of.get("took", True)}
-    outages = [detail["outage"] for move, detail in of_tries if move == "error"]
+    outages = [detail["outage"] for move, detail in of_tries if move == _TRY_FAILED]
     return bool(outages) and all(outages) and all(overdue) and (bool(overdue) or not silent)

@@ -8,7 +8,7 @@ from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import UNFINISHED, State
 from ratchet.ledger.work import utc
-from ratchet.protocol.failures import met_outages_alone
+from ratchet.protocol.failures import is_refused, met_outages_alone
 from ratchet.spec.pipeline import Pipeline
 
 LIFTED = {"failures": 0, "halted_at": None}
@@ -35,10 +35,11 @@ def count_failure(conn: Connection, spec: Pipeline, row: Transaction) -> tuple[i
     """(the failures of a transaction whose claim ends now, whether this one halts it).
 
     A claim has failed if its transaction is neither PREPARED nor final, unless only servers that did not answer are to
-    blame.
+    blame; or if it is PREPARED, and PostgreSQL refuses to commit it.
     """
     unfinished = row.state in (State.OPEN, State.ABORTED)
     failed = unfinished and not met_outages_alone(conn, row)
+    failed = failed or (row.state == State.PREPARED and is_refused(conn, row))
     failures = row.failures + failed
     return failures, failed and failures >= spec.max_failures
 

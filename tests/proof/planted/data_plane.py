@@ -97,6 +97,13 @@ PLANTS = [
         "    failed = unfinished",
     ),
     plant(
+        "what PostgreSQL refuses to commit is tried for ever",
+        "protocol/halts.py",
+        "is_refused(conn, row))",
+        "is_refused(conn, row) and row.revision > 0)",
+        layers=("ledger",),
+    ),
+    plant(
         "a pipeline writes into the table of another line",
         "sinks/tables.py",
         "    if existing and has_line:",
