@@ -124,13 +124,16 @@ class Bench:
         return self._sizes[writer]
 
     def alternate(self, backlog: Backlog, contestants: Sequence[Contestant]) -> Figures:
-        """Every contestant in turn, as often as there are runs, after a turn each over a small backlog."""
+        """Every contestant in turn, as often as there are runs, after a turn each over a small backlog.
+
+        Each second round goes backwards, so that nobody has always the same one's dirty pages before it.
+        """
         warm = self.backlog(min(WARM_RECORDS, backlog.part), backlog.times)
         for contestant in contestants:
             contestant(warm)
         seconds: Figures = {}
         for number in range(self.runs):
-            for contestant in contestants:
+            for contestant in contestants[:: -1 if number % 2 else 1]:
                 for name, took in contestant(backlog).items():
                     seconds.setdefault(name, []).append(took)
                     self.tell(f"run {number + 1}, {name}: {took:.3f} s")

@@ -320,7 +320,7 @@ def test_a_run_that_was_deleted_and_made_again_under_its_id_says_that_it_does_no
     log.stable[0] += 100
     made_again = begin(ledger, SPEC, Run("dag", "a"), log.offsets, always_active)
     assert made_again.reason == Skip.COMMITTED_BEFORE
-    assert "transaction 1 is committed, by a run of this id that was there before" in made_again.message
+    assert "transaction 1 is committed, by this run or one of its id that was deleted" in made_again.message
     assert "clear run a to revise it, or trigger a run with another id" in made_again.message
     assert start(ledger, SPEC, log, "a", clear_number=1).how == "revised"
     assert start(ledger, SPEC, log, "b").claim.txid == 2

@@ -21,6 +21,8 @@ from ratchet.protocol.leases import RENEW
 
 POLL_SECONDS = 5.0
 """How often to look without being told: a notification can be lost with its connection."""
+FRESH_SECONDS = 600.0
+"""How long one connection is used: whatever is wrong with it, without an error, is over then."""
 
 _LOOK = """
     select t.state, t.claim = %(claim)s and not t.claim_ended as held, h.txid as head
@@ -56,25 +58,27 @@ class TurnTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         said = {name: self.arguments[name] for name in ("pipeline", "txid", "epoch")}
         log = get_logger().bind(**said)
-        url = await async_ledger_url(self.arguments["connection"])
-        while True:
+        event: dict[str, Any] | None = None
+        while event is None:
             try:
-                event = await self._wait(url)
+                # Asked for each time: a wait may outlive a password.
+                event = await self._wait(await async_ledger_url(self.arguments["connection"]))
             except psycopg.OperationalError as error:
                 # The lease outlives a short loss, and an expired lease alone loses nothing.
                 log.warning(f"lost the ledger while waiting, tries again: {str(error).strip()}")
                 await asyncio.sleep(1)
-                continue
-            yield TriggerEvent(event)
-            return
+        yield TriggerEvent(event)
 
-    async def _wait(self, url: str) -> dict[str, Any]:
-        """Listen first, then look, so that no move falls between the two."""
+    async def _wait(self, url: str) -> dict[str, Any] | None:
+        """Listen first, then look, so that no move falls between the two; None when the connection has been used for
+        long enough.
+        """
         lease_seconds = self.arguments["lease_seconds"]
+        until = time.monotonic() + FRESH_SECONDS
         async with await psycopg.AsyncConnection.connect(url, autocommit=True, **PATIENCE) as conn:
             await conn.execute(sql.SQL("listen {}").format(sql.Identifier(CHANNEL)))
             renew_at = 0.0
-            while True:
+            while time.monotonic() < until:
                 if time.monotonic() >= renew_at:
                     await conn.execute(RENEW, self.arguments)
                     renew_at = time.monotonic() + lease_seconds / 3
@@ -83,6 +87,7 @@ class TurnTrigger(BaseTrigger):
                 if event:
                     return event
                 await self._until_told(conn, time.monotonic() + min(POLL_SECONDS, lease_seconds / 3))
+        return None
 
     async def _until_told(self, conn: psycopg.AsyncConnection, deadline: float) -> None:
         """Return when this pipeline has moved, or at the deadline; other pipelines share the channel."""

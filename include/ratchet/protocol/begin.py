@@ -73,7 +73,7 @@ class Skip(StrEnum):
     COMMITTED_BY_ANOTHER = "committed_by_another"
     """Another run has adopted its transaction and committed it."""
     COMMITTED_BEFORE = "committed_before"
-    """The run's own is committed already: a run of its id was there before it."""
+    """The run's own is committed already, as where a run is deleted and made again under its id."""
 
 
 @dataclass(frozen=True)
@@ -221,8 +221,8 @@ def _resume(
 def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: Binding) -> Begun | Skipped:
     """A begin that Airflow repeats makes nothing new, whatever has become of its transaction.
 
-    Where that is final, no task of this run has anything to do: another run has adopted it, or this run was deleted
-    and made again under its id.
+    Where that is final, no task of this run has anything to do: another run has adopted it, or this run was deleted and
+    made again under its id, or its begin was cleared while it ran.
     """
     row = read_transaction(conn, mine.pipeline, mine.txid, mine.revision)
     what = f"{spec.name}: {row}"
@@ -236,7 +236,7 @@ def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: Binding) -> Begu
         return Skipped(Skip.VOIDED, f"{what} is voided: {row.reason}")
     if (row.dag_id, row.run_id) != (run.dag_id, run.run_id):
         return _committed_by_another(what, row)
-    why = f"{what} is committed, by a run of this id that was there before: nothing is done again"
+    why = f"{what} is committed, by this run or one of its id that was deleted: nothing is done again"
     advice = f"clear run {run.run_id} to revise it, or trigger a run with another id for new records"
     return Skipped(Skip.COMMITTED_BEFORE, f"{why}; {advice}")
 

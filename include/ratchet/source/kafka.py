@@ -273,11 +273,12 @@ class Kafka(Client):
     def _undecided(self, topic: str, stable: Mapping[int, int]) -> dict[int, Undecided]:
         """The transactions that begin at these last stable offsets; empty where the brokers do not tell of producers.
 
-        Where records have come since the offset was asked for, none begins there.
+        Where records have come since the offset was asked for, none begins there. What is merely told must not keep
+        anybody from planning, so an error is the same as silence.
         """
         try:
             found = self._open().describe_producers([TopicPartition(topic, p) for p in stable])
-        except (client_errors.UnsupportedVersionError, client_errors.AuthorizationError):
+        except client_errors.KafkaError:
             return {}
         return {
             tp.partition: Undecided(
