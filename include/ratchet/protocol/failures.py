@@ -64,7 +64,7 @@ def commit_failed(ledger: Ledger, claim: Claim, error: DBAPIError) -> CommitFail
     A limit that this role or server has, such as `temp_file_limit`, is met by each commit of the same rows, so it
     counts as a failure of the claim; what the server lacks does not.
     """
-    why = " ".join(str(error.orig).split())
+    why = str(error.orig).splitlines()[0]
     outage = (getattr(error.orig, "sqlstate", None) or "").startswith(_OF_THE_SERVER)
     with suppress(RatchetError), ledger.begin() as conn:
         row = read_transaction(conn, claim.pipeline, claim.txid, claim.revision, lock=True)
