@@ -19,7 +19,8 @@ _LEDGER = (
 )
 _OF_SPARK = "slice sessions transforms topic_faults failures".split()
 NO_END = f"no end within {SECONDS} s"
-_SPARK = (["kafka/test_kafka", *map("spark/test_{}".format, _OF_SPARK)], "tests/{}.py")
+_AS_SPARK_READS = "spark/test_source.py::TestColumnar::test_it_is_as_spark_reads_it"
+_SPARK = (["kafka/test_kafka.py", *map("spark/test_{}.py".format, _OF_SPARK), _AS_SPARK_READS], "tests/{}")
 
 
 @dataclass(frozen=True)
