@@ -139,13 +139,14 @@ def test_of_transaction_10_the_stages_stay_when_those_of_transaction_1_are_disca
     for txid in range(1, 11):
         done.append(start(ledger, SPEC, log, f"r{txid}"))
         prepare(ledger, SPEC, done[-1])
-        if txid < 10:
-            commit(ledger, SPEC, done[-1].claim)
-    revised = start(ledger, SPEC, log, "r1", 1)
-    assert (revised.how, revised.claim.txid) == ("revised", 1)
-    prepare(ledger, SPEC, revised)
-    assert commit(ledger, SPEC, revised.claim).txids == (1,)
-    assert commit(ledger, SPEC, done[-1].claim).txids == (10,)
+        commit(ledger, SPEC, done[-1].claim)
+    # Only revisions have stages.
+    tenth, first = (start(ledger, SPEC, log, f"r{txid}", 1) for txid in (10, 1))
+    assert [(again.how, again.claim.txid) for again in (tenth, first)] == [("revised", 10), ("revised", 1)]
+    prepare(ledger, SPEC, tenth)
+    prepare(ledger, SPEC, first)
+    assert commit(ledger, SPEC, first.claim).txids == (1,)
+    assert commit(ledger, SPEC, tenth.claim).txids == (10,)
     is_whole(ledger, *done)
 
 
