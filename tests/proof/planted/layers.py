@@ -20,7 +20,8 @@ _LEDGER = (
 _OF_SPARK = "slice sessions transforms topic_faults failures".split()
 NO_END = f"no end within {SECONDS} s"
 _AS_SPARK_READS = "spark/test_source.py::TestColumnar::test_it_is_as_spark_reads_it"
-_SPARK = (["kafka/test_kafka.py", *map("spark/test_{}.py".format, _OF_SPARK), _AS_SPARK_READS], "tests/{}")
+_OF_CODE = "unit/test_code.py"
+_SPARK = ([_OF_CODE, "kafka/test_kafka.py", *map("spark/test_{}.py".format, _OF_SPARK), _AS_SPARK_READS], "tests/{}")
 
 
 @dataclass(frozen=True)
