@@ -152,6 +152,20 @@ PLANTS = [
         "        if row.claim_ended:\n            return Settled",
     ),
     plant(
+        "monitoring is told what is only planned",
+        "protocol/plan.py",
+        "ranges.c.source == source, ranges.c.txid <= line.head)",
+        "ranges.c.source == source, ranges.c.txid <= line.last_txid)",
+        layers=("ledger",),
+    ),
+    plant(
+        "the hash of an event leaves out who made the move",
+        "ledger/history.py",
+        '"revision", "seq", "who", "move", "epoch"',
+        '"revision", "seq", "move", "epoch"',
+        layers=("ledger",),
+    ),
+    plant(
         "a stage is discarded while its epoch is prepared",
         "protocol/leftovers.py",
         "        transactions.c.state.in_([State.OPEN, State.PREPARED]),\n    )\n    with ledger.begin()",
