@@ -97,13 +97,13 @@ def test_a_statement_is_named_by_what_it_does_to_which_table(statement: str, nam
     [
         ("commit: commit.advance > transactions.move_head: UPDATE ratchet.heads #3", True),
         ("commit: commit.advance > transactions.move_head: UPDATE ratchet.heads #4", False),
-        ("commit: protocol.commit.commit > protocol.gates.judge: BEGIN ISOLATION LEVEL REPEATABLE READ", False),
+        ("commit: protocol.commit._commit > protocol.gates.judge: BEGIN ISOLATION LEVEL REPEATABLE READ", False),
         ("begin: begin.begin > begin._register: SELECT pg_type", False),
         ("commit: leftovers.discard_finished > sinks.stage.drop: DEALLOCATE ALL", False),
         ("begin: begin.begin > begin._register: connect", True),
         ("maintenance: status.status > status._standing: SELECT ratchet.slices", True),
         ("maintenance: status.status > status._standing: SELECT ratchet.slices #2", False),
-        ("commit: protocol.commit.commit > ledger.transactions.read_transaction: LOCK ratchet.transactions #2", True),
+        ("commit: protocol.commit._commit > ledger.transactions.read_transaction: LOCK ratchet.transactions #2", True),
         ("runner: begin.begin > begin._register: INSERT ratchet.pipelines", False),
     ],
 )

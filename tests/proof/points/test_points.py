@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(900)
 
 PREPARED = "process: ledger.transactions.move > ledger.transactions.notify: NOTIFY"
 VOTED = "process: protocol.process.process_slice > protocol.votes.cast_vote: COMMIT"
-COMMITTED = "commit: protocol.commit.commit > protocol.commit._commit_in_turn: COMMIT"
+COMMITTED = "commit: protocol.commit._commit > protocol.commit._commit_in_turn: COMMIT"
 BEGUN = "begin: airflow.begin.BeginOperator.execute > protocol.begin.begin: COMMIT #3"
 SETTLED = "settle: airflow.settle.SettleOperator.execute > protocol.claims.settle: COMMIT"
 COPIED = "spark worker: sinks.writer.Writer._flush > sinks.writer.Writer._copy: COPY a block #2"
