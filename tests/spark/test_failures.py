@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -289,35 +290,34 @@ def test_a_ledger_that_the_workers_do_not_reach_is_worth_another_try(rig):
         run_slice(rig.spark, spec, work, f"postgresql://nobody@{HOST}:1/none", rig.kafka)
 
 
-WAITING = "select pid from pg_stat_activity where application_name = 'ratchet stage' and wait_event_type = 'Lock'"
-"""A task that writes, held up by whoever has locked what it needs."""
-
-
-def test_a_ledger_that_is_lost_while_rows_are_staged_is_worth_another_try(rig):
-    spec, work = prepared(rig, every)
+@contextmanager
+def interrupted(rig, spec, work, by: str):
+    """A job whose task is held up as it writes, and to whose session PostgreSQL then does this."""
+    waiting = "select pid from pg_stat_activity where application_name = 'ratchet stage' and wait_event_type = 'Lock'"
     with ThreadPoolExecutor(1) as pool, psycopg.connect(rig.ledger.url, autocommit=True) as onlooker:
         with psycopg.connect(rig.ledger.url) as holder:
             holder.execute("select 1 from ratchet.slices for update")
             running = pool.submit(rig.run, spec, work)
-            pid = until("the stage's session waits", lambda: onlooker.execute(WAITING).fetchone())[0]
-            onlooker.execute("select pg_terminate_backend(%s)", [pid])
-            with pytest.raises(LedgerUnreachable, match="slice 0, try 1: .* does not answer: terminating connection"):
-                running.result(timeout=60)
+            pid = until("the stage's session waits", lambda: onlooker.execute(waiting).fetchone())[0]
+            onlooker.execute(f"select {by}(%s)", [pid])
+            yield running
+
+
+def test_a_ledger_that_is_lost_while_rows_are_staged_is_worth_another_try(rig):
+    spec, work = prepared(rig, every)
+    with interrupted(rig, spec, work, "pg_terminate_backend") as running:
+        with pytest.raises(LedgerUnreachable, match="slice 0, try 1: .* does not answer: terminating connection"):
+            running.result(timeout=60)
     assert not rig.written(work, SINK)
     rig.check(spec, work, rig.run(spec, work))
 
 
 def test_a_statement_that_postgresql_gives_up_is_no_outage(rig):
     spec, work = prepared(rig, every)
-    with ThreadPoolExecutor(1) as pool, psycopg.connect(rig.ledger.url, autocommit=True) as onlooker:
-        with psycopg.connect(rig.ledger.url) as holder:
-            holder.execute("select 1 from ratchet.slices for update")
-            running = pool.submit(rig.run, spec, work)
-            pid = until("the stage's session waits", lambda: onlooker.execute(WAITING).fetchone())[0]
-            onlooker.execute("select pg_cancel_backend(%s)", [pid])
-            said = f"slice 0, try 1: sink '{SINK}': .*canceling statement due to"
-            with pytest.raises(WritingFailed, match=said) as told:
-                running.result(timeout=60)
+    with interrupted(rig, spec, work, "pg_cancel_backend") as running:
+        said = f"slice 0, try 1: sink '{SINK}': .*canceling statement due to"
+        with pytest.raises(WritingFailed, match=said) as told:
+            running.result(timeout=60)
     assert isinstance(told.value, WORTH_ANOTHER_TRY) and not isinstance(told.value, OUTAGES)
     assert not rig.written(work, SINK)
 

@@ -13,7 +13,7 @@ SCHEDULES = 300
 SECONDS = 900
 """What has not ended by then is caught too: nothing of it goes on for ever in the code as it is."""
 _LEDGER = (
-    "begin commit refused_commits applied refusals gates moves deadlines late_tries".split()
+    "begin claims commit refused_commits applied refusals gates moves deadlines late_tries".split()
     + "doubles revisions losses schema stopped unknown_outcomes verify other_code".split(),
     "tests/ledger/test_{}.py",
 )
