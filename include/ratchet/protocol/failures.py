@@ -70,7 +70,10 @@ def commit_failed(ledger: Ledger, claim: Claim, error: DBAPIError) -> CommitFail
         row = read_transaction(conn, claim.pipeline, claim.txid, claim.revision, lock=True)
         if row.state == State.PREPARED and (row.epoch, row.claim) == (claim.epoch, claim.number):
             history.record(conn, row, who=row.run_id, move=_COMMIT_FAILED, detail={"why": why, "outage": outage})
-    return CommitFailed(f"{claim.pipeline}: {claim}: PostgreSQL cannot commit it: {why}; nothing was changed")
+    return CommitFailed(
+        f"{claim.pipeline}: {claim}: PostgreSQL cannot commit it: {why}; nothing was changed; correct the cause, the "
+        "next run tries it again"
+    )
 
 
 def is_refused(conn: Connection, row: Transaction) -> bool:
