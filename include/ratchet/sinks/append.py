@@ -19,6 +19,17 @@ from ratchet.spec.columns import Column, parse_columns
 from ratchet.spec.declaration import sink_columns
 
 
+VACUUM = {
+    "autovacuum_vacuum_insert_threshold": 1_000_000,
+    "autovacuum_vacuum_insert_scale_factor": 0,
+    "autovacuum_vacuum_cost_limit": 2_000,
+}
+"""After so many rows PostgreSQL vacuums the table, whatever its size, and fast enough for rows that come in bulk.
+
+What it has not come to is read by everyone who looks for a transaction's rows.
+"""
+
+
 class Append(Kept, frozen=True):
     """Every row that the transform returns, once.
 
@@ -96,14 +107,15 @@ def _names(index: str) -> list[str]:
 def _delta(sink: Append) -> Table:
     """The same object each time, so that SQLAlchemy compiles a statement about it once."""
     table = delta.table(sink.home, sink).to_metadata(MetaData())
+    table.dialect_options["postgresql"]["with"] = VACUUM
     # Block ranges suffice: rows of one transaction lie together. A revision's lie among those of later ones, so a range
-    # keeps several intervals.
+    # keeps several intervals. VACUUM summarizes them: of the requests that `autosummarize` makes PostgreSQL keeps 256
+    # and drops the others, and whoever works one off ends the VACUUM of the same table.
     sa.Index(
         f"{table.name}_txid",
         table.c._txid,
         postgresql_using="brin",
         postgresql_ops={"_txid": "int8_minmax_multi_ops"},
-        postgresql_with={"autosummarize": "on"},
     )
     for index in sink.indexes:
         names = _names(index)
