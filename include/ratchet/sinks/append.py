@@ -18,7 +18,6 @@ from ratchet.sinks.types import POSITION
 from ratchet.spec.columns import Column, parse_columns
 from ratchet.spec.declaration import sink_columns
 
-
 VACUUM = {
     "autovacuum_vacuum_insert_threshold": 1_000_000,
     "autovacuum_vacuum_insert_scale_factor": 0,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Select, Table, cast, delete, func, select
+from sqlalchemy import Connection, Select, Table, cast, delete, func, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from ratchet.errors import StageMismatch
@@ -44,9 +45,17 @@ def named(rows: Rows, sink: Sink, *columns: str) -> Select[Any]:
     return select(*picked).where(*_are(of, rows))
 
 
-def count(conn: Connection, rows: Rows, sink: Sink) -> int:
-    """How many rows of these writers there are."""
-    return conn.execute(named(rows, sink).with_only_columns(func.count())).scalar_one()
+@contextmanager
+def by_index(conn: Connection) -> Iterator[None]:
+    """Have PostgreSQL look for the rows of a txid by the index of txids, whatever it expects of that.
+
+    Where revisions have moved rows about, a table's order says nothing of its txids any more. Then PostgreSQL expects
+    most block ranges to hold any of them and reads the whole table, though the ranges know better.
+    """
+    conn.execute(text("set local enable_seqscan = off"))
+    yield
+    # What an error rolls back takes the setting with it.
+    conn.execute(text("set local enable_seqscan to default"))
 
 
 def counted(of: Delta, sink: Sink, found: int) -> int:
@@ -63,7 +72,8 @@ def discard(conn: Connection, relation: Relation, txid: int, writers: Sequence[i
     """Delete what these writers have written; who they are is named one by one, since states may have changed."""
     schema, name = relation
     of = Table(name, sa.MetaData(), sql_column(TXID), sql_column(WRITER), schema=schema)
-    conn.execute(delete(of).where(*_are(of, Rows(relation, txid, tuple(writers), 0))))
+    with by_index(conn):
+        conn.execute(delete(of).where(*_are(of, Rows(relation, txid, tuple(writers), 0))))
 
 
 def position_fault(

@@ -51,7 +51,8 @@ class Kept(Sink, frozen=True):
 
     def replace(self, conn: Connection, of: Delta) -> None:
         into, columns = self.rows_table, [c.name for c in self.stored]
-        conn.execute(delete(into).where(into.c._txid == of.txid, *self.mine(into, of.pipeline)))
+        with delta.by_index(conn):
+            conn.execute(delete(into).where(into.c._txid == of.txid, *self.mine(into, of.pipeline)))
         copying = insert(into).from_select(columns, delta.named(of.rows, self, *columns))
         delta.counted(of, self, conn.execute(copying.execution_options(preserve_rowcount=True)).rowcount)
 
