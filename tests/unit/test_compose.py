@@ -82,7 +82,7 @@ def test_versions_are_those_that_the_tests_run_on(compose):
     services = compose["services"]
     broker = ElementTree.parse(ROOT / "ivy.xml").find(".//dependency[@name='kafka_2.13']").get("rev")
     assert services["kafka"]["image"] == f"apache/kafka:{broker}"
-    said = subprocess.run([postgres._binary("postgres"), "--version"], capture_output=True, text=True, check=True)
+    said = subprocess.run([postgres.binary("postgres"), "--version"], capture_output=True, text=True, check=True)
     assert services["postgres"]["image"].startswith(f"postgres:{said.stdout.split()[2]}-")
     assert services["scheduler"]["image"] == f"ratchet:{PROJECT['version']}"
     assert services["spark"]["command"][-1].split()[-1] == str(SERVER.relative_to(ROOT)) and SERVER.is_file()

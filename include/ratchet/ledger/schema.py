@@ -214,7 +214,9 @@ stages = Table(
 writers = Table(
     "writers",
     metadata,
-    Column("writer", BigInteger, Identity(always=True), primary_key=True, comment="rows carry it as _writer"),
+    Column(
+        "writer", BigInteger, primary_key=True, autoincrement=False, comment="a random number; rows carry it as _writer"
+    ),
     Column("pipeline", Text, nullable=False),
     Column("txid", BigInteger, nullable=False),
     Column("revision", Integer, nullable=False),

