@@ -234,6 +234,29 @@ def accept_loss(
 
 
 @app.command()
+def drop(
+    name: Annotated[str, NAME],
+    reason: Annotated[str, REASON],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether it is meant.")] = False,
+    dry_run: Annotated[bool, DRY_RUN] = False,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Take a line away, with its tables and its history, so that its name and theirs are free; needs no spec."""
+    from ratchet.operate.drop import drop as run
+    from ratchet.operate.drop import lines_of
+
+    why = _reason(reason)
+    if not (yes or dry_run):
+        typer.confirm(f"Drop all tables and the history of {name}?", abort=True, err=True)
+    with _ledger() as ledger:
+        done = run(ledger, name, why, _who(), lambda line: typer.echo(line, err=True), dry_run=dry_run)
+    if as_json:
+        _print_json({**asdict(done), "said": lines_of(done)})
+    else:
+        typer.echo("\n".join(lines_of(done)))
+
+
+@app.command()
 def verify(
     name: Annotated[str, NAME],
     recompute: Annotated[

@@ -60,6 +60,10 @@ class NotMigrated(RatchetError):
     """The ledger or a sink's table is missing or does not fit; run `ratchet migrate`."""
 
 
+class Locked(RatchetError):
+    """A table stays locked by somebody else; nothing was changed; end that, and try again."""
+
+
 class Fenced(RatchetError):
     """This token is no longer the current one: somebody newer has the work, and nothing was changed."""
 

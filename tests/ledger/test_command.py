@@ -16,7 +16,7 @@ from ratchet.ledger.work import Run
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 
-from .staging import SPEC, Log, appended, planned, prepare, start, state
+from .staging import SPEC, Log, appended, committed, planned, prepare, start, state
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,6 +141,30 @@ def test_a_loss_is_looked_for_in_the_topic_itself_which_the_environment_names(le
         {"partition": 0, "offset": 0, "planned_until": 10},
         {"partition": 1, "offset": 0, "planned_until": 10},
     ]
+
+
+def test_a_line_is_dropped_when_a_person_has_said_why_and_yes(ledger, log, ratchet):
+    committed(ledger, log, "a")
+    assert ratchet("drop", "line", "--yes")[0] == 2
+    status, out, err = ratchet("drop", "line", "--reason", "moved")
+    assert (status, out.strip()) == (1, "") and "Drop all tables and the history of line?" in err
+    status, out, _ = ratchet("drop", "line", "--reason", "moved", "--dry-run")
+    assert status == 0 and "nothing was changed" in out and state(ledger, 1) == State.COMMITTED
+    status, out, _ = ratchet("drop", "line", "--reason", "moved", "--yes", "--json")
+    answer = json.loads(out)
+    assert status == 0 and "dropped line line: 1 transactions" in answer.pop("said")[-1]
+    assert "ratchet_delta.public.rows" in answer.pop("relations")
+    assert answer == {
+        "pipeline": "line",
+        "last_txid": 1,
+        "head": 1,
+        "left": [],
+        "stages": 0,
+        "dead_letters": 0,
+        "dry_run": False,
+    }
+    status, _, err = ratchet("drop", "line", "--reason", "moved", "--yes")
+    assert (status, err) == (1, "error: the ledger has nothing of pipeline line\n")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from ratchet.errors import SettingsError
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import metadata
 from ratchet.ledger.work import Run
+from ratchet.operate.drop import drop
 from ratchet.operate.migrate import migrate
 from ratchet.operate.roles import RIGHTS, Granted, grant
 from ratchet.protocol.claims import settle
@@ -113,7 +114,25 @@ def test_the_pipelines_role_does_whole_transactions_a_revision_and_a_compaction(
         assert conn.execute("select max(revision) from ratchet.transactions").fetchone() == (1,)
 
 
+def test_only_the_owner_drops_a_line_also_the_stages_that_the_pipelines_role_has_made(granted):
+    with Ledger(granted.url(granted.pipeline)) as ledger:
+        transact(ledger, "one")
+        log = Log()
+        revised = start(ledger, LINE, log, "one", 1)
+        prepare(ledger, LINE, revised)
+        settle(ledger, LINE, Run("dag", "one", 1), succeeded=False)
+        with pytest.raises(SettingsError, match=f"only the ledger's owner drops a line.*connect as {granted.owner}"):
+            drop(ledger, LINE.name, "x", "somebody")
+    with Ledger(granted.url(granted.owner)) as ledger:
+        assert drop(ledger, LINE.name, "x", "somebody").stages == 4
+    granted.migrate()
+    granted.grant(granted.pipeline, granted.reader)
+    with Ledger(granted.url(granted.pipeline)) as ledger:
+        assert transact(ledger, "one") == 1
+
+
 NOT_FOR_PIPELINES = [
+    "insert into ratchet.drops (pipeline) values ('line')",
     "alter table ratchet.transactions add column more int",
     "drop table ratchet.losses",
     "drop trigger legal_move on ratchet.transactions",

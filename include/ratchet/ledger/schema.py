@@ -318,6 +318,21 @@ targets = Table(
     comment="whose the table of a sink is: of two lines in one table the same txid would mean two things",
 )
 
+drops = Table(
+    "drops",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("pipeline", Text, nullable=False),
+    Column("last_txid", BigInteger, nullable=False),
+    Column("head", BigInteger, nullable=False),
+    Column("last_commit", Text, comment="hash of the last commit, which stands for all before it"),
+    Column("relations", JSONB, nullable=False, comment="the tables and views that were dropped"),
+    Column("who", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    _now("at"),
+    comment="lines that a person has dropped, with all that the ledger and the sinks had of them",
+)
+
 legal_moves = Table(
     "legal_moves",
     metadata,

@@ -9,9 +9,8 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from psycopg.errors import DeadlockDetected, LockNotAvailable
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateSchema
 
 from ratchet.errors import NotMigrated
@@ -19,7 +18,7 @@ from ratchet.ledger import migrations
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.migrations import REVISION
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
-from ratchet.ledger.work import utc
+from ratchet.operate.locks import patiently
 from ratchet.operate.roles import Granted, grant
 from ratchet.sinks import indexes, tables
 from ratchet.sinks.lookup import sinks_of
@@ -27,10 +26,6 @@ from ratchet.sinks.port import Sink
 from ratchet.sinks.tables import Made
 from ratchet.spec.pipeline import Pipeline
 
-WAIT_SECONDS = 1
-"""So long a lock is waited for."""
-TRIES = 300
-"""So often all is tried before it is given up, which is minutes."""
 _LOCK = 7_268_352_071
 """The advisory lock that keeps two migrations apart; a number of this project's own."""
 BUILDING = _LOCK + 1
@@ -78,46 +73,20 @@ def migrate(
     Missing tables, columns and indexes are made; nothing is dropped or changed. Everything but the indexes of tables
     that are there happens in one database transaction: it is done wholly or not at all. Those indexes are built after
     it, one by one, beside those who read and write; `say` is told of each, and what breaks off there is gone on with by
-    the next migration. Raises NotMigrated where a table that exists does not fit its spec, or stays locked by somebody.
-    Raises SettingsError where a role is missing or cannot be given what it needs.
-
-    Who waits for a lock on a table holds up all who come after. So each lock is waited for a second, `say` is told who
-    holds it, and everything is tried again.
+    the next migration. Raises NotMigrated where a table that exists does not fit its spec, Locked where one stays
+    locked by somebody, SettingsError where a role is missing or cannot be given what it needs.
     """
     specs = list(specs)
     with Ledger(ledger_url, name="ratchet migrate") as ledger:
-        done = _migrate_all(ledger, specs, pipeline_role, reader_role, say, dry_run=dry_run)
+        done = patiently(ledger, lambda conn: _migrate(conn, specs, pipeline_role, reader_role), say, dry_run=dry_run)
+        done = replace(done, dry_run=dry_run)
         if done.indexes and not dry_run:
             _build_indexes(ledger, specs, say)
     return done
 
 
-def _migrate_all(
-    ledger: Ledger,
-    specs: list[Pipeline],
-    pipeline_role: str | None,
-    reader_role: str | None,
-    say: Callable[[str], None],
-    *,
-    dry_run: bool,
-) -> Migrated:
-    holders = ""
-    for _ in range(TRIES):
-        try:
-            with ledger.begin(dry_run=dry_run) as conn:
-                return replace(_migrate(conn, specs, pipeline_role, reader_role), dry_run=dry_run)
-        except (OperationalError, LockNotAvailable, DeadlockDetected) as error:
-            # Statements about names are the driver's own, and so is what they say.
-            if not isinstance(getattr(error, "orig", error), (LockNotAvailable, DeadlockDetected)):
-                raise
-        holders = _holders(ledger)
-        say(f"a table is locked by {holders}; trying again")
-    raise NotMigrated(f"a table stays locked by {holders}; nothing was changed; end that, and migrate again")
-
-
 def _migrate(conn: Connection, specs: list[Pipeline], pipeline_role: str | None, reader_role: str | None) -> Migrated:
     conn.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-    conn.execute(text("select set_config('lock_timeout', :limit, true)"), {"limit": f"{WAIT_SECONDS}s"})
     for schema in (SCHEMA, STAGE_SCHEMA, DELTA_SCHEMA):
         conn.execute(CreateSchema(schema, if_not_exists=True))
     before = _revision(conn)
@@ -165,21 +134,3 @@ def _build_indexes(ledger: Ledger, specs: list[Pipeline], say: Callable[[str], N
                         f"{where}: index {name} was not built: {str(error.orig).splitlines()[0]}; all else is done; "
                         "migrate again to build it"
                     ) from error
-
-
-def _holders(ledger: Ledger) -> str:
-    """Who holds locks on tables of this database, in a few words; what they do may hold up a change of a table."""
-    asked = text(
-        "select distinct a.pid, a.usename, a.application_name, a.state, a.xact_start from pg_locks l "
-        "join pg_stat_activity a on a.pid = l.pid join pg_class c on c.oid = l.relation "
-        "join pg_namespace n on n.oid = c.relnamespace where l.granted and l.pid <> pg_backend_pid() "
-        "and a.datname = current_database() and n.nspname not in ('pg_catalog', 'pg_toast') "
-        "order by a.xact_start limit 3"
-    )
-    with ledger.begin() as conn:
-        found = conn.execute(asked).all()
-    said = [
-        f"session {row.pid} ({row.application_name or row.usename}, {row.state}, since {utc(row.xact_start)})"
-        for row in found
-    ]
-    return " and ".join(said) or "a session that has ended meanwhile"

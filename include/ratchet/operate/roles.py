@@ -26,6 +26,7 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "writers": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "leader_epochs": ("SELECT", "INSERT", "DELETE"),
     "dead_letters": ("SELECT",),
+    "drops": ("SELECT",),
     "legal_moves": ("SELECT",),
     "targets": ("SELECT",),
     "alembic_version": ("SELECT",),

@@ -1,20 +1,24 @@
-"""The tables of sinks: made where they are missing, given new columns, owned by one line; a user's own only checked."""
+"""The tables of sinks: made where they are missing, given new columns, owned by one line and dropped with it; a user's
+own are only checked.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, LiteralString, cast
+from typing import Any, Literal, LiteralString, cast
 
 import sqlalchemy as sa
 from psycopg import sql
+from psycopg.errors import DependentObjectsStillExist
 from sqlalchemy import Connection, Table
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.schema import CreateSchema
 
-from ratchet.errors import NotMigrated
-from ratchet.ledger.schema import pipelines, targets
+from ratchet.errors import IllegalMove, NotMigrated
+from ratchet.ledger.schema import DELTA_SCHEMA, pipelines, targets
 from ratchet.ledger.transactions import lock_pipeline
+from ratchet.ledger.work import Relation
 from ratchet.sinks import indexes, views
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
@@ -74,6 +78,45 @@ def create(conn: Connection, pipeline: str, sink: Sink) -> Made:
         views.create(conn, pipeline, sink, list(shown))
         view = None if shown else sink.shown
     return Made(pipeline, sink.name, tuple(made), tuple(columns), view, tuple(lacking))
+
+
+@dataclass(frozen=True)
+class Gone:
+    """What was dropped of a pipeline's tables, and what was left: tables of the user's own. Names have schemas."""
+
+    dropped: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+def drop(conn: Connection, pipeline: str) -> Gone:
+    """Drop every table and view that the ledger knows as the pipeline's, also of sinks that no spec has any more.
+
+    A table without deltas is one that the user brought: it is left as it is. Raises IllegalMove where something of the
+    user's own depends on one that goes.
+    """
+    dropped: list[str] = []
+    left: list[str] = []
+    found = conn.execute(sa.select(targets).where(targets.c.pipeline == pipeline).order_by(targets.c.schema, "name"))
+    for row in found.all():
+        shown, rows = (row.schema, row.name), (DELTA_SCHEMA, f"{row.schema}.{row.name}")
+        kind = _kind_of(conn, *shown)
+        if _kind_of(conn, *rows) is None:
+            left += [".".join(shown)] if kind else []
+            continue
+        if kind:
+            _drop(conn, "view" if kind == "v" else "table", shown)
+            dropped.append(".".join(shown))
+        _drop(conn, "table", rows)
+        dropped.append(".".join(rows))
+    return Gone(tuple(dropped), tuple(left))
+
+
+def _drop(conn: Connection, what: Literal["table", "view"], relation: Relation) -> None:
+    try:
+        _driver(conn).execute(sql.SQL(f"drop {what} {{}}").format(sql.Identifier(*relation)))
+    except DependentObjectsStillExist as error:
+        depends = "; ".join((error.diag.message_detail or str(error)).splitlines())
+        raise IllegalMove(f"{'.'.join(relation)}: {depends}; drop that first; nothing was changed") from error
 
 
 def probe(conn: Connection, spec: Pipeline) -> None:

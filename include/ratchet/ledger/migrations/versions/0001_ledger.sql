@@ -16,6 +16,22 @@ CREATE INDEX dead_letters_txid ON ratchet_delta.dead_letters (_txid);
 COMMENT ON TABLE ratchet_delta.dead_letters IS 'dead letters as they were written, also those above the head; readers have the view ratchet.dead_letters';
 COMMENT ON COLUMN ratchet_delta.dead_letters.headers IS '[{key, value as base64}] as JSON, the very text that was voted for';
 
+CREATE TABLE ratchet.drops (
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
+    pipeline TEXT NOT NULL,
+    last_txid BIGINT NOT NULL,
+    head BIGINT NOT NULL,
+    last_commit TEXT,
+    relations JSONB NOT NULL,
+    who TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (id)
+);
+COMMENT ON TABLE ratchet.drops IS 'lines that a person has dropped, with all that the ledger and the sinks had of them';
+COMMENT ON COLUMN ratchet.drops.last_commit IS 'hash of the last commit, which stands for all before it';
+COMMENT ON COLUMN ratchet.drops.relations IS 'the tables and views that were dropped';
+
 CREATE TABLE ratchet.events (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
     pipeline TEXT NOT NULL,
@@ -295,8 +311,11 @@ CREATE FUNCTION ratchet.refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'the history is append-only' USING ERRCODE = 'check_violation';
 END $$;
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ratchet.events
+CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON ratchet.events
     FOR EACH STATEMENT EXECUTE FUNCTION ratchet.refuse_change();
+CREATE TRIGGER goes_with_its_line BEFORE DELETE ON ratchet.events
+    FOR EACH ROW WHEN (OLD.pipeline IS DISTINCT FROM current_setting('ratchet.dropped', true))
+    EXECUTE FUNCTION ratchet.refuse_change();
 
 CREATE FUNCTION ratchet.check_head() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

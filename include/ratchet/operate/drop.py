@@ -1,0 +1,154 @@
+"""`ratchet drop`: take a line away, with all that the ledger and the sinks have of it, so that its names are free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, exists, func, insert, select, text
+
+from ratchet.errors import IllegalMove, SettingsError
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.rows import Transaction
+from ratchet.ledger.schema import (
+    DELTA_SCHEMA,
+    dead_letter_deltas,
+    drops,
+    events,
+    metadata,
+    stages,
+    targets,
+    transactions,
+)
+from ratchet.ledger.states import UNFINISHED, State
+from ratchet.ledger.transactions import lock_pipeline, lock_rows
+from ratchet.ledger.work import utc
+from ratchet.operate.locks import patiently
+from ratchet.sinks import stage, tables
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What was dropped or, when `dry_run`, would be: the line, its tables and views, its stages and dead letters.
+
+    `left` are tables of the user's own, in which rows of the line still stand.
+    """
+
+    pipeline: str
+    last_txid: int
+    head: int
+    relations: tuple[str, ...]
+    left: tuple[str, ...]
+    stages: int
+    dead_letters: int
+    dry_run: bool = False
+
+
+def lines_of(done: Dropped) -> list[str]:
+    """What a person reads of it."""
+    said = [f"dropped {relation}" for relation in done.relations]
+    said += [
+        f"left {table}, a table of your own; before its name is used again, take the rows away" for table in done.left
+    ]
+    said.append(
+        f"dropped line {done.pipeline}: {done.last_txid:,} transactions, the head was {done.head:,}; "
+        f"{done.dead_letters:,} dead letters, {done.stages} stages"
+    )
+    return [*said, "this was a dry run: nothing was changed"] if done.dry_run else said
+
+
+def drop(
+    ledger: Ledger,
+    pipeline: str,
+    reason: str,
+    who: str,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    dry_run: bool = False,
+) -> Dropped:
+    """Take a line away in one database transaction: tables and views of its sinks, stages, dead letters, all history.
+
+    What stays is a row in `ratchet.drops`. No spec is needed, since the ledger knows whose a table is. Of its jobs that
+    still run none can write any more, whoever uses the name next. Raises IllegalMove while a run works on it, or where
+    something of the user's own depends on a table; SettingsError where the caller does not own the ledger; Locked.
+    """
+    return patiently(ledger, lambda conn: _drop(conn, pipeline, reason, who, dry_run=dry_run), say, dry_run=dry_run)
+
+
+def _drop(conn: Connection, pipeline: str, reason: str, who: str, *, dry_run: bool) -> Dropped:
+    lock_rows(conn, pipeline)
+    line = lock_pipeline(conn, pipeline)
+    _check_owner(conn)
+    of = targets.c.pipeline == pipeline
+    if line is None and not conn.execute(select(exists().where(of))).scalar_one():
+        raise IllegalMove(f"the ledger has nothing of pipeline {pipeline}")
+    _check_idle(conn, pipeline)
+    staged = conn.execute(select(stages.c.relation).where(stages.c.pipeline == pipeline)).scalars().all()
+    for relation in staged:
+        stage.drop(conn, relation)
+    gone = tables.drop(conn, pipeline)
+    dead = conn.execute(delete(dead_letter_deltas).where(dead_letter_deltas.c._pipeline == pipeline)).rowcount
+    done = Dropped(
+        pipeline,
+        line.last_txid if line else 0,
+        line.head if line else 0,
+        gone.dropped,
+        gone.left,
+        len(staged),
+        dead,
+        dry_run,
+    )
+    _record(conn, done, reason, who)
+    # The history goes only with its line.
+    conn.execute(select(func.set_config("ratchet.dropped", pipeline, True)))
+    for table in reversed(metadata.sorted_tables):
+        if "pipeline" in table.c and table is not drops:
+            conn.execute(delete(table).where(table.c.pipeline == pipeline))
+    return done
+
+
+def _record(conn: Connection, done: Dropped, reason: str, who: str) -> None:
+    commits = select(events.c.hash).where(events.c.pipeline == done.pipeline, events.c.move == str(State.COMMITTED))
+    conn.execute(
+        insert(drops).values(
+            pipeline=done.pipeline,
+            last_txid=done.last_txid,
+            head=done.head,
+            last_commit=commits.order_by(events.c.id.desc()).limit(1).scalar_subquery(),
+            relations=list(done.relations),
+            who=who,
+            reason=reason,
+        )
+    )
+
+
+def _check_owner(conn: Connection) -> None:
+    owned = text(
+        "select pg_get_userbyid(nspowner), pg_has_role(nspowner, 'member') from pg_namespace where nspname = :of"
+    )
+    owner, may = conn.execute(owned, {"of": DELTA_SCHEMA}).one()
+    if not may:
+        raise SettingsError(
+            f"only the ledger's owner drops a line, whose tables are its own; connect as {owner}; nothing was changed"
+        )
+
+
+def _check_idle(conn: Connection, pipeline: str) -> None:
+    """IllegalMove while a claim holds; whoever is at work would find its transaction gone, without a word why."""
+    found = conn.execute(
+        select(transactions)
+        .where(
+            transactions.c.pipeline == pipeline,
+            transactions.c.state.in_(UNFINISHED),
+            transactions.c.claim_ended.is_(False),
+            transactions.c.lease_until > func.clock_timestamp(),
+        )
+        .order_by(transactions.c.txid)
+        .limit(1)
+    )
+    row = Transaction.one_or_none(found)
+    if row is not None:
+        raise IllegalMove(
+            f"{pipeline}: run {row.run_id} works on {row}, and its lease runs out at {utc(row.lease_until)}; pause the "
+            "DAG and let its runs end, or mark them failed; nothing was changed"
+        )
