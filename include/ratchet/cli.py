@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ratchet.dev.stack.cli import stack_app
-from ratchet.errors import RatchetError, SettingsError
+from ratchet.errors import RatchetError, SettingsError, SpecError
 from ratchet.ledger.work import name_of, utc
 
 if TYPE_CHECKING:
@@ -87,25 +87,39 @@ def _reason(said: str) -> str:
 
 @app.command()
 def migrate(
+    name: Annotated[str | None, NAME] = None,
     pipeline_role: Annotated[str | None, typer.Option(help="A role to give what runs and operators need.")] = None,
     reader_role: Annotated[str | None, typer.Option(help="A role to let read the tables and the ledger.")] = None,
     dry_run: Annotated[bool, DRY_RUN] = False,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
-    """Create or upgrade the ledger, create the tables of every pipeline's sinks, and grant roles their rights."""
-    from ratchet.operate.migrate import lines_of
+    """Create or upgrade the ledger, create the tables of one or of every pipeline, and grant roles their rights."""
+    from ratchet.operate.migrate import PartlyMigrated, lines_of
     from ratchet.operate.migrate import migrate as run
-    from ratchet.spec.loading import load_pipelines
+    from ratchet.spec.loading import load_pipeline, read_specs
 
     def say(line: str) -> None:
         typer.echo(line, err=as_json)
 
-    specs = load_pipelines().values()
-    done = run(_ledger_url(), specs, pipeline_role, reader_role, say=say, dry_run=dry_run)
+    if name:
+        specs, faults = [load_pipeline(name)], []
+    else:
+        found, faults = read_specs()
+        specs = list(found.values())
+    refused: RatchetError | None = None
+    try:
+        done = run(_ledger_url(), specs, pipeline_role, reader_role, say=say, dry_run=dry_run)
+    except PartlyMigrated as error:
+        done, refused = error.done, error
     if as_json:
         _print_json({**asdict(done), "said": lines_of(done)})
     else:
         typer.echo("\n".join(lines_of(done)))
+    # A spec that cannot be read holds up no other pipeline either.
+    if faults:
+        raise SpecError("; ".join([*faults, *([str(refused)] if refused else [])]))
+    if refused:
+        raise refused
 
 
 @app.command()

@@ -143,6 +143,35 @@ def test_a_loss_is_looked_for_in_the_topic_itself_which_the_environment_names(le
     ]
 
 
+MISFITS = {
+    "one": "PIPELINE = SPEC",
+    "two": "PIPELINE = SPEC.model_copy(update={'name': 'two', 'sinks': [Append('twos', columns='a bigint')]})",
+    "three": "PIPELINE = no_such_name",
+}
+
+
+def test_migrate_does_what_it_can_and_one_pipeline_alone_where_it_is_asked(ledger, ratchet, tmp_path):
+    (tmp_path / "misfits").mkdir()
+    for name, line in {**MISFITS, "__init__": ""}.items():
+        imports = "from ratchet import Append\nfrom tests.ledger.staging import SPEC\n"
+        (tmp_path / "misfits" / f"{name}.py").write_text(imports + line)
+    with ledger.begin() as conn:
+        conn.execute(text("alter table totals alter column n type int"))
+    where = {"RATCHET_PIPELINES": "misfits", "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+
+    status, out, err = ratchet("migrate", "two", **where)
+    assert (status, err) == (0, "") and "two: twos: created ratchet_delta.public.twos, created view twos" in out
+    status, out, err = ratchet("migrate", "line", **where)
+    assert status == 1 and "line: sink 'totals': public.totals.n is INTEGER" in err
+    status, out, err = ratchet("migrate", "--json", **where)
+    answer = json.loads(out)
+    assert status == 1 and "misfits.three: cannot be imported: NameError" in err and "line: sink 'totals'" in err
+    assert [refused["pipeline"] for refused in answer["refused"]] == ["line"]
+    assert "two: twos: fits" in answer["said"]
+    status, _, err = ratchet("migrate", "three", **where)
+    assert status == 1 and "there is no pipeline 'three'; known are line, two" in err
+
+
 def test_a_line_is_dropped_when_a_person_has_said_why_and_yes(ledger, log, ratchet):
     committed(ledger, log, "a")
     assert ratchet("drop", "line", "--yes")[0] == 2

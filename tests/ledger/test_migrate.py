@@ -10,11 +10,14 @@ import pytest
 from psycopg import sql
 from sqlalchemy import text
 
+from ratchet import Append
 from ratchet.errors import NotMigrated
-from ratchet.operate.migrate import BUILDING, lines_of, migrate
+from ratchet.ledger.work import Run
+from ratchet.operate.migrate import BUILDING, PartlyMigrated, lines_of, migrate
+from ratchet.protocol.begin import begin
 from tests.until import until
 
-from .staging import SPEC, committed, start
+from .staging import SPEC, always_active, committed, start
 from .test_spec_changes import WIDER, faults
 
 DELTA, INDEX = "ratchet_delta.public.rows", "public.rows_by_b"
@@ -118,3 +121,27 @@ def test_a_ledger_that_another_version_has_made_is_not_touched_and_the_way_on_is
         start(ledger, SPEC, log, "a")
     with pytest.raises(NotMigrated, match="schema is 0001, .*, and no migration leads there .*`make clean`"):
         migrate(ledger.url, [SPEC])
+
+
+def test_a_pipeline_that_does_not_fit_holds_up_no_other_and_keeps_what_it_has(ledger, log):
+    other = SPEC.model_copy(update={"name": "other", "sinks": [Append("others", columns="a bigint")]})
+    third = SPEC.model_copy(update={"name": "third", "sinks": [Append("thirds", columns="a bigint")]})
+    wider = SPEC.sinks[0].model_copy(update={"columns": "a bigint, b bigint"})
+    misfit = SPEC.model_copy(update={"sinks": [wider, *SPEC.sinks[1:]]})
+    with ledger.begin() as conn:
+        conn.execute(text("alter table latest alter column a type int"))
+    for dry_run, rest in ((True, "would be"), (False, "is")):
+        with pytest.raises(PartlyMigrated) as raised:
+            migrate(ledger.url, [other, misfit, third], dry_run=dry_run)
+        done, said = raised.value.done, str(raised.value)
+        assert [refused.pipeline for refused in done.refused] == ["line"] and done.dry_run is dry_run
+        assert [made.tables for made in done.sinks if made.tables] == [
+            ("ratchet_delta.public.others",),
+            ("ratchet_delta.public.thirds",),
+        ]
+        assert said.startswith("line: sink 'latest': public.latest.a is INTEGER, the spec declares BIGINT")
+        assert said.endswith(f"nothing of it was changed, all else {rest} done")
+    with ledger.begin() as conn:
+        there = conn.execute(text("select attname from pg_attribute where attrelid = 'rows'::regclass and attnum > 0"))
+        assert "b" not in there.scalars().all(), "a column of the pipeline that was refused"
+    assert begin(ledger, third, Run("dag", "t"), log.offsets, always_active).claim.txid == 1

@@ -54,7 +54,7 @@ class Roles:
 
     def grant(self, *roles: str | None) -> list[Granted]:
         with Ledger(self.url(self.owner)) as ledger, ledger.begin() as conn:
-            return grant(conn, [LINE, ELSEWHERE], *roles)
+            return grant(conn, *roles)
 
     def is_refused(self, role: str, statement: str | sql.Composed) -> bool:
         """Whether PostgreSQL refuses this role the statement, for want of a right and for no other reason."""
@@ -129,6 +129,23 @@ def test_only_the_owner_drops_a_line_also_the_stages_that_the_pipelines_role_has
     granted.grant(granted.pipeline, granted.reader)
     with Ledger(granted.url(granted.pipeline)) as ledger:
         assert transact(ledger, "one") == 1
+
+
+def test_a_checkout_that_migrates_its_own_pipelines_takes_no_right_and_gives_them_to_all(granted):
+    """Each of two checkouts knows one of the pipelines."""
+    with psycopg.connect(granted.superuser, autocommit=True) as conn:
+        # As if only the other checkout had ever named the roles.
+        for role in (granted.pipeline, granted.reader):
+            for table in ("archive.rows", "public.rows", "public.totals", "public.latest"):
+                revoke = sql.SQL("revoke all on {} from {}")
+                conn.execute(revoke.format(sql.Identifier(*table.split(".")), sql.Identifier(role)))
+    for spec in (ELSEWHERE, LINE):
+        migrate(granted.url(granted.owner), [spec], granted.pipeline, granted.reader)
+        with Ledger(granted.url(granted.pipeline)) as ledger:
+            assert transact(ledger, spec.name) > 0
+        assert seen(granted.url(granted.reader))
+        with psycopg.connect(granted.url(granted.reader)) as conn:
+            conn.execute("select from archive.rows")
 
 
 NOT_FOR_PIPELINES = [

@@ -9,8 +9,9 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from psycopg.errors import InsufficientPrivilege
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.schema import CreateSchema
 
 from ratchet.errors import NotMigrated
@@ -33,6 +34,14 @@ BUILDING = _LOCK + 1
 
 
 @dataclass(frozen=True)
+class Refused:
+    """A pipeline of whose tables none was changed, and why."""
+
+    pipeline: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Migrated:
     """What a migration has done or, when `dry_run`, would do."""
 
@@ -41,12 +50,25 @@ class Migrated:
     after: str | None
     sinks: tuple[Made, ...]
     roles: tuple[Granted, ...]
+    refused: tuple[Refused, ...] = ()
     dry_run: bool = False
 
     @property
     def indexes(self) -> list[tuple[str, str]]:
         """(table, index) that tables which were there have gained."""
         return [index for made in self.sinks for index in made.indexes]
+
+
+class PartlyMigrated(NotMigrated):
+    """What some pipelines have does not fit; all else is done."""
+
+    def __init__(self, done: Migrated):
+        said = "; ".join(f"{refused.pipeline}: {refused.why}" for refused in done.refused)
+        rest = "would be" if done.dry_run else "is"
+        super().__init__(
+            f"{said}; nothing of {'it' if len(done.refused) == 1 else 'these'} was changed, all else {rest} done"
+        )
+        self.done = done
 
 
 def lines_of(done: Migrated) -> list[str]:
@@ -70,18 +92,21 @@ def migrate(
 ) -> Migrated:
     """Upgrade the ledger, create what the specs declare, and grant each role its rights.
 
-    Missing tables, columns and indexes are made; nothing is dropped or changed. Everything but the indexes of tables
-    that are there happens in one database transaction: it is done wholly or not at all. Those indexes are built after
-    it, one by one, beside those who read and write; `say` is told of each, and what breaks off there is gone on with by
-    the next migration. Raises NotMigrated where a table that exists does not fit its spec, Locked where one stays
-    locked by somebody, SettingsError where a role is missing or cannot be given what it needs.
+    Missing tables, columns and indexes are made; nothing is dropped or changed. A pipeline is done wholly or not at
+    all, and one whose tables do not fit its spec holds up no other: PartlyMigrated, in the end, names those. Indexes of
+    tables that are there are built after all else, one by one, beside those who read and write; `say` is told of each,
+    and what breaks off there is gone on with by the next migration: NotMigrated. Raises Locked where a table stays
+    locked by somebody, SettingsError where a role is missing or cannot be given what it needs; then nothing is changed.
     """
     specs = list(specs)
     with Ledger(ledger_url, name="ratchet migrate") as ledger:
         done = patiently(ledger, lambda conn: _migrate(conn, specs, pipeline_role, reader_role), say, dry_run=dry_run)
         done = replace(done, dry_run=dry_run)
         if done.indexes and not dry_run:
-            _build_indexes(ledger, specs, say)
+            refused = {each.pipeline for each in done.refused}
+            _build_indexes(ledger, [spec for spec in specs if spec.name not in refused], say)
+    if done.refused:
+        raise PartlyMigrated(done)
     return done
 
 
@@ -100,9 +125,18 @@ def _migrate(conn: Connection, specs: list[Pipeline], pipeline_role: str | None,
             "its own (what the demo has stored is forgotten by `make clean`)"
         )
     command.upgrade(config, "head")
-    made = [tables.create(conn, spec.name, sink) for spec, sink in _declared(specs)]
-    granted = grant(conn, specs, pipeline_role, reader_role)
-    return Migrated(before, _revision(conn), tuple(made), tuple(granted))
+    made: list[Made] = []
+    refused: list[Refused] = []
+    for spec in specs:
+        try:
+            with conn.begin_nested():
+                made += [tables.create(conn, spec.name, sink) for _, sink in _declared([spec])]
+        except (NotMigrated, InsufficientPrivilege, ProgrammingError) as error:
+            if not isinstance(getattr(error, "orig", error), (NotMigrated, InsufficientPrivilege)):
+                raise
+            refused.append(Refused(spec.name, str(getattr(error, "orig", error)).splitlines()[0]))
+    granted = grant(conn, pipeline_role, reader_role)
+    return Migrated(before, _revision(conn), tuple(made), tuple(granted), tuple(refused))
 
 
 def _declared(specs: list[Pipeline]) -> list[tuple[Pipeline, Sink]]:

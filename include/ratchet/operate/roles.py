@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
-from sqlalchemy import Connection, Table, text
+from sqlalchemy import Connection, text
 
 from ratchet.errors import SettingsError
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
-from ratchet.sinks.lookup import sinks_of
-from ratchet.spec.pipeline import Pipeline
+from ratchet.sinks import tables
+from ratchet.sinks.tables import Rights
 
 APPEND_ONLY = ("SELECT", "INSERT")
 """What the pipelines may do with a table of the ledger that is not named below: add to it."""
@@ -33,9 +32,6 @@ RIGHTS: dict[str, tuple[str, ...]] = {
 }
 """What the pipelines may do with the other tables of the ledger."""
 
-Rights = dict[tuple[str, str], tuple[str, ...]]
-"""(schema, table) → rights."""
-
 
 @dataclass(frozen=True)
 class Granted:
@@ -50,26 +46,25 @@ class Granted:
         return f"role {self.role}: {may}"
 
 
-def grant(
-    conn: Connection, specs: Iterable[Pipeline], pipeline_role: str | None = None, reader_role: str | None = None
-) -> list[Granted]:
+def grant(conn: Connection, pipeline_role: str | None = None, reader_role: str | None = None) -> list[Granted]:
     """Give each role that is named exactly its rights, and take any others within ratchet's schemas from it.
 
     The pipelines' role does what runs and operators do: all moves of the ledger, and making and dropping stages.
-    The readers' role reads the specs' views and states, which the head limits, and the ledger, dead letters among it;
-    never a delta table, in which rows stand that are not committed. The caller owns all of that and has migrated
-    before, in the same database transaction. Raises SettingsError where a role is missing,
-    could do everything anyway, or would not get what it needs.
+    The readers' role reads views and states of sinks, which the head limits, and the ledger, dead letters among it;
+    never a delta table, in which rows stand that are not committed. Both may so with every line that the ledger knows,
+    whichever checkout has its spec. The caller owns all of that. Raises SettingsError where a role is missing, could do
+    everything anyway, or would not get what it needs.
     """
-    specs = list(specs)
     if pipeline_role is not None and pipeline_role == reader_role:
         raise SettingsError(f"role {pipeline_role!r} is named for the pipelines and for readers; use one role for each")
     granted: list[Granted] = []
     ledger = _relations(conn, SCHEMA)
+    on_sinks, to_read = tables.rights(conn)
     if pipeline_role is not None:
         _check_role(conn, pipeline_role)
         wanted = {(SCHEMA, name): RIGHTS.get(name, APPEND_ONLY) for name in ledger}
-        wanted |= _rights_on_sinks(specs, _relations(conn, DELTA_SCHEMA))
+        wanted |= {(DELTA_SCHEMA, name): ("SELECT", "INSERT", "DELETE") for name in _relations(conn, DELTA_SCHEMA)}
+        wanted |= on_sinks
         schemas = {SCHEMA: "USAGE", DELTA_SCHEMA: "USAGE", STAGE_SCHEMA: "USAGE, CREATE"}
         _give(conn, pipeline_role, schemas, wanted)
         # Keys of a fold lie in temporary tables.
@@ -78,21 +73,10 @@ def grant(
         granted.append(Granted(pipeline_role, is_reader=False, tables=len(wanted)))
     if reader_role is not None:
         _check_role(conn, reader_role)
-        wanted = {(SCHEMA, name): ("SELECT",) for name in ledger}
-        wanted |= {_name(sink.target): ("SELECT",) for spec in specs for sink in sinks_of(spec)}
+        wanted = {(SCHEMA, name): ("SELECT",) for name in ledger} | to_read
         _give(conn, reader_role, {SCHEMA: "USAGE"}, wanted)
         granted.append(Granted(reader_role, is_reader=True, tables=len(wanted)))
     return granted
-
-
-def _rights_on_sinks(specs: list[Pipeline], deltas: list[str]) -> Rights:
-    # Also of sinks that no spec has any more: what their writers have left is removed by those who run.
-    wanted: Rights = {(DELTA_SCHEMA, name): ("SELECT", "INSERT", "DELETE") for name in deltas}
-    for sink in (sink for spec in specs for sink in sinks_of(spec)):
-        if sink.is_view:
-            wanted[_name(sink.target)] = ("SELECT",)
-        wanted |= {_name(table): rights for table, rights in zip(sink.tables, sink.rights, strict=True)}
-    return wanted
 
 
 def _check_role(conn: Connection, role: str) -> None:
@@ -128,15 +112,20 @@ def _give(conn: Connection, role: str, schemas: dict[str, str], wanted: Rights) 
 
 def _give_table(conn: Connection, role: str, table: sql.Identifier, rights: tuple[str, ...]) -> str | None:
     """The right that could not be given, if any: who may not grant is told so by an error or a mere warning."""
+
+    def missing() -> list[str]:
+        has = text("select has_table_privilege(:role, :table, :right)")
+        asked = {"role": role, "table": table.as_string(None)}
+        return [right for right in rights if not conn.execute(has, {**asked, "right": right}).scalar_one()]
+
+    if not missing():
+        # Also where the table's owner has granted them, and whoever migrates could not.
+        return None
     try:
         _execute(conn, f"GRANT {', '.join(rights)} ON TABLE {{}} TO {{}}", table, role)
     except InsufficientPrivilege:
         return ", ".join(rights)
-    has = text("select has_table_privilege(:role, :table, :right)")
-    for right in rights:
-        if not conn.execute(has, {"role": role, "table": table.as_string(None), "right": right}).scalar_one():
-            return right
-    return None
+    return ", ".join(missing()) or None
 
 
 def _hand_over_stages(conn: Connection, role: str) -> None:
@@ -169,10 +158,6 @@ def _relations(conn: Connection, schema: str) -> list[str]:
 
 def _database(conn: Connection) -> str:
     return conn.execute(text("select current_database()")).scalar_one()
-
-
-def _name(table: Table) -> tuple[str, str]:
-    return table.schema or "public", table.name
 
 
 def _execute(conn: Connection, statement: str, *names: str | sql.Identifier) -> None:

@@ -90,10 +90,6 @@ class Append(Kept, frozen=True):
         return (self.rows_table,)
 
     @property
-    def rights(self) -> tuple[tuple[str, ...], ...]:
-        return (("SELECT", "INSERT", "DELETE"),)
-
-    @property
     def described(self) -> str:
         return f"every row, once: `{self.columns}`"
 

@@ -60,10 +60,6 @@ class Copied(Kept, frozen=True):
         return (self.target,)
 
     @property
-    def rights(self) -> tuple[tuple[str, ...], ...]:
-        return (("SELECT", "INSERT", "DELETE"),)
-
-    @property
     def described(self) -> str:
         return f"every row, once, in a table of your own: `{self.columns}`"
 

@@ -69,10 +69,6 @@ class DeadLetters(Kept, frozen=True):
         return ()
 
     @property
-    def rights(self) -> tuple[tuple[str, ...], ...]:
-        return ()
-
-    @property
     def described(self) -> str:
         return "records that cannot be read or that the transform gives up, with the reason"
 

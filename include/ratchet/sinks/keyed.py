@@ -92,10 +92,6 @@ class Keyed(Sink, frozen=True):
         return (self.target, self.delta)
 
     @property
-    def rights(self) -> tuple[tuple[str, ...], ...]:
-        return (("SELECT", "INSERT", "UPDATE", "DELETE"), ("SELECT", "INSERT", "DELETE"))
-
-    @property
     def unique(self) -> tuple[tuple[str, ...], ...]:
         return (tuple(self.key_names), ())
 

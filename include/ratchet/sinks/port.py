@@ -134,11 +134,6 @@ class Sink(DeclaredSink, ABC, frozen=True):
         """The tables that `migrate` makes."""
 
     @property
-    @abstractmethod
-    def rights(self) -> tuple[tuple[str, ...], ...]:
-        """What the pipelines' role may do with each of `tables`."""
-
-    @property
     def brings_table(self) -> bool:
         """Whether the table is a user's own: it has to be there, and is checked and never altered."""
         return False

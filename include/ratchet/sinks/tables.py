@@ -25,6 +25,9 @@ from ratchet.sinks.port import Sink
 from ratchet.sinks.types import TXID
 from ratchet.spec.pipeline import Pipeline
 
+Rights = dict[Relation, tuple[str, ...]]
+"""{table: what a role may do with it}."""
+
 
 @dataclass(frozen=True)
 class Made:
@@ -78,6 +81,23 @@ def create(conn: Connection, pipeline: str, sink: Sink) -> Made:
         views.create(conn, pipeline, sink, list(shown))
         view = None if shown else sink.shown
     return Made(pipeline, sink.name, tuple(made), tuple(columns), view, tuple(lacking))
+
+
+def rights(conn: Connection) -> tuple[Rights, Rights]:
+    """What the pipelines, and what readers, need on what they see of sinks: of every line that the ledger knows.
+
+    Delta tables are not among them: only the pipelines' role may look into these.
+    """
+    pipelines: Rights = {}
+    for row in conn.execute(sa.select(targets)).all():
+        shown = row.schema, row.name
+        kind = _kind_of(conn, *shown)
+        if kind == "v":
+            pipelines[shown] = ("SELECT",)
+        elif kind:
+            is_folded = _kind_of(conn, DELTA_SCHEMA, ".".join(shown)) is not None
+            pipelines[shown] = ("SELECT", "INSERT", "UPDATE", "DELETE") if is_folded else ("SELECT", "INSERT", "DELETE")
+    return pipelines, dict.fromkeys(pipelines, ("SELECT",))
 
 
 @dataclass(frozen=True)
@@ -195,11 +215,10 @@ def _own(conn: Connection, pipeline: str, sink: Sink, existing: list[Table]) -> 
     if owner != pipeline:
         has_line = conn.execute(sa.select(sa.exists().where(pipelines.c.pipeline == owner))).scalar_one()
         if existing and has_line:
-            left = ", ".join(f"{table.schema}.{table.name}" for table in existing)
             raise NotMigrated(
                 f"{where} is the table of pipeline {owner!r}, and a pipeline of another name is another line, with "
-                "transactions of the same numbers; give the sink another table, and read both by a view, or drop "
-                f"{left} if nobody needs what is in there"
+                "transactions of the same numbers; give the sink another table, and read both by a view, or `ratchet "
+                f"drop {owner}` if nobody needs what is in there"
             )
         for table in existing:
             if _has_rows(conn, table):
