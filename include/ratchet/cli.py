@@ -311,6 +311,8 @@ def _recompute(ledger: Ledger, spec: Pipeline, since: int, say: Callable[[str], 
 
 
 def _kafka_properties() -> dict[str, str]:
+    from ratchet.source.configured import configured
+
     try:
         properties = json.loads(os.environ.get("RATCHET_KAFKA", ""))
     except (ValueError, RecursionError):
@@ -320,7 +322,10 @@ def _kafka_properties() -> dict[str, str]:
             "RATCHET_KAFKA names no Kafka; set it to a JSON object of client properties, all texts, "
             'for example {"bootstrap.servers": "HOST:9092"}'
         )
-    return properties
+    given = configured(properties)
+    if given.ignored:
+        typer.echo(f"RATCHET_KAFKA: {given}", err=True)
+    return given.properties
 
 
 def main(run: Callable[[], None] = app) -> None:

@@ -16,6 +16,7 @@ from ratchet.dev.stack.kafka import Security
 from ratchet.ledger.work import OffsetRange
 from ratchet.source import columnar
 from ratchet.source.columnar import ColumnarSource
+from ratchet.source.configured import configured
 from ratchet.source.kafka import Kafka
 from tests.kafka.security import PASSWORD, certificates, refused
 from tests.source.conformance import checked
@@ -72,6 +73,25 @@ def test_it_reads_everything_over_tls(properties, written, caplog):
     ranges, expected = written
     assert Counter(checked(ColumnarSource(properties), ranges)) == expected
     assert "s3cret" not in caplog.text
+
+
+def test_a_login_by_librdkafkas_names_reads_the_same(properties, written):
+    ranges, expected = written
+    given = configured(
+        {
+            "bootstrap.servers": properties["bootstrap.servers"],
+            "group.id": "mine",
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanisms": properties["sasl.mechanism"],
+            "sasl.username": "ann",
+            "sasl.password": PASSWORD,
+            "ssl.ca.location": properties["ssl.truststore.location"],
+        }
+    )
+    assert given.ignored == ("group.id",)
+    assert Counter(checked(ColumnarSource(given.properties), ranges)) == expected
+    with Kafka(given.properties) as client:
+        assert client.offsets(ranges[0].topic).stable
 
 
 def test_answers_larger_than_a_tls_record_and_the_socket(secure, written):

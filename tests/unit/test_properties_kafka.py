@@ -28,7 +28,7 @@ def test_any_properties_are_honoured_or_a_settings_error_that_names_one(properti
     try:
         found = client_settings(properties)
     except SettingsError as error:
-        assert re.search(r"bootstrap\.servers|ssl\.\w+|sasl\.\w+", str(error))
+        assert re.search(r"bootstrap\.servers|ssl\.\w+|sasl\.\w+|security\.protocol", str(error))
         return
     assert not at or found["bootstrap_servers"] == at
     for name, setting in (("security.protocol", "security_protocol"), ("ssl.truststore.location", "ssl_cafile")):

@@ -35,7 +35,7 @@ class BeginOperator(BaseOperator):
         with working_on(self.pipeline):
             spec = load_pipeline(self.pipeline)
             connections.spark_target(spec.spark)
-            kafka = connections.kafka_properties(spec.kafka)
+            kafka = connections.kafka_properties(spec.kafka, log.info)
             if params.get("reason"):
                 log.info(f"run {run} was started because: {params['reason']}")
             with Ledger(connections.ledger_url(spec.ledger)) as ledger, Kafka(kafka) as brokers:

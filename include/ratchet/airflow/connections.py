@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -11,6 +12,7 @@ from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from ratchet.errors import SettingsError
+from ratchet.source.configured import configured
 
 _HOW = {
     "ledger": "airflow connections add {id} --conn-type postgres --conn-host HOST --conn-login USER "
@@ -52,10 +54,20 @@ async def async_ledger_url(connection: str) -> str:
         raise _missing(connection, "ledger") from None
 
 
-def kafka_properties(connection: str) -> dict[str, str]:
-    """Kafka's client properties by their Java names: the connection's extra, and its host as a bootstrap server."""
+def kafka_properties(connection: str, say: Callable[[str], None] = lambda _: None) -> dict[str, str]:
+    """Kafka's client properties by their Java names: the connection's extra, and its host as a bootstrap server.
+
+    `say` is told what of the extra means nothing here. Raises SettingsError for what is no property of a client.
+    """
     found = _get(connection, "kafka")
     properties = {name: _as_property(connection, name, value) for name, value in _extra(found).items()}
+    try:
+        given = configured(properties)
+    except SettingsError as error:
+        raise SettingsError(f"connection {connection!r}: {error}") from None
+    if given.ignored:
+        say(f"connection {connection!r}: {given}")
+    properties = given.properties
     if found.host and "bootstrap.servers" not in properties:
         properties["bootstrap.servers"] = f"{found.host}:{found.port}" if found.port else found.host
     if not properties.get("bootstrap.servers"):

@@ -18,9 +18,13 @@ _SAME = {
     "client.dns.lookup": "client_dns_lookup",
 }
 _IMPLIED = {"ssl.truststore.type", "ssl.keystore.type", "ssl.protocol", "ssl.enabled.protocols"}
+KNOWN = frozenset({"bootstrap.servers", "sasl.jaas.config", "ssl.endpoint.identification.algorithm", *_SAME, *_IMPLIED})
+"""What a connection may be made with."""
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _JAAS_LOGINS = ("PlainLoginModule", "ScramLoginModule")
 _BY_PROPERTIES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """The mechanisms whose logins are in the properties, and so on every worker."""
+_MECHANISMS = (*_BY_PROPERTIES, "GSSAPI")
 _USUAL_LOOKUP = "use_all_dns_ips"
 
 
@@ -28,9 +32,17 @@ def client_settings(properties: dict[str, str]) -> dict[str, object]:
     """Java-style client properties as keyword arguments of kafka-python's clients.
 
     Properties that only tune (fetch sizes and the like) are left out, as they mean nothing to these clients.
-    Raises SettingsError for a missing `bootstrap.servers`, and for a `sasl.*` or `ssl.*` property that
-    cannot be honoured: a connection must not be less safe than it was asked to be.
+    Raises SettingsError for a missing `bootstrap.servers`, and for what bears on safety and cannot be honoured: a
+    connection must not be less safe than it was asked to be.
     """
+    protocol, mechanism = properties.get("security.protocol", "PLAINTEXT"), properties.get("sasl.mechanism", "GSSAPI")
+    if protocol not in _PROTOCOLS:
+        raise SettingsError(f"Kafka property security.protocol={protocol} is none of {', '.join(_PROTOCOLS)}")
+    if mechanism not in _MECHANISMS:
+        raise SettingsError(
+            f"Kafka property sasl.mechanism={mechanism} is not supported, since its tokens would have to be fetched by "
+            f"every worker; use one of {', '.join(_MECHANISMS)}, or TLS with a client's certificate"
+        )
     if not properties.get("bootstrap.servers"):
         raise SettingsError("the Kafka connection has no bootstrap.servers; set it to host:port,host:port")
     settings: dict[str, object] = {"bootstrap_servers": properties["bootstrap.servers"].split(",")}

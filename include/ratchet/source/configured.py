@@ -1,0 +1,203 @@
+"""What a person has put into a connection to Kafka, as properties by their Java names, and nothing that is not one.
+
+Airflow's own connections to Kafka hold librdkafka's names, and settings of consumers and producers, which share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ratchet.errors import SettingsError
+from ratchet.source.properties import KNOWN
+
+TUNING = frozenset(
+    {
+        "check.crcs",
+        "client.rack",
+        "connections.max.idle.ms",
+        "default.api.timeout.ms",
+        "enable.metrics.push",
+        "fetch.max.bytes",
+        "fetch.max.wait.ms",
+        "fetch.min.bytes",
+        "max.partition.fetch.bytes",
+        "max.poll.records",
+        "metadata.max.age.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "request.timeout.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "send.buffer.bytes",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+    }
+)
+"""They change how fast Spark's source reads, and not what."""
+
+IDLE = frozenset(
+    {
+        # of consumers in a group
+        "allow.auto.create.topics",
+        "auto.commit.interval.ms",
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.partition.eof",
+        "exclude.internal.topics",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "key.deserializer",
+        "max.poll.interval.ms",
+        "partition.assignment.strategy",
+        "session.timeout.ms",
+        "value.deserializer",
+        # of producers
+        "acks",
+        "batch.size",
+        "buffer.memory",
+        "compression.type",
+        "delivery.timeout.ms",
+        "enable.idempotence",
+        "key.serializer",
+        "linger.ms",
+        "max.block.ms",
+        "max.in.flight.requests.per.connection",
+        "max.request.size",
+        "partitioner.class",
+        "retries",
+        "transaction.timeout.ms",
+        "transactional.id",
+        "value.serializer",
+        # of librdkafka itself
+        "api.version.fallback.ms",
+        "api.version.request",
+        "broker.address.family",
+        "broker.address.ttl",
+        "coordinator.query.interval.ms",
+        "debug",
+        "error_cb",
+        "fetch.error.backoff.ms",
+        "fetch.message.max.bytes",
+        "fetch.wait.max.ms",
+        "log.connection.close",
+        "log_level",
+        "logger",
+        "message.max.bytes",
+        "on_commit",
+        "on_delivery",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+        "receive.message.max.bytes",
+        "socket.keepalive.enable",
+        "socket.max.fails",
+        "socket.nagle.disable",
+        "socket.timeout.ms",
+        "statistics.interval.ms",
+        "stats_cb",
+        "throttle_cb",
+        "topic.metadata.refresh.interval.ms",
+    }
+)
+"""They mean nothing here: which offsets are read is the ledger's, and no consumer group has a part in it."""
+
+_JAVA = {
+    "metadata.broker.list": "bootstrap.servers",
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.ca.location": "ssl.truststore.location",
+}
+"""librdkafka's names of what Java's client has by another."""
+
+_INSTEAD = {
+    "oauth_cb": "tokens would have to be fetched by every worker; use SCRAM, or TLS with a client's certificate",
+    "ssl.certificate.location": "put certificate and key into one PEM file, as ssl.keystore.location with "
+    "ssl.keystore.type=PEM",
+    "ssl.key.location": "put certificate and key into one PEM file, as ssl.keystore.location with "
+    "ssl.keystore.type=PEM",
+    "ssl.ca.pem": "put it into a file, which ssl.ca.location names",
+    "interceptor.classes": "records are read as they were sent",
+}
+
+
+@dataclass(frozen=True)
+class Configured:
+    """Properties by their Java names, and the names of those that were left out because they mean nothing here."""
+
+    properties: dict[str, str]
+    ignored: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"ignored Kafka's {', '.join(self.ignored)}: which offsets are read is the ledger's, and no consumer group "
+            "or producer has a part in it"
+        )
+
+
+def configured(given: Mapping[str, str]) -> Configured:
+    """Take the properties of a connection apart; SettingsError, which shows no value of a login, for one that is none.
+
+    By librdkafka's names are taken `metadata.broker.list`, `sasl.mechanisms`, `sasl.username`, `sasl.password`,
+    `ssl.ca.location`, and `none` as `ssl.endpoint.identification.algorithm`.
+    """
+    found: dict[str, str] = {}
+    ignored: list[str] = []
+    for name, value in given.items():
+        if name in _INSTEAD:
+            raise SettingsError(f"Kafka property {name} is not supported; {_INSTEAD[name]}")
+        if name in IDLE:
+            ignored.append(name)
+        elif name == "isolation.level":
+            if value != "read_committed":
+                raise SettingsError(
+                    f"Kafka property isolation.level={value} is not supported; only what is committed is read"
+                )
+        elif name == "enable.ssl.certificate.verification":
+            if value.lower() != "true":
+                raise SettingsError(
+                    f"Kafka property {name}={value} is not supported; give the broker's authority as ssl.ca.location"
+                )
+        elif name in TUNING | KNOWN | _JAVA.keys() or name.startswith(("ssl.", "sasl.")):
+            java = _JAVA.get(name, name)
+            if java in found:
+                raise SettingsError(f"Kafka property {java} is given twice, by Java's name and by librdkafka's")
+            found[java] = value
+        else:
+            raise SettingsError(
+                f"Kafka property {name} is none that is known here; correct it, or take it out of the connection"
+            )
+    if "ssl.ca.location" in given:
+        found.setdefault("ssl.truststore.type", "PEM")
+    if "security.protocol" in found:
+        found["security.protocol"] = found["security.protocol"].upper()
+    if found.get("ssl.endpoint.identification.algorithm") == "none":
+        found["ssl.endpoint.identification.algorithm"] = ""
+    return Configured(_with_login(found), tuple(ignored))
+
+
+def _with_login(properties: dict[str, str]) -> dict[str, str]:
+    """User and password, which librdkafka has as properties of their own, as Java's client is given them."""
+    said = {name: properties.pop(name) for name in ("sasl.username", "sasl.password") if name in properties}
+    if not said:
+        return properties
+    if "sasl.jaas.config" in properties:
+        raise SettingsError(f"Kafka property {next(iter(said))} is given beside sasl.jaas.config; give one login")
+    for name in ("sasl.username", "sasl.password"):
+        if name not in said:
+            raise SettingsError(f"Kafka property {name} is missing; a login has sasl.username and sasl.password")
+    is_scram = properties.get("sasl.mechanism", "").startswith("SCRAM")
+    module = "scram.ScramLoginModule" if is_scram else "plain.PlainLoginModule"
+    user, password = (_quoted(said[name]) for name in ("sasl.username", "sasl.password"))
+    login = f"org.apache.kafka.common.security.{module} required username={user} password={password};"
+    return {**properties, "sasl.jaas.config": login}
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
