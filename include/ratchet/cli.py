@@ -153,6 +153,8 @@ def status(
         typer.echo(f"{line.pipeline}: the head is {line.head} of {line.last_txid}, the last commit was {at}")
         if line.halt:
             typer.echo(f"  HALTED: {line.halt}")
+        if line.unattended:
+            typer.echo(f"  {line.unattended}")
         for t in line.unfinished:
             typer.echo(f"  {name_of(t.txid, t.revision)}: {t.state}, {t.voted} of {t.slices} slices voted; {t.why}")
 

@@ -15,12 +15,12 @@ from ratchet.operate.migrate import lines_of, migrate
 from ratchet.operate.verify import verify
 from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import settle
-from ratchet.protocol.commit import commit
+from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.votes import cast_vote
 from ratchet.sinks.lookup import sink_of
 from ratchet.spec.pipeline import Pipeline
 
-from .staging import SPEC, a_try, always_active, prepare, rows_of, start, vote_of, write_all
+from .staging import SPEC, a_try, always_active, do, prepare, rows_of, start, vote_of, write_all
 
 WIDER = SPEC.model_copy(
     update={
@@ -215,6 +215,31 @@ def test_a_view_is_no_table_and_a_table_is_no_view(ledger):
     assert "public.shown is a view, and the sink needs a table of that name" in said(
         Accumulate("shown", key="k string", count="n")
     )
+
+
+def test_a_table_of_the_users_own_may_number_its_rows_and_compute_columns(ledger, log):
+    columns = "a bigint, _topic text not null, _partition int not null, _offset bigint not null, _n int not null"
+    with ledger.begin() as conn:
+        conn.execute(
+            text(
+                "create table mine (id bigint generated always as identity primary key, serial bigserial not null, "
+                "twice bigint not null generated always as (coalesce(2 * a, 0)) stored, "
+                f"{columns}, _txid bigint not null)"
+            )
+        )
+    own = SPEC.model_copy(update={"name": "own", "sinks": [Append("mine", columns="a bigint", existing=True)]})
+    migrate(ledger.url, [own])
+    begun = start(ledger, own, log, "a")
+    do(ledger, own, begun, lambda _, offset: {"mine": [{"a": offset}]})
+    assert isinstance(commit(ledger, own, begun.claim), Committed)
+    with ledger.begin() as conn:
+        found = conn.execute(text("select count(distinct id), sum(twice - 2 * a) from mine")).one()
+    assert found == (20, 0)
+    with ledger.begin() as conn:
+        conn.execute(text("alter table mine add column nobody_fills_it int not null default 0"))
+        conn.execute(text("alter table mine alter column nobody_fills_it drop default"))
+    with pytest.raises(NotMigrated, match="has the NOT NULL column 'nobody_fills_it' without a default"):
+        migrate(ledger.url, [own])
 
 
 def test_migrate_says_who_holds_a_lock_and_goes_on_when_it_is_free(ledger):

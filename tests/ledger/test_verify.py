@@ -11,11 +11,12 @@ from ratchet.dev.demo import watch
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.operate.status import status
+from ratchet.operate.upkeep import upkeep
 from ratchet.operate.verify import verify
 from ratchet.protocol.commit import commit
 from ratchet.protocol.compact import compact
 
-from .staging import SPEC, prepare, start
+from .staging import SPEC, always_active, prepare, start
 
 
 def faults(ledger) -> list[str]:
@@ -103,6 +104,20 @@ def test_status_says_why_each_transaction_waits(ledger, log):
     said = status(ledger, "line")
     assert [(s.txid, s.revision, s.state) for s in said.unfinished] == [(1, 1, State.OPEN)]
     assert status(ledger, "unknown").last_txid == 0
+
+
+def test_status_says_when_nobody_keeps_the_line_going(ledger, log):
+    start(ledger, SPEC, log, "a")
+    assert status(ledger, "line").unattended is None, "the line is new"
+    back = "update ratchet.pipelines set created_at = created_at - interval '6 min'"
+    with ledger.begin() as conn:
+        conn.execute(text(back))
+    assert status(ledger, "line").unattended.startswith("maintenance was never here; is its DAG paused?")
+    list(upkeep(ledger, SPEC, always_active))
+    assert status(ledger, "line").unattended is None
+    with ledger.begin() as conn:
+        conn.execute(text("update ratchet.pipelines set maintained_at = maintained_at - interval '6 min'"))
+    assert status(ledger, "line").unattended.startswith("maintenance was here last at 20")
 
 
 def test_the_demos_table_shows_what_was_committed(whole):

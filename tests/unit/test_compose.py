@@ -148,6 +148,7 @@ def test_the_connections_of_the_specs_lead_to_the_services_as_the_pipelines_role
         assert "RATCHET_LEDGER_URL" not in said
         assert urlsplit(said["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"]).hostname in services
         assert said["AIRFLOW__CORE__LAZY_LOAD_PLUGINS"] == "False"
+        assert said["AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION"] == "False"
     owner = urlsplit(services["init"]["environment"]["RATCHET_LEDGER_URL"])
     assert (owner.username, owner.hostname) == ("ratchet_owner", "postgres")
 

@@ -55,6 +55,7 @@ class Line(_Row):
     compacted: int
     merged: int
     created_at: datetime
+    maintained_at: datetime | None
     head: int
     """Of the pipeline's row in `heads`; the other fields are those of its row in `pipelines`."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, func, select
 
@@ -12,8 +12,12 @@ from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.states import UNFINISHED, State
 from ratchet.ledger.transactions import is_newest, read_line
+from ratchet.ledger.work import utc
 from ratchet.protocol import halts
 from ratchet.protocol.turns import waits_for
+
+SILENCE = timedelta(minutes=5)
+"""The maintenance comes every minute; after so long without it, somebody should look."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,10 @@ class Standing:
 
 @dataclass(frozen=True)
 class Status:
-    """A pipeline's line; `halt` says why it is halted, in a line, and is None if it is not."""
+    """A pipeline's line; `halt` says why it is halted, in a line, and is None if it is not.
+
+    `unattended` says, in a line, since when the maintenance was not here; None where it was, within some minutes.
+    """
 
     pipeline: str
     head: int
@@ -42,6 +49,7 @@ class Status:
     compacted: int
     committed_at: datetime | None
     halt: str | None
+    unattended: str | None
     unfinished: tuple[Standing, ...]
 
 
@@ -50,7 +58,7 @@ def status(ledger: Ledger, pipeline: str) -> Status:
     with ledger.snapshot() as conn:
         line = read_line(conn, pipeline)
         if line is None:
-            return Status(pipeline, 0, 0, 0, None, None, ())
+            return Status(pipeline, 0, 0, 0, None, None, None, ())
         c = transactions.c
         latest = select(func.max(c.committed_at)).where(c.pipeline == pipeline)
         found = conn.execute(
@@ -67,8 +75,18 @@ def status(ledger: Ledger, pipeline: str) -> Status:
             line.compacted,
             conn.execute(latest).scalar_one(),
             halts.why_halted(halt) if halt else None,
+            _unattended(conn, line),
             tuple(_standing(conn, line, row) for row in unfinished),
         )
+
+
+def _unattended(conn: Connection, line: Line) -> str | None:
+    since = line.maintained_at or line.created_at
+    now = conn.execute(select(func.clock_timestamp())).scalar_one()
+    if now - since < SILENCE:
+        return None
+    last = f"maintenance was here last at {utc(since)}" if line.maintained_at else "maintenance was never here"
+    return f"{last}; is its DAG paused? without it lost work waits for the next run"
 
 
 def _standing(conn: Connection, line: Line, row: Transaction) -> Standing:

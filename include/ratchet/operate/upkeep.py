@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sqlalchemy import func, update
+
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.schema import pipelines
 from ratchet.ledger.transactions import lock_pipeline, read_line, read_transaction
 from ratchet.ledger.work import name_of
 from ratchet.protocol import claims
@@ -31,6 +34,8 @@ def upkeep(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Iterator[str]
     # Step 1
     with ledger.begin() as conn:
         lock_pipeline(conn, spec.name)
+        been_here = update(pipelines).where(pipelines.c.pipeline == spec.name)
+        conn.execute(been_here.values(maintained_at=func.clock_timestamp()))
         overdue = abort_overdue(conn, spec.name)
     for row in overdue:
         yield f"{name_of(row.txid, row.revision)} is aborted: {row.reason}"

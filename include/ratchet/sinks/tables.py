@@ -324,7 +324,9 @@ def _check(conn: Connection, sink: Sink, table: Table, unique: tuple[str, ...]) 
         if actual != wanted:
             raise NotMigrated(f"{where} is {actual}, the spec declares {wanted}; make the two agree")
     surplus = [
-        name for name, c in found.items() if name not in table.columns and not c["nullable"] and not c["default"]
+        name
+        for name, c in found.items()
+        if name not in table.columns and not (c["nullable"] or c["default"] or c.get("identity") or c.get("computed"))
     ]
     if surplus:
         raise NotMigrated(

@@ -84,6 +84,7 @@ CREATE TABLE ratchet.pipelines (
     compacted BIGINT DEFAULT '0' NOT NULL,
     merged BIGINT DEFAULT '0' NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    maintained_at TIMESTAMP WITH TIME ZONE,
     PRIMARY KEY (pipeline),
     CONSTRAINT base_within_line CHECK (0 <= merged and merged <= compacted and compacted <= last_txid)
 );
@@ -92,6 +93,7 @@ COMMENT ON COLUMN ratchet.pipelines.topic_id IS 'Kafka''s id of the topic that n
 COMMENT ON COLUMN ratchet.pipelines.source IS 'the source that new plans are of: the newest';
 COMMENT ON COLUMN ratchet.pipelines.compacted IS 'up to this txid deltas are a base, and nothing can be revised';
 COMMENT ON COLUMN ratchet.pipelines.merged IS 'up to this txid the base is merged';
+COMMENT ON COLUMN ratchet.pipelines.maintained_at IS 'when the maintenance was here last';
 
 CREATE TABLE ratchet.heads (
     pipeline TEXT NOT NULL,
