@@ -1,6 +1,6 @@
 """The flights out of New York: every flight, the delays per carrier and month, each aircraft's last flight."""
 
-from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Append, Arrivals, Json, Pipeline, Topic, Upsert
 
 PIPELINE = Pipeline(
     name="flights",
@@ -35,7 +35,7 @@ PIPELINE = Pipeline(
             order="scheduled",
         ),
     ],
-    schedule="* * * * *",
+    runs=Arrivals(),
     max_records=50_000,
     slice_records=25_000,
     max_in_flight=4,

@@ -6,12 +6,14 @@ from ratchet.protocol.gate_kinds import Condition, MaxChange, MaxDeadLetters
 from ratchet.sinks.accumulate import Accumulate
 from ratchet.sinks.append import Append
 from ratchet.sinks.upsert import Upsert
+from ratchet.spec.parts import Arrivals
 from ratchet.spec.pipeline import Pipeline
 from ratchet.spec.source import Topic
 
 __all__ = [
     "Accumulate",
     "Append",
+    "Arrivals",
     "Condition",
     "Json",
     "MaxChange",

@@ -86,6 +86,12 @@ def strict(whole) -> Iterator[Line]:
 
 
 @pytest.fixture
+def asked(whole) -> Iterator[Line]:
+    """The pipeline whose runs people start: 100 records a transaction, one slice."""
+    yield from line_of(whole, "asked")
+
+
+@pytest.fixture
 def monthly(whole) -> Iterator[Line]:
     """The pipeline that plans by interval, one slice."""
     yield from line_of(whole, "monthly")

@@ -27,6 +27,11 @@ def cold(df: DataFrame) -> dict[str, DataFrame]:
     return {"cold_rows": obey("cold", df)}
 
 
+def asked(df: DataFrame) -> dict[str, DataFrame]:
+    """The records, of runs that are asked for."""
+    return {"asked_rows": obey("asked", df)}
+
+
 def secret(df: DataFrame) -> dict[str, DataFrame]:
     """The records, with connections that hold canaries."""
     return {"secret_rows": obey("secret", df)}

@@ -24,7 +24,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
 from ratchet.airflow import attend, connections
-from ratchet.airflow.another import run_id_for
+from ratchet.airflow.another import drains, run_id_for
 from ratchet.airflow.connect import ConnectJob
 from ratchet.airflow.factory import make_dag
 from ratchet.airflow.maintenance import maintenance_dag
@@ -176,6 +176,22 @@ def test_a_triggered_run_has_an_id_that_a_repeat_gives_again_and_a_clear_does_no
     assert run_id_for("next", 12, run).startswith("next_12_")
     assert run_id_for("next", 12, run) != run_id_for("next", 12, Run(run.dag_id, run.run_id, 1))
     assert run_id_for("next", 12, run) != run_id_for("more", 12, run)
+
+
+@pytest.mark.parametrize(
+    ("run_type", "run_id", "started_here"),
+    [
+        ("operator_triggered", run_id_for("next", 12, Run("dag", "a")), True),
+        ("operator_triggered", run_id_for("maintenance", 1, Run("dag", "a")), True),
+        ("operator_triggered", "by_a_dag_of_theirs", False),
+        ("manual", "more_12_5f0c21", False),
+        ("scheduled", "scheduled__2026-01-01T00:00:00+00:00", False),
+        ("asset_triggered", "asset__1", False),
+        ("backfill", "backfill__1", False),
+    ],
+)
+def test_a_run_drains_what_is_due_only_where_it_was_started_here(run_type, run_id, started_here):
+    assert drains({"dag_run": SimpleNamespace(run_type=run_type, run_id=run_id)}) is started_here
 
 
 def test_a_run_is_named_by_its_clear_number_too():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from ratchet import Accumulate, Append, Json, MaxChange, MaxDeadLetters, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Append, Arrivals, Json, MaxChange, MaxDeadLetters, Pipeline, Topic, Upsert
 from ratchet.errors import SpecError
 from ratchet.spec.loading import load_pipeline, load_pipelines
 
@@ -55,6 +55,8 @@ def test_a_valid_spec_needs_only_four_fields():
         ({"keep_deltas": timedelta(days=-1)}, "Pipeline.keep_deltas"),
         ({"plan": "hourly"}, "Pipeline.plan"),
         ({"plan": "interval"}, 'plan: "interval" needs a schedule'),
+        ({"schedule": "@daily", "runs": Arrivals()}, "runs: either a schedule decides when runs start, or records do"),
+        ({"runs": "records"}, "Pipeline.runs"),
         ({"name": "maintenance"}, "maintenance is the name of a DAG"),
         ({"gates": [MaxChange("ordres", 2)]}, "gates: MaxChange names 'ordres'"),
         ({"gates": [MaxDeadLetters(0.1), MaxDeadLetters(0.1)]}, "gates: two gates have one name"),

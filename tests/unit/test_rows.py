@@ -32,7 +32,7 @@ def test_a_row_has_a_field_for_each_column(kind):
 
 
 def test_the_turn_is_that_of_the_transaction_behind_the_head():
-    line = Line("line", "t", "first", 1, 5, 0, 0, datetime.now(UTC), None, 3)
+    line = Line("line", "t", "first", 1, 5, 0, 0, datetime.now(UTC), None, None, 3)
     assert (line.turn, line.in_flight) == (4, 2)
 
 

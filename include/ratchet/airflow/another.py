@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import partial
 from typing import Any
 
@@ -64,6 +65,16 @@ class AnotherRunOperator(RunOperator):
                     get_logger().info(said)
                     raise AirflowSkipException(said)
                 self.start(context, self.task_id, claim.txid, wanted.message)
+
+
+OWN = re.compile(r"(next|more|maintenance)_\d+_[0-9a-f]{6}")
+"""The ids of runs that are started here."""
+
+
+def drains(context: Any) -> bool:
+    """Whether the run was started here, and not by a schedule, an asset, a person or a DAG of theirs."""
+    dag_run = context["dag_run"]
+    return dag_run.run_type == "operator_triggered" and OWN.fullmatch(dag_run.run_id) is not None
 
 
 def run_id_for(task_id: str, txid: int, run: Run) -> str:

@@ -9,6 +9,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from ratchet.airflow import connections
+from ratchet.airflow.another import drains
 from ratchet.airflow.run import activity, run_of, working_on
 from ratchet.logs import about, get_logger
 from ratchet.spec.loading import load_pipeline
@@ -47,6 +48,7 @@ class BeginOperator(BaseOperator):
                     activity(context["ti"]),
                     params.get("max_records"),
                     context["dag_run"].data_interval_end,
+                    drains=drains(context),
                 )
             if isinstance(begun, Skipped):
                 log.info(begun.message)

@@ -114,7 +114,7 @@ def describe(spec: Pipeline) -> str:
         "",
         "### Limits",
         f"- at most {spec.max_records:,} records a transaction, {spec.slice_records:,} a slice",
-        f"- at most {spec.max_in_flight} transactions at once; `next` and `more` start runs while records wait",
+        f"- at most {spec.max_in_flight} transactions at once; `next` and `more` start runs while records are due",
         *(
             [f"- an epoch that is not prepared after {spec.timeout_seconds} s is aborted"]
             if spec.timeout_seconds

@@ -29,7 +29,7 @@ Every minute, for each pipeline:
 - epochs that are past their deadline are aborted, and claims of lost runs are ended;
 - stages of finished transactions are discarded, and deltas older than `keep_deltas` are compacted;
 - the consumer group `ratchet-NAME` is set to where the ledger stands, for monitoring tools;
-- a run is started if work lies abandoned, or if records wait and no run is active.
+- a run is started if work lies abandoned, or if records are due and no run is active.
 
 Nothing is lost while it is paused: runs do the same for themselves, only later.
 """

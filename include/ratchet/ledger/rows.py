@@ -56,6 +56,8 @@ class Line(_Row):
     merged: int
     created_at: datetime
     maintained_at: datetime | None
+    due: Mapping[str, int] | None
+    """Up to where a schedule or a person has asked for records; of a partition that is not here, for none."""
     head: int
     """Of the pipeline's row in `heads`; the other fields are those of its row in `pipelines`."""
 

@@ -63,6 +63,7 @@ pipelines = Table(
     Column("merged", BigInteger, nullable=False, server_default="0", comment="up to this txid the base is merged"),
     _now("created_at"),
     Column("maintained_at", DateTime(timezone=True), comment="when the maintenance was here last"),
+    Column("due", JSONB, comment="{partition: up to where a schedule or a person has asked for its records}"),
     CheckConstraint("0 <= merged and merged <= compacted and compacted <= last_txid", name="base_within_line"),
     comment="one row a pipeline; its row lock is the commit lock",
 )

@@ -25,7 +25,7 @@ from ratchet.ledger.transactions import (
 )
 from ratchet.ledger.work import OffsetRange, Run
 from ratchet.operate.outcome import Change, Move, Opened, Outcome, Start, losses_of, opened_lines
-from ratchet.protocol import claims, halts, leftovers, plan, sources
+from ratchet.protocol import claims, due, halts, leftovers, plan, sources
 from ratchet.protocol.begin import KafkaOffsets
 from ratchet.protocol.commit import advance, move_on
 from ratchet.protocol.leftovers import discard_finished
@@ -108,6 +108,9 @@ def accept_loss(
             raise IllegalMove(f"{spec.name}: a run has planned meanwhile; nothing was accepted; look again")
         changes = _lose_planned(conn, spec, line, offsets, reason, who)
         opened = _open_source(conn, line, offsets, reason, who)
+        if opened is not None:
+            # Offsets of the source before mean nothing any more; whoever accepts the loss wants the line to go on.
+            due.ask(conn, _lock(conn, spec), offsets)
         changes += _lose_unplanned(conn, spec, _lock(conn, spec), offsets, reason, who)
         if not changes and opened is None:
             raise IllegalMove(f"{spec.name}: Kafka has every offset that is needed; there is no loss to accept")

@@ -1,4 +1,4 @@
-"""Whether one more run is wanted now: for what lies abandoned, or for records that wait."""
+"""Whether one more run is wanted now: for what lies abandoned, or for records that are due."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import name_of
-from ratchet.protocol import halts
+from ratchet.protocol import due, halts
 from ratchet.protocol.begin import KafkaOffsets
 from ratchet.protocol.claims import IsActive, abandoned, unclaimed
 from ratchet.protocol.plan import backlog, previous_until
@@ -30,7 +30,7 @@ class AbandonedWork:
 
 @dataclass(frozen=True)
 class WaitingRecords:
-    """So many records wait that no plan has taken."""
+    """So many records wait that are due, and no plan has taken."""
 
     records: int
 
@@ -55,12 +55,15 @@ def abandoned_work(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Aband
 
 
 def waiting_records(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets) -> WaitingRecords | None:
-    """How many records wait, where a run could take them now: by interval, only a run with one can."""
+    """How many records wait that are due, where a run could take them now: by interval, only a run with one can."""
     with ledger.begin() as conn:
         line = read_line(conn, spec.name)
         halt = halts.halt(conn, spec.name)
         previous = previous_until(conn, spec.name, line.source) if line else {}
-    if line is None or halt or spec.plan == "interval" or line.in_flight >= spec.max_in_flight:
+    if halt or spec.plan == "interval" or (line is not None and line.in_flight >= spec.max_in_flight):
         return None
-    waiting = backlog(previous, kafka_offsets(None, None))
+    if line is None and due.is_asked_for(spec):
+        return None
+    offsets = kafka_offsets(None, None)
+    waiting = backlog(previous, offsets, due.limit(spec, line, offsets))
     return WaitingRecords(waiting) if waiting else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal
@@ -18,7 +18,7 @@ from ratchet.ledger.schema import slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, move, newest_revision, next_txid, read_line, read_transaction
 from ratchet.ledger.work import Claim, OffsetRange, Run, utc
-from ratchet.protocol import claims, halts, sources
+from ratchet.protocol import claims, due, halts, sources
 from ratchet.protocol.claims import IsActive
 from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.plan import (
@@ -86,10 +86,14 @@ class Skipped:
 
 @dataclass(frozen=True)
 class _Wants:
-    """What a run may take: so many offsets at most, and only what is older than its data interval's end."""
+    """What a run may take: so many offsets at most, and only what is older than its data interval's end.
+
+    A run that `asks` makes due all that there is; another one takes only what is due.
+    """
 
     max_records: int
     interval_end: datetime | None
+    asks: bool
 
 
 @dataclass(frozen=True)
@@ -115,18 +119,23 @@ def begin(
     is_active: IsActive,
     max_records: int | None = None,
     interval_end: datetime | None = None,
+    *,
+    drains: bool = False,
 ) -> Begun | Skipped:
     """Find this run's transaction, in this order: resume or revise, adopt, allocate, skip.
 
     `max_records` lowers the spec's cap for this run. `interval_end` is the end of the run's data interval, to which
-    a pipeline with plan="interval" plans; without one such a run plans nothing. No work is begun when it raises:
-    Halted at a transaction that failed too often, NotRevisable, NotMigrated, RecordsLost, TopicChanged, Fenced when
-    its work went elsewhere. What was prepared with other code is begun anew with today's, if Kafka still has it all.
+    a pipeline with plan="interval" plans; without one such a run plans nothing. A run that `drains` was started by
+    another one, or by the maintenance: it takes what is due, and any other makes all due that there is.
+
+    No work is begun when it raises: Halted at a transaction that failed too often, NotRevisable, NotMigrated,
+    RecordsLost, TopicChanged, Fenced when its work went elsewhere. What was prepared with other code is begun anew with
+    today's, if Kafka still has it all.
     """
     cap = spec.max_records if max_records is None else max_records
     if not 1 <= cap <= spec.max_records:
         raise SpecError(f"{spec.name}: max_records is {cap}; this pipeline takes 1 to {spec.max_records:,}")
-    wants = _Wants(cap, interval_end if spec.plan == "interval" else None)
+    wants = _Wants(cap, interval_end if spec.plan == "interval" else None, due.is_asked_for(spec) and not drains)
     kafka: _KafkaSaid | None = None
     while True:
         # Step 1: ask Airflow, and in the second round Kafka, without a lock: never while holding one.
@@ -140,6 +149,8 @@ def begin(
             found = _decide(conn, spec, run, asked, kafka, wants)
         if isinstance(found, RatchetError):
             raise found
+        if isinstance(found, Begun) and found.how == "adopted" and wants.asks:
+            return _asked(ledger, spec, kafka_offsets, found)
         if not isinstance(found, _AskKafka):
             return found
         # Step 3: only who allocates needs Kafka; what is prepared is finished without it.
@@ -174,6 +185,10 @@ def _decide(
         # Not raised here: the failure that was counted must be stored.
         return Halted(halts.why_halted(halt))
     if line.in_flight >= spec.max_in_flight:
+        if wants.asks:
+            if kafka is None:
+                return _ask(conn, line)
+            due.ask(conn, line, kafka.offsets)
         return Skipped(
             Skip.MAX_IN_FLIGHT,
             f"{spec.name}: {line.in_flight} transactions are unfinished, {line.turn} to "
@@ -183,6 +198,21 @@ def _decide(
         why = f"{spec.name}: nothing is abandoned, and a run without a data interval plans nothing"
         return Skipped(Skip.NO_INTERVAL, why)
     return _allocate(conn, spec, run, line, kafka, wants) if kafka else _ask(conn, line)
+
+
+def _asked(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, begun: Begun) -> Begun:
+    """Make due what there is, though this run has other work first; what is adopted is finished without Kafka."""
+    try:
+        offsets = kafka_offsets(None, None)
+    except RatchetError as error:
+        return replace(
+            begun, message=f"{begun.message}; no more is due than before, since Kafka was not heard: {error}"
+        )
+    with ledger.begin() as conn:
+        line = lock_pipeline(conn, spec.name)
+        if line is not None and line.topic_id == offsets.topic_id:
+            due.ask(conn, line, offsets)
+    return begun
 
 
 def _ask(conn: Connection, line: Line) -> _AskKafka:
@@ -343,9 +373,15 @@ def _allocate(
             return _ask(conn, line)
         raise
     sources.remember(conn, line, kafka.known, offsets.lineages)
-    planned = plan(previous, offsets, wants.max_records, offsets.wanted)
+    if wants.asks:
+        due.ask(conn, line, offsets)
+    wanted = offsets.wanted if wants.asks or offsets.wanted else due.limit(spec, line, offsets)
+    planned = plan(previous, offsets, wants.max_records, wanted)
     if not planned:
-        return Skipped(Skip.NO_RECORDS, f"{spec.name}: {_why_nothing(conn, line, offsets, wants)}")
+        why = _why_nothing(conn, line, offsets, wants)
+        if due.is_asked_for(spec) and plan(previous, offsets, 1):
+            why = "all that a schedule or a person has asked for is taken; what has come since waits for the next time"
+        return Skipped(Skip.NO_RECORDS, f"{spec.name}: {why}")
     row = claims.open_transaction(conn, spec, run, next_txid(conn, line))
     store(conn, spec.name, row.txid, line.source, planned)
     store_cut(conn, spec.name, row.txid, cut(planned, spec.slice_records))

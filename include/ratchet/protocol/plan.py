@@ -97,9 +97,9 @@ def starts(previous: dict[int, int], offsets: TopicOffsets) -> dict[int, int]:
     return {p: previous.get(p, 0 if previous else offsets.beginning[p]) for p in sorted(offsets.stable)}
 
 
-def backlog(previous: dict[int, int], offsets: TopicOffsets) -> int:
-    """How many offsets wait below the last stable offsets."""
-    return sum(len(r) for r in plan(previous, offsets, max_records=2**62))
+def backlog(previous: dict[int, int], offsets: TopicOffsets, wanted: dict[int, int] | None = None) -> int:
+    """How many offsets wait below the last stable offsets, and below those that are `wanted`."""
+    return sum(len(r) for r in plan(previous, offsets, 2**62, wanted))
 
 
 def cut(planned: list[OffsetRange], slice_records: int) -> list[Slice]:

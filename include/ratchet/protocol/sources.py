@@ -145,7 +145,7 @@ def open_next(conn: Connection, line: Line, offsets: TopicOffsets, starts: Mappi
     number = line.source + 1
     of = {"topic": offsets.topic, "topic_id": offsets.topic_id}
     conn.execute(insert(sources).values(pipeline=line.pipeline, source=number, **of))
-    conn.execute(update(pipelines).where(pipelines.c.pipeline == line.pipeline).values(source=number, **of))
+    conn.execute(update(pipelines).where(pipelines.c.pipeline == line.pipeline).values(source=number, due=None, **of))
     row = {"pipeline": line.pipeline, "source": number, "txid": 0, "from_offset": None}
     conn.execute(insert(ranges), [{**row, "partition": p, "until_offset": at} for p, at in sorted(starts.items())])
     row = {"pipeline": line.pipeline, "source": number}

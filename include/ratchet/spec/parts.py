@@ -13,6 +13,10 @@ from ratchet.spec.source import Topic
 from ratchet.spec.types import WIDER
 
 
+class Arrivals(Declaration, frozen=True):
+    """Records start runs: whatever waits is taken, and while more arrives, runs follow one another."""
+
+
 class DeclaredSink(Declaration, ABC, frozen=True):
     """A table that a pipeline writes; `name` is `table` (in public) or `schema.table`."""
 

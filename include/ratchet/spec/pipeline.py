@@ -13,7 +13,7 @@ from pydantic import Field, InstanceOf, SerializeAsAny, ValidationInfo, field_va
 from ratchet.errors import SpecError
 from ratchet.spec import code
 from ratchet.spec.declaration import Declaration
-from ratchet.spec.parts import DeclaredGate, DeclaredSink
+from ratchet.spec.parts import Arrivals, DeclaredGate, DeclaredSink
 from ratchet.spec.source import Topic
 
 DEAD_LETTERS = "dead_letters"
@@ -25,12 +25,13 @@ class Pipeline(Declaration, frozen=True):
 
     `transform` is `module:function`; without one each sink takes the columns of its own names. `max_records` caps a
     transaction, `slice_records` a slice, both in offsets. `max_in_flight` is how many transactions may be unfinished at
-    once. `schedule` is a cron expression or preset, or None for runs that people start. `lease_seconds` is how long a
-    run may be silent before another may ask whether it still lives. `timeout_seconds` is how long an epoch may stay
-    unprepared before it is aborted. After `max_failures` failed claims of one transaction, outages not counted, the
-    line halts. Committed transactions can be revised for `keep_deltas`. `gates` are checked before each commit. `plan`
-    is "stable" for all that is decided in Kafka, or "interval" for what is older than the end of the run's data
-    interval.
+    once. `schedule` is a cron expression or preset by which runs start; what has arrived when such a run begins, or one
+    that a person starts, is taken by it and by runs that follow it, and no more. With `runs=Arrivals()`, in place of a
+    schedule, records start runs. `lease_seconds` is how long a run may be silent before another may ask whether it
+    still lives. `timeout_seconds` is how long an epoch may stay unprepared before it is aborted. After `max_failures`
+    failed claims of one transaction, outages not counted, the line halts. Committed transactions can be revised for
+    `keep_deltas`. `gates` are checked before each commit. `plan` is "stable" for all that is decided in Kafka, or
+    "interval" for what is older than the end of the run's data interval.
     `kafka`, `spark` and `ledger` are Airflow connection ids.
     """
 
@@ -40,6 +41,7 @@ class Pipeline(Declaration, frozen=True):
     transform: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
     sinks: Annotated[list[SerializeAsAny[InstanceOf[DeclaredSink]]], Field(min_length=1)]
     schedule: str | None = None
+    runs: Arrivals | None = None
     max_records: Annotated[int, Field(ge=1)] = 1_000_000
     slice_records: Annotated[int, Field(ge=1)] = 250_000
     max_in_flight: Annotated[int, Field(ge=1, le=32)] = 4
@@ -84,6 +86,8 @@ class Pipeline(Declaration, frozen=True):
                 raise ValueError(f"gates: {misfit}")
         if len({gate.title for gate in self.gates}) < len(self.gates):
             raise ValueError("gates: two gates have one name")
+        if self.runs is not None and self.schedule is not None:
+            raise ValueError("runs: either a schedule decides when runs start, or records do; leave one out")
         if self.plan == "interval" and self.schedule is None:
             raise ValueError('plan: "interval" needs a schedule, whose intervals the runs take')
         if self.max_records > self.slice_records * 1000:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import partial
 
-from ratchet import Accumulate, Append, Json, MaxDeadLetters, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Append, Arrivals, Json, MaxDeadLetters, Pipeline, Topic, Upsert
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.proof.reference import NEWEST, ROWS, TOTALS, Make, transform
 
@@ -17,6 +17,7 @@ VERSIONS = ("one", "two", "bad")
 SPECS = {
     version: Pipeline(
         name=NAME,
+        runs=Arrivals(),
         source=Topic(TOPIC, key="k string", value=Json("a bigint")),
         transform=f"tests.proof.reference:{version}",
         sinks=[

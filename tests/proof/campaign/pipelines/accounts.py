@@ -1,9 +1,10 @@
 """The last row of each Kafka key, which tombstones delete; every key is produced to one of two partitions."""
 
-from ratchet import Accumulate, Json, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Arrivals, Json, Pipeline, Topic, Upsert
 
 PIPELINE = Pipeline(
     name="accounts",
+    runs=Arrivals(),
     source=Topic("accounts", key="id bigint", value=Json("owner string, balance bigint"), tombstones="delete"),
     transform="tests.proof.campaign.shapes:accounts",
     sinks=[

@@ -1,9 +1,10 @@
 """Rows alone, in large transactions, through spark-submit."""
 
-from ratchet import Append, Json, Pipeline, Topic
+from ratchet import Append, Arrivals, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="archive",
+    runs=Arrivals(),
     source=Topic("archive", value=Json("id bigint, body string")),
     transform="tests.proof.campaign.shapes:archive",
     sinks=[Append("archive_rows", columns="id bigint, body string")],

@@ -1,9 +1,10 @@
 """Several rows a record, or none, of three partitions; some records are given up by the transform."""
 
-from ratchet import Accumulate, Append, Json, MaxDeadLetters, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Append, Arrivals, Json, MaxDeadLetters, Pipeline, Topic, Upsert
 
 PIPELINE = Pipeline(
     name="events",
+    runs=Arrivals(),
     source=Topic("events", value=Json("k string, at bigint, times int, v bigint")),
     transform="tests.proof.campaign.shapes:events",
     sinks=[

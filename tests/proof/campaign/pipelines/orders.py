@@ -1,9 +1,10 @@
 """Rows and exact sums of four partitions; what is no JSON is a dead letter."""
 
-from ratchet import Accumulate, Append, Json, Pipeline, Topic
+from ratchet import Accumulate, Append, Arrivals, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="orders",
+    runs=Arrivals(),
     source=Topic("orders", value=Json("k string, v bigint, note string")),
     transform="tests.proof.campaign.shapes:orders",
     sinks=[

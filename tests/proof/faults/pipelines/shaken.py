@@ -1,9 +1,10 @@
 """Rows, sums and last rows of three partitions, with records that are given up."""
 
-from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Append, Arrivals, Json, Pipeline, Topic, Upsert
 
 PIPELINE = Pipeline(
     name="shaken",
+    runs=Arrivals(),
     source=Topic("shaken", value=Json("k string, v bigint")),
     transform="tests.proof.faults.shapes:shaken",
     sinks=[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from ratchet import Accumulate, Append, Condition, Json, MaxDeadLetters, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Append, Arrivals, Condition, Json, MaxDeadLetters, Pipeline, Topic, Upsert
 
 GATE = "faults_gate"
 """The table by which a runner lets a pipeline's gate say no for a while."""
@@ -14,6 +14,7 @@ def through_connect(name: str, **changed: object) -> Pipeline:
     """A pipeline through Spark Connect; no number of kills halts it."""
     spec = Pipeline(
         name=name,
+        runs=Arrivals(),
         source=Topic(name, value=Json("k string, v bigint")),
         transform=f"tests.proof.points.transforms:{name}",
         sinks=[

@@ -85,6 +85,7 @@ CREATE TABLE ratchet.pipelines (
     merged BIGINT DEFAULT '0' NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     maintained_at TIMESTAMP WITH TIME ZONE,
+    due JSONB,
     PRIMARY KEY (pipeline),
     CONSTRAINT base_within_line CHECK (0 <= merged and merged <= compacted and compacted <= last_txid)
 );
@@ -94,6 +95,7 @@ COMMENT ON COLUMN ratchet.pipelines.source IS 'the source that new plans are of:
 COMMENT ON COLUMN ratchet.pipelines.compacted IS 'up to this txid deltas are a base, and nothing can be revised';
 COMMENT ON COLUMN ratchet.pipelines.merged IS 'up to this txid the base is merged';
 COMMENT ON COLUMN ratchet.pipelines.maintained_at IS 'when the maintenance was here last';
+COMMENT ON COLUMN ratchet.pipelines.due IS '{partition: up to where a schedule or a person has asked for its records}';
 
 CREATE TABLE ratchet.heads (
     pipeline TEXT NOT NULL,

@@ -1,0 +1,35 @@
+"""What is due: up to where a schedule or a person has asked for a line's records.
+
+A run that either of them has started asks for all that there is. The runs that follow it by themselves take that and no
+more, so that what comes later waits for the next one that is asked for. Where records start runs, all is due at once.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, update
+
+from ratchet.ledger.rows import Line
+from ratchet.ledger.schema import pipelines
+from ratchet.source.offsets import TopicOffsets
+from ratchet.spec.pipeline import Pipeline
+
+
+def is_asked_for(spec: Pipeline) -> bool:
+    """Whether it matters who has asked for what; by interval each run knows for itself what is its own."""
+    return spec.runs is None and spec.plan == "stable"
+
+
+def ask(conn: Connection, line: Line, offsets: TopicOffsets) -> None:
+    """Make due what Kafka has now, beside what was; the caller holds the pipeline's lock."""
+    before = line.due or {}
+    after = {str(p): max(stable, before.get(str(p), 0)) for p, stable in offsets.stable.items()}
+    if after != before:
+        conn.execute(update(pipelines).where(pipelines.c.pipeline == line.pipeline).values(due=after))
+
+
+def limit(spec: Pipeline, line: Line | None, offsets: TopicOffsets) -> dict[int, int] | None:
+    """{partition: up to where its records are due}; None where all of them are."""
+    if not is_asked_for(spec):
+        return None
+    due = (line.due if line else None) or {}
+    return {p: due.get(str(p), 0) for p in offsets.stable}
