@@ -95,6 +95,7 @@ class Database:
             copied = [column.name for column in table.columns if column.identity is None]
             other = {"pipeline": sql.Literal(name), "dag_id": sql.Literal(name)}
             other["relation"] = sql.SQL("{} || relation").format(sql.Literal(name))
+            other["writer"] = sql.SQL("writer # abs(hashtext({})::bigint)").format(sql.Literal(name))
             query = sql.SQL("insert into {} ({}) select {} from {}{}").format(
                 self._tables[shared],
                 sql.SQL(", ").join(map(sql.Identifier, copied)),
