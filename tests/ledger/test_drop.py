@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from sqlalchemy import delete, select, text
 from sqlalchemy.exc import IntegrityError
 
 from ratchet import Append
 from ratchet.errors import Fenced, IllegalMove, Locked
+from ratchet.ledger.fence import hold_try
 from ratchet.ledger.schema import dead_letter_deltas, drops, events, metadata
 from ratchet.ledger.work import Run
 from ratchet.operate.drop import drop, lines_of
@@ -16,6 +19,8 @@ from ratchet.operate.verify import verify
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote
+from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.until import until
 
 from .staging import (
     SPEC,
@@ -25,11 +30,13 @@ from .staging import (
     committed,
     contents,
     expire,
+    is_waiting,
     planned,
     rows_of,
     start,
     vote_of,
     write_all,
+    written,
 )
 
 OTHER = SPEC.model_copy(update={"name": "other", "sinks": [Append("others", columns="a bigint")]})
@@ -128,6 +135,29 @@ def test_a_line_that_is_worked_on_is_not_dropped_and_neither_is_what_others_use(
     with pytest.raises(IllegalMove, match=r"public.rows: view mine depends on view rows; drop that first"):
         drop(ledger, "line", "x", "somebody")
     assert contents(ledger, SPEC) == before and faults(ledger, SPEC) == []
+
+
+def test_what_a_job_is_about_to_commit_goes_with_the_line(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    job = a_try(ledger, begun)
+    expire(ledger)
+    letter = {
+        "_partition": 0,
+        "_offset": 1,
+        "timestamp": None,
+        "key": None,
+        "value": b"?",
+        "headers": None,
+        "error": "no",
+    }
+    with ThreadPoolExecutor(1) as pool:
+        with ledger.begin() as conn:
+            written(conn, SPEC, job, DEAD_LETTERS, [letter])
+            hold_try(conn, job.token)
+            dropping = pool.submit(drop, ledger, "line", "x", "somebody")
+            until("the drop waits for the job", lambda: is_waiting(ledger))
+        assert dropping.result(60).dead_letters == 1
+    assert left_of(ledger, "line") == {}
 
 
 def test_a_table_of_the_users_own_stays_and_a_name_that_was_only_migrated_goes(ledger, log):

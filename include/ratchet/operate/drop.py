@@ -82,6 +82,9 @@ def _drop(conn: Connection, pipeline: str, reason: str, who: str, *, dry_run: bo
     of = targets.c.pipeline == pipeline
     if line is None and not conn.execute(select(exists().where(of))).scalar_one():
         raise IllegalMove(f"the ledger has nothing of pipeline {pipeline}")
+    # A job of a run that is gone may be about to commit what it has written: it comes first, or finds nothing any more.
+    rows = select(transactions.c.txid).where(transactions.c.pipeline == pipeline).order_by(*transactions.primary_key)
+    conn.execute(rows.with_for_update())
     _check_idle(conn, pipeline)
     staged = conn.execute(select(stages.c.relation).where(stages.c.pipeline == pipeline)).scalars().all()
     for relation in staged:
