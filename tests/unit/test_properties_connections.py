@@ -67,6 +67,8 @@ def test_every_part_of_a_spark_connection_reaches_its_client(login, password, ho
         target = connections.spark_target("s")
     client = DefaultChannelBuilder(target.url)
     assert client.host == host and client._port == (port or 15002)
+    is_local = host == "localhost" or host.startswith("127.")
+    assert (target.in_clear is None) == (client.secure or is_local), target.in_clear
     said = {name: unquote(value) for name, value in client._params.items()}
     assert said == {k: v for k, v in {"user_id": login, "token": password, "use_ssl": tls and "True"}.items() if v}
     assert repr(target) == "SparkTarget(connection='s', connect=True)"

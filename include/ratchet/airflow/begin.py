@@ -35,7 +35,9 @@ class BeginOperator(BaseOperator):
         run, params = run_of(context), context["params"]
         with working_on(self.pipeline):
             spec = load_pipeline(self.pipeline)
-            connections.spark_target(spec.spark)
+            in_clear = connections.spark_target(spec.spark).in_clear
+            if in_clear:
+                log.warning(in_clear)
             kafka = connections.kafka_properties(spec.kafka, log.info)
             if params.get("reason"):
                 log.info(f"run {run} was started because: {params['reason']}")

@@ -40,6 +40,20 @@ class SparkTarget:
         """Whether the driver runs away from this machine."""
         return not self.connect and self.extra.get("deploy-mode") == "cluster"
 
+    @property
+    def in_clear(self) -> str | None:
+        """Why others may read what is sent to a Connect server, in a line; None where they cannot."""
+        address, _, parameters = self.url.removeprefix("sc://").partition("/;")
+        is_near = address.startswith(("localhost:", "127.", "[::1]:"))
+        # As Spark's client has it: a token is never sent without TLS.
+        is_safe = "use_ssl=true" in parameters.lower() or "token=" in parameters
+        if not self.connect or is_near or is_safe:
+            return None
+        return (
+            f"connection {self.connection!r}: what is sent to Spark Connect at {address} is not encrypted, and the "
+            "logins of the ledger and of Kafka are part of it; put TLS before the server, and use_ssl into the extra"
+        )
+
 
 def ledger_url(connection: str) -> str:
     """The libpq URL of the ledger's database; SettingsError if the connection is missing or unfit."""
