@@ -9,16 +9,18 @@ from sqlalchemy import delete, select, text
 from sqlalchemy.exc import IntegrityError
 
 from ratchet import Append
-from ratchet.errors import Fenced, IllegalMove, Locked
+from ratchet.errors import Fenced, IllegalMove, Locked, NotMigrated
 from ratchet.ledger.fence import hold_try
 from ratchet.ledger.schema import dead_letter_deltas, drops, events, metadata
 from ratchet.ledger.work import Run
 from ratchet.operate.drop import drop, lines_of
 from ratchet.operate.migrate import migrate
 from ratchet.operate.verify import verify
+from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote
+from ratchet.sinks.tables import rights
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.until import until
 
@@ -26,6 +28,7 @@ from .staging import (
     SPEC,
     Log,
     a_try,
+    always_active,
     appended,
     committed,
     contents,
@@ -178,6 +181,29 @@ def test_a_table_of_the_users_own_stays_and_a_name_that_was_only_migrated_goes(l
         assert conn.execute(text("select count(*) from mine")).scalar_one() == 20
     assert left_of(ledger, "other") == {}
     assert drop(ledger, "line", "x", "somebody").relations == RELATIONS
+
+
+def test_what_a_person_has_made_in_place_of_a_sink_is_no_part_of_the_line(ledger):
+    """Neither dropped, nor given to a role: a table where a view was, and one that took a table's name."""
+    with ledger.begin() as conn:
+        conn.execute(text("drop view rows; drop table totals"))
+        conn.execute(text("create table rows (salary int); create table totals (salary int)"))
+        assert set(rights(conn)[0]) == {("public", "latest")}
+    done = drop(ledger, "line", "x", "somebody")
+    assert done.left == ("public.rows", "public.totals")
+    assert {"public.latest", "ratchet_delta.public.rows", "ratchet_delta.public.totals"} <= set(done.relations)
+    with ledger.begin() as conn:
+        assert conn.execute(text("select count(*) from rows, totals")).scalar_one() == 0
+
+
+def test_a_begin_that_asks_kafka_while_its_line_is_dropped_does_not_bring_it_back(ledger, log):
+    def dropped_meanwhile(*asked):
+        drop(ledger, "line", "x", "somebody")
+        return log.offsets(*asked)
+
+    with pytest.raises(NotMigrated):
+        begin(ledger, SPEC, Run("dag", "a"), dropped_meanwhile, always_active)
+    assert left_of(ledger, "line") == {}
 
 
 def test_the_history_of_a_line_goes_only_with_that_line(ledger, log):

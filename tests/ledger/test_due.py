@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ratchet import Arrivals
+from ratchet.errors import Halted, RecordsLost, TopicChanged
+from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import Run
-from ratchet.operate.actions import accept_loss
+from ratchet.operate.actions import accept_loss, retry
 from ratchet.protocol.another import waiting_records, wants_another_run
 from ratchet.protocol.begin import Skip, Skipped, begin
 from ratchet.protocol.claims import settle
@@ -103,3 +105,67 @@ def test_whoever_accepts_that_a_topic_was_made_again_has_asked_for_its_records(l
     assert waits(ledger, made_again) == 7
     made_again.stable = {0: 9}
     assert taken(start(ledger, SPEC, made_again, "next_1", drains=True)) == ["t-0[0,7)"]
+
+
+def test_a_run_that_meets_lost_records_has_asked_once_they_are_accepted(ledger, log):
+    finish(ledger, start(ledger, SPEC, log, "a"))
+    log.stable, log.beginning = {0: 60}, {0: 30}
+    with pytest.raises(RecordsLost):
+        begin(ledger, SPEC, Run("dag", "b"), log.offsets, always_active)
+    accept_loss(ledger, SPEC, log.offsets, "lost", "somebody")
+    assert waits(ledger, log) == 30
+
+
+def test_what_a_kafka_transaction_holds_back_is_due_once_it_is_decided(ledger, log):
+    log.stable, log.end = {0: 20}, {0: 60}
+    assert taken(start(ledger, SPEC, log, "a")) == ["t-0[0,10)", "t-0[10,20)"]
+    assert waits(ledger, log) == 0
+    log.stable, log.end = {0: 70}, {0: 70}
+    assert waits(ledger, log) == 40
+
+
+def test_a_run_that_meets_a_halt_has_asked(ledger, log):
+    log.stable = {0: 10}
+    for run in "abc":
+        start(ledger, SPEC, log, run)
+        settle(ledger, SPEC, Run("dag", run), succeeded=False, reason="no")
+    log.stable = {0: 25}
+    with pytest.raises(Halted):
+        begin(ledger, SPEC, Run("dag", "two o'clock"), log.offsets, always_active)
+    retry(ledger, SPEC, None, "somebody")
+    finish(ledger, start(ledger, SPEC, log, "maintenance", drains=True))
+    assert waits(ledger, log) == 15
+
+
+def test_a_run_whose_begin_is_killed_after_it_has_adopted_asks_when_it_is_repeated(ledger, log):
+    log.stable = {0: 20}
+    start(ledger, SPEC, log, "a")
+    settle(ledger, SPEC, Run("dag", "a"), succeeded=False)
+    log.stable = {0: 35}
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        begin(ledger, SPEC, Run("dag", "b"), killed, always_active)
+    assert start(ledger, SPEC, log, "b").how == "resumed"
+    assert waits(ledger, log) == 15
+
+
+def test_a_stale_answer_of_kafka_makes_nothing_due_in_another_log(ledger, log):
+    log.stable = {0: 200}
+    for run in "abcd":
+        start(ledger, SPEC, log, run)
+    made_again = Log(topic_id="second", beginning={0: 0}, stable={0: 3})
+    answers = [log.offsets, made_again.offsets]
+
+    def ask(*given):
+        answer = answers.pop(0)(*given) if len(answers) > 1 else answers[0](*given)
+        if answer.topic_id == "first":
+            accept_loss(ledger, SPEC, made_again.offsets, "made again", "somebody")
+        return answer
+
+    with pytest.raises(TopicChanged):
+        begin(ledger, SPEC, Run("dag", "e"), ask, always_active)
+    with ledger.begin() as conn:
+        assert read_line(conn, "line").due == {"0": 3}

@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 from sqlalchemy import text
 
-from ratchet import Append
+from ratchet import Append, Upsert
 from ratchet.errors import NotMigrated
 from ratchet.ledger.work import Run
 from ratchet.operate.migrate import BUILDING, PartlyMigrated, lines_of, migrate
@@ -145,3 +145,27 @@ def test_a_pipeline_that_does_not_fit_holds_up_no_other_and_keeps_what_it_has(le
         there = conn.execute(text("select attname from pg_attribute where attrelid = 'rows'::regclass and attnum > 0"))
         assert "b" not in there.scalars().all(), "a column of the pipeline that was refused"
     assert begin(ledger, third, Run("dag", "t"), log.offsets, always_active).claim.txid == 1
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ("create sequence others", "public.others is there and no table"),
+        ("create type others as enum ('a')", 'type "others" already exists'),
+        ("create view others as select 1::bigint as a", "public.others is a view of your own"),
+        ("create view others as select 1 as a, 2 as _txid", "cannot change"),
+    ],
+)
+def test_whatever_has_a_sinks_name_already_holds_up_its_own_pipeline_alone(ledger, there, said):
+    sink = (
+        Append("others", columns="a bigint")
+        if "view" in there
+        else Upsert("others", key="k string", columns="a bigint")
+    )
+    other = SPEC.model_copy(update={"name": "other", "sinks": [sink]})
+    third = SPEC.model_copy(update={"name": "third", "sinks": [Append("thirds", columns="a bigint")]})
+    with ledger.begin() as conn:
+        conn.execute(text(there))
+    with pytest.raises(PartlyMigrated, match=f"^other: .*{said}") as raised:
+        migrate(ledger.url, [other, third])
+    assert [made.tables for made in raised.value.done.sinks] == [("ratchet_delta.public.thirds",)]

@@ -54,7 +54,7 @@ class Roles:
 
     def grant(self, *roles: str | None) -> list[Granted]:
         with Ledger(self.url(self.owner)) as ledger, ledger.begin() as conn:
-            return grant(conn, *roles)
+            return grant(conn, [LINE, ELSEWHERE], *roles)
 
     def is_refused(self, role: str, statement: str | sql.Composed) -> bool:
         """Whether PostgreSQL refuses this role the statement, for want of a right and for no other reason."""
@@ -283,3 +283,14 @@ def test_a_table_that_another_role_owns_and_has_not_granted_is_named(roles, held
             conn.execute(grants.format(sql.Identifier(roles.owner)))
     with pytest.raises(SettingsError, match=r"cannot be given .* on archive\.rows, which another role owns"):
         roles.grant(roles.pipeline)
+
+
+def test_a_table_of_another_line_that_cannot_be_granted_holds_up_nobody(roles):
+    roles.migrate()
+    with psycopg.connect(roles.superuser) as conn:
+        conn.execute(sql.SQL("alter table archive.rows owner to {}").format(sql.Identifier(roles.reader)))
+    done = migrate(roles.url(roles.owner), [LINE], roles.pipeline)
+    (given,) = done.roles
+    assert given.lacks == ("SELECT on archive.rows",) and "could not be given SELECT on archive.rows" in str(given)
+    with Ledger(roles.url(roles.pipeline)) as ledger:
+        assert transact(ledger, "one") == 1

@@ -93,7 +93,7 @@ def test_a_table_is_one_pipelines_for_ever_since_the_txids_of_another_mean_other
     start(ledger, SPEC, log, "a")
     with pytest.raises(
         NotMigrated,
-        match=r"public.rows is the table of pipeline 'line', .*read both by a view, or `ratchet drop line`",
+        match=r"public.rows is the table of pipeline 'line', .*read both by a view, or drop .* by `ratchet drop line`",
     ):
         migrate(ledger.url, [renamed()])
     with pytest.raises(

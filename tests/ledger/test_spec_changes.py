@@ -235,6 +235,9 @@ def test_a_table_of_the_users_own_may_number_its_rows_and_compute_columns(ledger
     with ledger.begin() as conn:
         found = conn.execute(text("select count(distinct id), sum(twice - 2 * a) from mine")).one()
     assert found == (20, 0)
+    declared = own.model_copy(update={"sinks": [Append("mine", columns="a bigint, id bigint", existing=True)]})
+    with pytest.raises(NotMigrated, match="public.mine.id is filled by PostgreSQL itself, and declared"):
+        migrate(ledger.url, [declared])
     with ledger.begin() as conn:
         conn.execute(text("alter table mine add column nobody_fills_it int not null default 0"))
         conn.execute(text("alter table mine alter column nobody_fills_it drop default"))

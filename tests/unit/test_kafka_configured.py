@@ -68,13 +68,14 @@ def test_librdkafkas_names_are_javas():
         ({"security.protocol": "TLS"}, "security.protocol=TLS is none of PLAINTEXT, SSL"),
         ({"ssl.key.location": "/k", "ssl.certificate.location": "/c"}, "into one PEM file, as ssl.keystore.location"),
         ({"ssl.keystore.location": "/k.p12"}, "ssl.keystore.location needs ssl.keystore.type=PEM"),
+        ({"sasl.username": "a", "sasl.password": "s3cret"}, "sasl.mechanism is missing; a login by sasl.username"),
         ({"sasl.username": "ann"}, "sasl.password is missing"),
         ({"sasl.password": "s3cret"}, "sasl.username is missing"),
         (
             {"sasl.username": "a", "sasl.password": "s3cret", "sasl.jaas.config": "x"},
             "is given beside sasl.jaas.config",
         ),
-        ({"sasl.mechanism": "PLAIN", "sasl.mechanisms": "PLAIN"}, "sasl.mechanism is given twice"),
+        ({"sasl.mechanism": "PLAIN", "sasl.mechanisms": "GSSAPI"}, "sasl.mechanism is given twice"),
         ({"interceptor.classes": "x"}, "interceptor.classes is not supported; records are read"),
     ],
 )

@@ -61,7 +61,7 @@ class AnotherRunOperator(RunOperator):
                 )
             with about(claim):
                 if wanted is None:
-                    said = f"no other run is started: nothing waits, or {spec.max_in_flight} are in flight"
+                    said = f"no other run is started: nothing is due, or {spec.max_in_flight} are in flight"
                     get_logger().info(said)
                     raise AirflowSkipException(said)
                 self.start(context, self.task_id, claim.txid, wanted.message)

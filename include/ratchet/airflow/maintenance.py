@@ -13,7 +13,7 @@ from ratchet.airflow import connections
 from ratchet.airflow.another import RunOperator
 from ratchet.airflow.factory import START
 from ratchet.airflow.run import activity, working_on
-from ratchet.errors import GroupHasMembers, NotGranted
+from ratchet.errors import GroupHasMembers, NotGranted, UnknownTopic
 from ratchet.ledger.work import turn_of
 from ratchet.logs import get_logger
 from ratchet.spec.loading import load_pipeline
@@ -82,7 +82,7 @@ class UpkeepOperator(RunOperator):
                     log.warning(standing.halt)
                 wanted = abandoned_work(ledger, spec, is_active)
                 # One that is queued will do it; also where the DAG is paused, and more would only pile up.
-                wanted = wanted or self._records(ledger, spec, ti)
+                wanted = wanted or self._records(ledger, spec, ti, is_new=not standing.last_txid)
                 if ti.get_dr_count(dag_id=spec.name, states=["queued"]):
                     wanted = None
             if wanted is None:
@@ -90,7 +90,7 @@ class UpkeepOperator(RunOperator):
                 return
             self.start(context, "maintenance", turn_of(standing.head), wanted.message)
 
-    def _records(self, ledger: Ledger, spec: Pipeline, ti: Any) -> WaitingRecords | None:
+    def _records(self, ledger: Ledger, spec: Pipeline, ti: Any, *, is_new: bool) -> WaitingRecords | None:
         """Mirror the offsets, and look how many records wait if no run is active that would take them."""
         from ratchet.operate.upkeep import mirror
         from ratchet.protocol.another import waiting_records
@@ -107,4 +107,11 @@ class UpkeepOperator(RunOperator):
                 get_logger().info(mirrored)
             if ti.get_dr_count(dag_id=spec.name, states=["running"]):
                 return None
-            return waiting_records(ledger, spec, partial(brokers.offsets, spec.source.name))
+            try:
+                return waiting_records(ledger, spec, partial(brokers.offsets, spec.source.name))
+            except UnknownTopic as error:
+                # Of a line that has not begun the topic may come with its first records.
+                if not is_new:
+                    raise
+                get_logger().warning(f"{error}")
+                return None

@@ -108,12 +108,11 @@ def accept_loss(
             raise IllegalMove(f"{spec.name}: a run has planned meanwhile; nothing was accepted; look again")
         changes = _lose_planned(conn, spec, line, offsets, reason, who)
         opened = _open_source(conn, line, offsets, reason, who)
-        if opened is not None:
-            # Offsets of the source before mean nothing any more; whoever accepts the loss wants the line to go on.
-            due.ask(conn, _lock(conn, spec), offsets)
         changes += _lose_unplanned(conn, spec, _lock(conn, spec), offsets, reason, who)
         if not changes and opened is None:
             raise IllegalMove(f"{spec.name}: Kafka has every offset that is needed; there is no loss to accept")
+        # The run that met the loss could not ask; and offsets of the source before mean nothing any more.
+        due.ask(conn, _lock(conn, spec), offsets)
         outcome, met = _advanced(conn, spec, Move.ACCEPT_LOSS, changes, _lock(conn, spec), dry_run=dry_run)
         return replace(outcome, opened=opened), met
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from psycopg.errors import InsufficientPrivilege
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError, ProgrammingError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
 from ratchet.errors import NotMigrated
@@ -131,11 +131,14 @@ def _migrate(conn: Connection, specs: list[Pipeline], pipeline_role: str | None,
         try:
             with conn.begin_nested():
                 made += [tables.create(conn, spec.name, sink) for _, sink in _declared([spec])]
-        except (NotMigrated, InsufficientPrivilege, ProgrammingError) as error:
-            if not isinstance(getattr(error, "orig", error), (NotMigrated, InsufficientPrivilege)):
+        except (NotMigrated, psycopg.Error, SQLAlchemyError) as error:
+            # Statements about names are the driver's own, and so is what they say.
+            cause = getattr(error, "orig", None) or error
+            if isinstance(cause, psycopg.OperationalError) or getattr(error, "connection_invalidated", False):
+                # A lock that somebody else has, or a connection that is lost.
                 raise
-            refused.append(Refused(spec.name, str(getattr(error, "orig", error)).splitlines()[0]))
-    granted = grant(conn, pipeline_role, reader_role)
+            refused.append(Refused(spec.name, str(cause).splitlines()[0]))
+    granted = grant(conn, specs, pipeline_role, reader_role)
     return Migrated(before, _revision(conn), tuple(made), tuple(granted), tuple(refused))
 
 

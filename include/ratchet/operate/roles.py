@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from psycopg import sql
@@ -10,8 +11,11 @@ from sqlalchemy import Connection, text
 
 from ratchet.errors import SettingsError
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
+from ratchet.ledger.work import Relation
 from ratchet.sinks import tables
+from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.tables import Rights
+from ratchet.spec.pipeline import Pipeline
 
 APPEND_ONLY = ("SELECT", "INSERT")
 """What the pipelines may do with a table of the ledger that is not named below: add to it."""
@@ -40,42 +44,48 @@ class Granted:
     role: str
     is_reader: bool
     tables: int
+    lacks: tuple[str, ...] = ()
+    """Rights on tables of lines that are not migrated now, which nobody here could give."""
 
     def __str__(self) -> str:
         may = f"may read {self.tables} tables" if self.is_reader else f"may do what runs do, on {self.tables} tables"
-        return f"role {self.role}: {may}"
+        lacks = f"; could not be given {', '.join(self.lacks)}" if self.lacks else ""
+        return f"role {self.role}: {may}{lacks}"
 
 
-def grant(conn: Connection, pipeline_role: str | None = None, reader_role: str | None = None) -> list[Granted]:
+def grant(
+    conn: Connection, specs: Iterable[Pipeline], pipeline_role: str | None = None, reader_role: str | None = None
+) -> list[Granted]:
     """Give each role that is named exactly its rights, and take any others within ratchet's schemas from it.
 
     The pipelines' role does what runs and operators do: all moves of the ledger, and making and dropping stages.
     The readers' role reads views and states of sinks, which the head limits, and the ledger, dead letters among it;
     never a delta table, in which rows stand that are not committed. Both may so with every line that the ledger knows,
     whichever checkout has its spec. The caller owns all of that. Raises SettingsError where a role is missing, could do
-    everything anyway, or would not get what it needs.
+    everything anyway, or would not get what it needs for `specs`; what it lacks for other lines is in the answer.
     """
     if pipeline_role is not None and pipeline_role == reader_role:
         raise SettingsError(f"role {pipeline_role!r} is named for the pipelines and for readers; use one role for each")
     granted: list[Granted] = []
     ledger = _relations(conn, SCHEMA)
     on_sinks, to_read = tables.rights(conn)
+    may_lack = (on_sinks.keys() | to_read.keys()) - {sink.table for spec in specs for sink in sinks_of(spec)}
     if pipeline_role is not None:
         _check_role(conn, pipeline_role)
         wanted = {(SCHEMA, name): RIGHTS.get(name, APPEND_ONLY) for name in ledger}
         wanted |= {(DELTA_SCHEMA, name): ("SELECT", "INSERT", "DELETE") for name in _relations(conn, DELTA_SCHEMA)}
         wanted |= on_sinks
         schemas = {SCHEMA: "USAGE", DELTA_SCHEMA: "USAGE", STAGE_SCHEMA: "USAGE, CREATE"}
-        _give(conn, pipeline_role, schemas, wanted)
+        lacks = _give(conn, pipeline_role, schemas, wanted, may_lack)
         # Keys of a fold lie in temporary tables.
         _execute(conn, "GRANT TEMPORARY ON DATABASE {} TO {}", _database(conn), pipeline_role)
         _hand_over_stages(conn, pipeline_role)
-        granted.append(Granted(pipeline_role, is_reader=False, tables=len(wanted)))
+        granted.append(Granted(pipeline_role, is_reader=False, tables=len(wanted), lacks=lacks))
     if reader_role is not None:
         _check_role(conn, reader_role)
         wanted = {(SCHEMA, name): ("SELECT",) for name in ledger} | to_read
-        _give(conn, reader_role, {SCHEMA: "USAGE"}, wanted)
-        granted.append(Granted(reader_role, is_reader=True, tables=len(wanted)))
+        lacks = _give(conn, reader_role, {SCHEMA: "USAGE"}, wanted, may_lack)
+        granted.append(Granted(reader_role, is_reader=True, tables=len(wanted), lacks=lacks))
     return granted
 
 
@@ -92,8 +102,14 @@ def _check_role(conn: Connection, role: str) -> None:
         raise SettingsError(f"role {role!r} {why}, so no grant limits it; name an ordinary role of its own")
 
 
-def _give(conn: Connection, role: str, schemas: dict[str, str], wanted: Rights) -> None:
-    """Exactly these rights within ratchet's own schemas; elsewhere these beside what the role has already."""
+def _give(
+    conn: Connection, role: str, schemas: dict[str, str], wanted: Rights, may_lack: set[Relation]
+) -> tuple[str, ...]:
+    """Exactly these rights within ratchet's own schemas; elsewhere these beside what the role has already.
+
+    Returns what could not be given of those that it may lack.
+    """
+    lacks: list[str] = []
     for schema in (SCHEMA, DELTA_SCHEMA, STAGE_SCHEMA):
         if schema != STAGE_SCHEMA:
             # The stages are the pipelines' own.
@@ -103,11 +119,14 @@ def _give(conn: Connection, role: str, schemas: dict[str, str], wanted: Rights) 
         _execute(conn, f"GRANT {rights} ON SCHEMA {{}} TO {{}}", schema, role)
     for (schema, table), rights in wanted.items():
         missing = _give_table(conn, role, sql.Identifier(schema, table), rights)
-        if missing:
+        if missing and (schema, table) in may_lack:
+            lacks.append(f"{missing} on {schema}.{table}")
+        elif missing:
             raise SettingsError(
                 f"role {role!r} cannot be given {missing} on {schema}.{table}, which another role owns; let that role "
                 "grant it, with grant option, to the one that migrates, or make that one the table's owner"
             )
+    return tuple(lacks)
 
 
 def _give_table(conn: Connection, role: str, table: sql.Identifier, rights: tuple[str, ...]) -> str | None:
@@ -122,7 +141,8 @@ def _give_table(conn: Connection, role: str, table: sql.Identifier, rights: tupl
         # Also where the table's owner has granted them, and whoever migrates could not.
         return None
     try:
-        _execute(conn, f"GRANT {', '.join(rights)} ON TABLE {{}} TO {{}}", table, role)
+        with conn.begin_nested():
+            _execute(conn, f"GRANT {', '.join(rights)} ON TABLE {{}} TO {{}}", table, role)
     except InsufficientPrivilege:
         return ", ".join(rights)
     return ", ".join(missing()) or None

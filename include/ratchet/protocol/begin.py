@@ -147,16 +147,20 @@ def begin(
         # Step 2: decide, under the pipeline's lock.
         with ledger.begin() as conn:
             found = _decide(conn, spec, run, asked, kafka, wants)
+        is_busy = isinstance(found, Halted) or (isinstance(found, Begun) and found.how in ("adopted", "resumed"))
+        unheard = _ask_besides(ledger, spec, kafka_offsets) if wants.asks and is_busy else None
         if isinstance(found, RatchetError):
             raise found
-        if isinstance(found, Begun) and found.how == "adopted" and wants.asks:
-            return _asked(ledger, spec, kafka_offsets, found)
+        if isinstance(found, Begun) and unheard:
+            return replace(found, message=f"{found.message}; {unheard}")
         if not isinstance(found, _AskKafka):
             return found
         # Step 3: only who allocates needs Kafka; what is prepared is finished without it.
         offsets = kafka_offsets(wants.interval_end, found.known.lineages)
         with ledger.begin() as conn:
             sources.register(conn, spec.name, offsets)
+            # The line may have been dropped meanwhile, which has to stay so.
+            tables.probe(conn, spec)
         kafka = _KafkaSaid(offsets, found.known)
 
 
@@ -186,7 +190,7 @@ def _decide(
         return Halted(halts.why_halted(halt))
     if line.in_flight >= spec.max_in_flight:
         if wants.asks:
-            if kafka is None:
+            if kafka is None or not sources.known(conn, line).has_logs_of(kafka.known):
                 return _ask(conn, line)
             due.ask(conn, line, kafka.offsets)
         return Skipped(
@@ -200,19 +204,20 @@ def _decide(
     return _allocate(conn, spec, run, line, kafka, wants) if kafka else _ask(conn, line)
 
 
-def _asked(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, begun: Begun) -> Begun:
-    """Make due what there is, though this run has other work first; what is adopted is finished without Kafka."""
+def _ask_besides(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets) -> str | None:
+    """Make due what there is, though this run has other work first, or none; why that was not possible, in a line.
+
+    What is adopted is finished without Kafka.
+    """
     try:
         offsets = kafka_offsets(None, None)
     except RatchetError as error:
-        return replace(
-            begun, message=f"{begun.message}; no more is due than before, since Kafka was not heard: {error}"
-        )
+        return f"no more is due than before, since Kafka was not heard: {error}"
     with ledger.begin() as conn:
         line = lock_pipeline(conn, spec.name)
         if line is not None and line.topic_id == offsets.topic_id:
             due.ask(conn, line, offsets)
-    return begun
+    return None
 
 
 def _ask(conn: Connection, line: Line) -> _AskKafka:

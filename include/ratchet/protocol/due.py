@@ -22,7 +22,8 @@ def is_asked_for(spec: Pipeline) -> bool:
 def ask(conn: Connection, line: Line, offsets: TopicOffsets) -> None:
     """Make due what Kafka has now, beside what was; the caller holds the pipeline's lock."""
     before = line.due or {}
-    after = {str(p): max(stable, before.get(str(p), 0)) for p, stable in offsets.stable.items()}
+    # What an undecided Kafka transaction holds back has arrived as well, and is taken once that is decided.
+    after = {str(p): max(offsets.end.get(p, 0), at, before.get(str(p), 0)) for p, at in offsets.stable.items()}
     if after != before:
         conn.execute(update(pipelines).where(pipelines.c.pipeline == line.pipeline).values(due=after))
 

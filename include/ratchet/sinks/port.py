@@ -140,8 +140,12 @@ class Sink(DeclaredSink, ABC, frozen=True):
 
     @property
     def meaning(self) -> dict[str, object]:
-        """What its deltas mean, as it is stored beside its table: another meaning would make other state of them."""
-        return {"kind": self.kind}
+        """What its deltas mean, as it is stored beside its table: another meaning would make other state of them.
+
+        And what readers see of it, by which those who have no spec know whose the table is.
+        """
+        shows = "view" if self.is_view else "own" if self.brings_table else "table"
+        return {"kind": self.kind, "shows": shows}
 
     @property
     def key_names(self) -> list[str]:

@@ -91,13 +91,28 @@ def rights(conn: Connection) -> tuple[Rights, Rights]:
     pipelines: Rights = {}
     for row in conn.execute(sa.select(targets)).all():
         shown = row.schema, row.name
-        kind = _kind_of(conn, *shown)
-        if kind == "v":
-            pipelines[shown] = ("SELECT",)
-        elif kind:
-            is_folded = _kind_of(conn, DELTA_SCHEMA, ".".join(shown)) is not None
-            pipelines[shown] = ("SELECT", "INSERT", "UPDATE", "DELETE") if is_folded else ("SELECT", "INSERT", "DELETE")
+        if _is_as_made(conn, shown, row.fold["shows"]):
+            pipelines[shown] = _NEEDED[row.fold["shows"]]
     return pipelines, dict.fromkeys(pipelines, ("SELECT",))
+
+
+_NEEDED = {
+    "view": ("SELECT",),
+    "table": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "own": ("SELECT", "INSERT", "DELETE"),
+}
+"""What the pipelines do with what readers see."""
+
+
+def _is_as_made(conn: Connection, shown: Relation, shows: str) -> bool:
+    """Whether what has the name of a sink still is what the sink shows: a person may have made another thing of it."""
+    kind = _kind_of(conn, *shown)
+    fits = kind == "v" if shows == "view" else kind in _TABLES
+    return fits and TXID.name in _columns(conn, *shown)
+
+
+_TABLES = ("r", "p", "f")
+"""Tables, partitioned and foreign ones."""
 
 
 @dataclass(frozen=True)
@@ -111,23 +126,23 @@ class Gone:
 def drop(conn: Connection, pipeline: str) -> Gone:
     """Drop every table and view that the ledger knows as the pipeline's, also of sinks that no spec has any more.
 
-    A table without deltas is one that the user brought: it is left as it is. Raises IllegalMove where something of the
-    user's own depends on one that goes.
+    A table that the user brought, or has made since under a sink's name, is left as it is. Raises IllegalMove where
+    something of the user's own depends on one that goes.
     """
     dropped: list[str] = []
     left: list[str] = []
     found = conn.execute(sa.select(targets).where(targets.c.pipeline == pipeline).order_by(targets.c.schema, "name"))
     for row in found.all():
         shown, rows = (row.schema, row.name), (DELTA_SCHEMA, f"{row.schema}.{row.name}")
-        kind = _kind_of(conn, *shown)
-        if _kind_of(conn, *rows) is None:
-            left += [".".join(shown)] if kind else []
-            continue
-        if kind:
-            _drop(conn, "view" if kind == "v" else "table", shown)
+        shows = row.fold["shows"]
+        if shows != "own" and _is_as_made(conn, shown, shows):
+            _drop(conn, "view" if shows == "view" else "table", shown)
             dropped.append(".".join(shown))
-        _drop(conn, "table", rows)
-        dropped.append(".".join(rows))
+        elif _kind_of(conn, *shown):
+            left.append(".".join(shown))
+        if _kind_of(conn, *rows):
+            _drop(conn, "table", rows)
+            dropped.append(".".join(rows))
     return Gone(tuple(dropped), tuple(left))
 
 
@@ -217,8 +232,8 @@ def _own(conn: Connection, pipeline: str, sink: Sink, existing: list[Table]) -> 
         if existing and has_line:
             raise NotMigrated(
                 f"{where} is the table of pipeline {owner!r}, and a pipeline of another name is another line, with "
-                "transactions of the same numbers; give the sink another table, and read both by a view, or `ratchet "
-                f"drop {owner}` if nobody needs what is in there"
+                "transactions of the same numbers; give the sink another table, and read both by a view, or drop that "
+                f"line with all of its tables by `ratchet drop {owner}`, if nobody needs it"
             )
         for table in existing:
             if _has_rows(conn, table):
@@ -276,8 +291,13 @@ def _check_kinds(conn: Connection, sink: Sink, kinds: dict[Table, str | None]) -
             f"{where} is a table, and readers are given a view of that name; say existing=True to have rows copied "
             "into your own table, or give the sink another name"
         )
+    if sink.is_view and shown == "v" and TXID.name not in _columns(conn, *sink.table):
+        raise NotMigrated(f"{where} is a view of your own; give the sink another name, or drop the view")
     if not sink.is_view and shown == "v":
         raise NotMigrated(f"{where} is a view, and the sink needs a table of that name; give it another one")
+    for table, kind in kinds.items():
+        if kind not in (None, "v", *_TABLES):
+            raise NotMigrated(f"{where}: {table.schema}.{table.name} is there and no table; give the sink another name")
 
 
 def _columns(conn: Connection, schema: str, name: str) -> dict[str, Any]:
@@ -318,6 +338,8 @@ def _check(conn: Connection, sink: Sink, table: Table, unique: tuple[str, ...]) 
                 f"ALTER TABLE … ADD COLUMN {column.name} {wanted}, or give the sink another name"
             )
         actual = found[column.name]["type"].compile(dialect)
+        if found[column.name].get("computed") or (found[column.name].get("identity") or {}).get("always"):
+            raise NotMigrated(f"{where} is filled by PostgreSQL itself, and declared; take it out of the declaration")
         if sink.brings_table:
             # Nothing is compared or folded there, so texts may be in any order.
             actual, wanted = (said.partition(" COLLATE ")[0] for said in (actual, wanted))

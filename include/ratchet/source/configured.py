@@ -165,7 +165,7 @@ def configured(given: Mapping[str, str]) -> Configured:
                 )
         elif name in TUNING | KNOWN | _JAVA.keys() or name.startswith(("ssl.", "sasl.")):
             java = _JAVA.get(name, name)
-            if java in found:
+            if found.get(java, value) != value:
                 raise SettingsError(f"Kafka property {java} is given twice, by Java's name and by librdkafka's")
             found[java] = value
         else:
@@ -174,8 +174,9 @@ def configured(given: Mapping[str, str]) -> Configured:
             )
     if "ssl.ca.location" in given:
         found.setdefault("ssl.truststore.type", "PEM")
-    if "security.protocol" in found:
-        found["security.protocol"] = found["security.protocol"].upper()
+    for name in ("security.protocol", "sasl.mechanism"):
+        if name in found:
+            found[name] = found[name].upper()
     if found.get("ssl.endpoint.identification.algorithm") == "none":
         found["ssl.endpoint.identification.algorithm"] = ""
     return Configured(_with_login(found), tuple(ignored))
@@ -191,8 +192,13 @@ def _with_login(properties: dict[str, str]) -> dict[str, str]:
     for name in ("sasl.username", "sasl.password"):
         if name not in said:
             raise SettingsError(f"Kafka property {name} is missing; a login has sasl.username and sasl.password")
-    is_scram = properties.get("sasl.mechanism", "").startswith("SCRAM")
-    module = "scram.ScramLoginModule" if is_scram else "plain.PlainLoginModule"
+    mechanism = properties.get("sasl.mechanism", "")
+    if mechanism != "PLAIN" and not mechanism.startswith("SCRAM"):
+        raise SettingsError(
+            f"Kafka property sasl.mechanism is {mechanism or 'missing'}; a login by sasl.username and sasl.password is "
+            "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+        )
+    module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
     user, password = (_quoted(said[name]) for name in ("sasl.username", "sasl.password"))
     login = f"org.apache.kafka.common.security.{module} required username={user} password={password};"
     return {**properties, "sasl.jaas.config": login}

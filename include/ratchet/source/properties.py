@@ -40,8 +40,8 @@ def client_settings(properties: dict[str, str]) -> dict[str, object]:
         raise SettingsError(f"Kafka property security.protocol={protocol} is none of {', '.join(_PROTOCOLS)}")
     if mechanism not in _MECHANISMS:
         raise SettingsError(
-            f"Kafka property sasl.mechanism={mechanism} is not supported, since its tokens would have to be fetched by "
-            f"every worker; use one of {', '.join(_MECHANISMS)}, or TLS with a client's certificate"
+            f"Kafka property sasl.mechanism={mechanism} is not supported; use one of {', '.join(_MECHANISMS)}, or TLS "
+            "with a client's certificate (tokens, as of OAUTHBEARER, would have to be fetched by every worker)"
         )
     if not properties.get("bootstrap.servers"):
         raise SettingsError("the Kafka connection has no bootstrap.servers; set it to host:port,host:port")
