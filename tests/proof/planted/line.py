@@ -211,4 +211,25 @@ PLANTS = [
             "        pass",
         ),
     ),
+    plant(
+        "runs that follow take what came after a run was asked for",
+        "protocol/due.py",
+        "    return {p: due.get(str(p), 0) for p in offsets.stable}",
+        "    return dict(offsets.stable)",
+        layers=("ledger",),
+    ),
+    plant(
+        "a line is dropped without waiting for what a job is about to commit",
+        "operate/drop.py",
+        "    conn.execute(rows.with_for_update())\n",
+        "    conn.execute(rows)\n",
+        layers=("ledger",),
+    ),
+    plant(
+        "a run that asks and meets other work makes nothing due",
+        "protocol/begin.py",
+        "        unheard = _ask_besides(ledger, spec, kafka_offsets) if wants.asks and is_busy else None\n",
+        "        unheard = None\n",
+        layers=("ledger",),
+    ),
 ]
