@@ -12,10 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk import DAG, Connection
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import (
     AirflowFailException,
-    AirflowNotFoundException,
     AirflowRuntimeError,
     ErrorType,
     ParamValidationError,
@@ -228,70 +227,6 @@ def test_airflow_tries_again_only_what_trying_again_can_mend():
         raise Fenced()
     with pytest.raises(LedgerUnreachable), final_errors():
         raise LedgerUnreachable()
-
-
-def connection(monkeypatch, **fields):
-    """Make Airflow know exactly this connection, under the id `c`."""
-    monkeypatch.setattr(connections.Connection, "get", lambda _: Connection(conn_id="c", **fields))
-
-
-def test_a_missing_connection_is_named_with_the_way_to_create_it(monkeypatch):
-    def missing(_):
-        raise AirflowNotFoundException("no")
-
-    monkeypatch.setattr(connections.Connection, "get", missing)
-    for read in (connections.ledger_url, connections.kafka_properties, connections.spark_target):
-        with pytest.raises(SettingsError, match="connection 'gone'.*airflow connections add gone "):
-            read("gone")
-
-
-def test_the_ledgers_url_is_quoted_and_keeps_what_libpq_knows(monkeypatch):
-    from psycopg.conninfo import conninfo_to_dict
-
-    extra = json.dumps({"sslmode": "require", "options": "-c x=1", "cursor": "dictcursor"})
-    secret = "p@s:s/w?d%"
-    connection(
-        monkeypatch, conn_type="postgres", host="db", port=5433, login="me@x", password=secret, schema="r", extra=extra
-    )
-    assert conninfo_to_dict(connections.ledger_url("c")) == {
-        "user": "me@x",
-        "password": secret,
-        "host": "db",
-        "port": "5433",
-        "dbname": "r",
-        "sslmode": "require",
-        "options": "-c x=1",
-    }
-    connection(monkeypatch, conn_type="postgres", host="/run/pg", schema="r")
-    assert conninfo_to_dict(connections.ledger_url("c")) == {"host": "/run/pg", "dbname": "r"}
-    connection(monkeypatch, conn_type="mysql", host="db")
-    with pytest.raises(SettingsError, match="type 'mysql'"):
-        connections.ledger_url("c")
-
-
-def test_kafka_takes_its_properties_from_the_extra_and_its_server_from_the_host(monkeypatch):
-    connection(monkeypatch, conn_type="kafka", host="k", port=9092, extra='{"security.protocol": "SSL"}')
-    assert connections.kafka_properties("c") == {"security.protocol": "SSL", "bootstrap.servers": "k:9092"}
-    connection(monkeypatch, conn_type="kafka", host="a:1,b:2")
-    assert connections.kafka_properties("c") == {"bootstrap.servers": "a:1,b:2"}
-    for fields in ({}, {"host": "k", "password": "x"}, {"host": "k", "extra": "[]"}):
-        connection(monkeypatch, conn_type="kafka", **fields)
-        with pytest.raises(SettingsError, match="connection 'c'"):
-            connections.kafka_properties("c")
-
-
-def test_the_spark_connection_says_the_engine_and_never_shows_its_token(monkeypatch):
-    connection(
-        monkeypatch, conn_type="spark_connect", host="sc://s", port=15002, password="to;ken", extra='{"use_ssl": true}'
-    )
-    target = connections.spark_target("c")
-    assert target.connect and target.url == "sc://s:15002/;token=to%3Bken;use_ssl=True"
-    assert "ken" not in repr(target)
-    connection(monkeypatch, conn_type="spark", host="local[2]")
-    assert not connections.spark_target("c").connect
-    connection(monkeypatch, conn_type="spark_connect")
-    with pytest.raises(SettingsError, match="has no host"):
-        connections.spark_target("c")
 
 
 def test_a_driver_that_could_not_be_told_the_secrets_is_refused_before_it_starts():

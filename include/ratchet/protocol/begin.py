@@ -17,7 +17,7 @@ from ratchet.ledger.rows import Binding, Line, Transaction
 from ratchet.ledger.schema import slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, move, newest_revision, next_txid, read_line, read_transaction
-from ratchet.ledger.work import Claim, OffsetRange, Run, utc
+from ratchet.ledger.work import Claim, Run, utc
 from ratchet.protocol import claims, due, halts, sources
 from ratchet.protocol.claims import IsActive
 from ratchet.protocol.deadlines import abort_overdue
@@ -32,6 +32,7 @@ from ratchet.protocol.plan import (
     store,
     store_cut,
     taken_by,
+    voted_and_gone,
 )
 from ratchet.protocol.revise import revise
 from ratchet.protocol.sources import Known
@@ -148,7 +149,7 @@ def begin(
         with ledger.begin() as conn:
             found = _decide(conn, spec, run, asked, kafka, wants)
         is_busy = isinstance(found, Halted) or (isinstance(found, Begun) and found.how in ("adopted", "resumed"))
-        unheard = _ask_besides(ledger, spec, kafka_offsets) if wants.asks and is_busy else None
+        unheard = due.ask_besides(ledger, spec, kafka_offsets) if wants.asks and is_busy else None
         if isinstance(found, RatchetError):
             raise found
         if isinstance(found, Begun) and unheard:
@@ -202,22 +203,6 @@ def _decide(
         why = f"{spec.name}: nothing is abandoned, and a run without a data interval plans nothing"
         return Skipped(Skip.NO_INTERVAL, why)
     return _allocate(conn, spec, run, line, kafka, wants) if kafka else _ask(conn, line)
-
-
-def _ask_besides(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets) -> str | None:
-    """Make due what there is, though this run has other work first, or none; why that was not possible, in a line.
-
-    What is adopted is finished without Kafka.
-    """
-    try:
-        offsets = kafka_offsets(None, None)
-    except RatchetError as error:
-        return f"no more is due than before, since Kafka was not heard: {error}"
-    with ledger.begin() as conn:
-        line = lock_pipeline(conn, spec.name)
-        if line is not None and line.topic_id == offsets.topic_id:
-            due.ask(conn, line, offsets)
-    return None
 
 
 def _ask(conn: Connection, line: Line) -> _AskKafka:
@@ -323,7 +308,7 @@ def _taken(
     if row.state in (State.OPEN, State.PREPARED) and row.code_hash != spec.code_hash:
         if kafka is None or sources.known(conn, line) != kafka.known:
             return _ask(conn, line)
-        gone = ", ".join(map(str, _voted_and_gone(conn, spec, row, kafka.offsets)))
+        gone = ", ".join(map(str, voted_and_gone(conn, row, kafka.offsets)))
         said = f"{row} was begun with code {row.code_hash}, this process has {spec.code_hash}, and Kafka does not have"
         if gone and row.revision:
             why = f"{said} {gone} any more to read it again"
@@ -337,26 +322,6 @@ def _taken(
             )
     claim = claims.take(conn, spec, row, run, afresh=afresh)
     return _begun(conn, spec, claim, how, why)
-
-
-def _voted_and_gone(conn: Connection, spec: Pipeline, row: Transaction, offsets: TopicOffsets) -> list[OffsetRange]:
-    """What the votes of the row's epoch cover, and Kafka does not have: deleted at the beginning, or cut at the end."""
-    voted = conn.execute(
-        select(slices.c.ranges)
-        .where(slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
-        .where(slices.c.voted_at.is_not(None))
-    ).scalars()
-    gone: list[OffsetRange] = []
-    ends = sources.ends(conn, row.pipeline, sources.source_of(conn, row.pipeline, row.txid))
-    for r in (r for ranges in voted for r in read_ranges(spec.source.name, ranges)):
-        beginning = offsets.beginning.get(r.partition, r.until_offset)
-        end = offsets.same(r.partition, r.until_offset)
-        if ends is not None:
-            end = min(end, ends.get(r.partition, 0))
-        deleted = (r.from_offset, min(r.until_offset, beginning))
-        cut_off = (max(r.from_offset, end), r.until_offset)
-        gone += [OffsetRange(r.topic, r.partition, *part) for part in {deleted, cut_off} if part[0] < part[1]]
-    return sorted(gone)
 
 
 def _allocate(

@@ -6,12 +6,20 @@ more, so that what comes later waits for the next one that is asked for. Where r
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sqlalchemy import Connection, update
 
+from ratchet.errors import RatchetError
+from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import pipelines
+from ratchet.ledger.transactions import lock_pipeline
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from ratchet.protocol.begin import KafkaOffsets
 
 
 def is_asked_for(spec: Pipeline) -> bool:
@@ -26,6 +34,22 @@ def ask(conn: Connection, line: Line, offsets: TopicOffsets) -> None:
     after = {str(p): max(offsets.end.get(p, 0), at, before.get(str(p), 0)) for p, at in offsets.stable.items()}
     if after != before:
         conn.execute(update(pipelines).where(pipelines.c.pipeline == line.pipeline).values(due=after))
+
+
+def ask_besides(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets) -> str | None:
+    """Make due what there is, though this run has other work first, or none; why that was not possible, in a line.
+
+    What is adopted is finished without Kafka.
+    """
+    try:
+        offsets = kafka_offsets(None, None)
+    except RatchetError as error:
+        return f"no more is due than before, since Kafka was not heard: {error}"
+    with ledger.begin() as conn:
+        line = lock_pipeline(conn, spec.name)
+        if line is not None and line.topic_id == offsets.topic_id:
+            ask(conn, line, offsets)
+    return None
 
 
 def limit(spec: Pipeline, line: Line | None, offsets: TopicOffsets) -> dict[int, int] | None:

@@ -10,7 +10,7 @@ from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.schema import losses, ranges, slices, sources
 from ratchet.ledger.work import OffsetRange, divided
-from ratchet.protocol.sources import cut_logs
+from ratchet.protocol.sources import cut_logs, ends, source_of
 from ratchet.source.offsets import TopicOffsets
 
 
@@ -211,6 +211,26 @@ def losses_of(conn: Connection, pipeline: str, txid: int) -> list[tuple[int, int
         )
     )
     return [(row.partition, row.from_offset, row.until_offset) for row in rows]
+
+
+def voted_and_gone(conn: Connection, row: Transaction, offsets: TopicOffsets) -> list[OffsetRange]:
+    """What the votes of the row's epoch cover, and Kafka does not have: deleted at the beginning, or cut at the end."""
+    voted = conn.execute(
+        select(slices.c.ranges)
+        .where(slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
+        .where(slices.c.voted_at.is_not(None))
+    ).scalars()
+    gone: list[OffsetRange] = []
+    until_of = ends(conn, row.pipeline, source_of(conn, row.pipeline, row.txid))
+    for r in (r for stored in voted for r in read_ranges(offsets.topic, stored)):
+        beginning = offsets.beginning.get(r.partition, r.until_offset)
+        end = offsets.same(r.partition, r.until_offset)
+        if until_of is not None:
+            end = min(end, until_of.get(r.partition, 0))
+        deleted = (r.from_offset, min(r.until_offset, beginning))
+        cut_off = (max(r.from_offset, end), r.until_offset)
+        gone += [OffsetRange(r.topic, r.partition, *part) for part in {deleted, cut_off} if part[0] < part[1]]
+    return sorted(gone)
 
 
 def outside(r: OffsetRange, first: int, last: int) -> list[OffsetRange]:

@@ -228,7 +228,7 @@ PLANTS = [
     plant(
         "a run that asks and meets other work makes nothing due",
         "protocol/begin.py",
-        "        unheard = _ask_besides(ledger, spec, kafka_offsets) if wants.asks and is_busy else None\n",
+        "        unheard = due.ask_besides(ledger, spec, kafka_offsets) if wants.asks and is_busy else None\n",
         "        unheard = None\n",
         layers=("ledger",),
     ),
