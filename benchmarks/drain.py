@@ -21,7 +21,8 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import events, slices, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.work import Claim, Run
-from ratchet.protocol.begin import Begun, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.process import process_slice
 from ratchet.protocol.votes import NothingToDo, take_try

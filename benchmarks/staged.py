@@ -15,7 +15,8 @@ from ratchet import Json, Pipeline, Topic
 from ratchet.ledger import writers
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Claim, OffsetRange, Run, SinkVote, SliceWork, Tag, Vote
-from ratchet.protocol.begin import Begun, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.sinks.lookup import sinks_of
 from ratchet.source.offsets import TopicOffsets

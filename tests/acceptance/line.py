@@ -18,7 +18,8 @@ from kafka.errors import TopicAlreadyExistsError
 from ratchet.dev.stack import CHECKOUT
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run
-from ratchet.protocol.begin import Begun, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Begun
 from ratchet.source.kafka import Kafka
 from tests.proof.witness.console import Record as Read
 from tests.until import until

@@ -16,7 +16,8 @@ from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import OffsetRange, Run, SinkVote, SliceToken, SliceWork, Tag, Vote
 from ratchet.operate.verify import verify
-from ratchet.protocol.begin import Begun, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.votes import cast_vote, take_try

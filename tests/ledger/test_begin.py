@@ -15,7 +15,8 @@ from ratchet.ledger.schema import transactions
 from ratchet.ledger.work import Run
 from ratchet.protocol import sources
 from ratchet.protocol.another import wants_another_run
-from ratchet.protocol.begin import Skip, Skipped, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Skip, Skipped
 from ratchet.protocol.claims import settle
 from ratchet.protocol.sources import Lineages
 from ratchet.source.offsets import TopicOffsets, Undecided

@@ -16,7 +16,8 @@ from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import void
 from ratchet.protocol.another import wants_another_run
-from ratchet.protocol.begin import Skip, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Skip
 from ratchet.protocol.claims import end, settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.leases import renew

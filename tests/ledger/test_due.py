@@ -10,7 +10,8 @@ from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import accept_loss, retry
 from ratchet.protocol.another import waiting_records, wants_another_run
-from ratchet.protocol.begin import Skip, Skipped, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Skip, Skipped
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 

@@ -15,7 +15,7 @@ from ratchet.ledger import fence
 from ratchet.ledger.schema import writers
 from ratchet.ledger.work import Run, SinkVote, SliceWork
 from ratchet.operate.actions import abort, void
-from ratchet.protocol.begin import Begun
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.claims import settle
 from ratchet.protocol.votes import Cast, NoTry, cast_vote, take_try
 from ratchet.sinks import delta

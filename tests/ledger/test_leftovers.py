@@ -16,7 +16,7 @@ from ratchet.ledger.transactions import move, read_transaction
 from ratchet.ledger.work import OffsetRange, Run, Tag
 from ratchet.operate.actions import abort, void
 from ratchet.operate.upkeep import upkeep
-from ratchet.protocol.begin import Begun
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.compact import compact

@@ -15,7 +15,8 @@ from ratchet.ledger.work import Run, SliceWork
 from ratchet.operate.actions import abort, accept_loss
 from ratchet.operate.outcome import lines_of
 from ratchet.operate.verify import verify
-from ratchet.protocol.begin import Skipped, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Skipped
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.plan import reached

@@ -14,7 +14,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import SliceWork
 from ratchet.operate.migrate import migrate
 from ratchet.operate.verify import verify
-from ratchet.protocol.begin import Begun
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.votes import cast_vote, take_try
 

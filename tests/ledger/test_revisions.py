@@ -22,7 +22,8 @@ from ratchet.ledger.work import Run, SliceToken, SliceWork
 from ratchet.operate.actions import void
 from ratchet.operate.migrate import migrate
 from ratchet.protocol import compact as compaction
-from ratchet.protocol.begin import Skip, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Skip
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.compact import compact

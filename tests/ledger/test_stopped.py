@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from ratchet.ledger.connection import IDLE_SECONDS, Ledger
 from ratchet.ledger.work import Claim
-from ratchet.protocol.begin import Begun
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import commit
 from tests.until import until
 

@@ -20,7 +20,8 @@ from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Run, SliceWork
 from ratchet.operate.actions import void
 from ratchet.operate.verify import verify
-from ratchet.protocol.begin import Begun, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.leftovers import discard_finished

@@ -18,7 +18,8 @@ from ratchet import Append, Json, Pipeline, Topic
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run, SliceWork, Vote
 from ratchet.operate.migrate import migrate
-from ratchet.protocol.begin import Begun, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.lookup import sink_of

@@ -26,7 +26,8 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run, SliceWork
 from ratchet.ledger.writers import registered
 from ratchet.operate.migrate import migrate
-from ratchet.protocol.begin import Begun, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.votes import read_votes, take_try
 from ratchet.source.kafka import Kafka

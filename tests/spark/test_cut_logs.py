@@ -19,7 +19,8 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import accept_loss
 from ratchet.operate.verify import verify
-from ratchet.protocol.begin import Skip, Skipped, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Skip, Skipped
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
 from ratchet.source.kafka import Kafka

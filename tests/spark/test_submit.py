@@ -23,7 +23,8 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Run, SliceWork
 from ratchet.operate.migrate import migrate
-from ratchet.protocol.begin import Begun, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.failures import met_outages_alone
 from ratchet.protocol.votes import take_try
 from ratchet.source.kafka import Kafka

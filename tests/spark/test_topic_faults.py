@@ -23,7 +23,8 @@ from pyspark.sql import functions as F
 from ratchet import Pipeline
 from ratchet.errors import CompactedTopic, RecordsLost, TopicChanged, UnknownTopic
 from ratchet.ledger.work import OffsetRange, Run, SliceWork
-from ratchet.protocol.begin import Begun, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import Committed, commit
 from ratchet.source.kafka import Kafka
 from tests.spark.rig import SINK, Rig, content, every, numbered, positions, spec_of

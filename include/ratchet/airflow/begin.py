@@ -28,7 +28,8 @@ class BeginOperator(BaseOperator):
 
     def execute(self, context: Any) -> list[dict[str, Any]]:
         from ratchet.ledger.connection import Ledger
-        from ratchet.protocol.begin import Skipped, begin
+        from ratchet.protocol.begin import begin
+        from ratchet.protocol.begun import Skipped
         from ratchet.source.kafka import Kafka
 
         log = get_logger()

@@ -5,30 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import StrEnum
-from typing import Literal
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func
 
 from ratchet.errors import Fenced, Halted, NotRevisable, RatchetError, RecordsLost, SpecError, TopicChanged
 from ratchet.ledger import history, migrations
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Binding, Line, Transaction
-from ratchet.ledger.schema import slices
 from ratchet.ledger.states import State
-from ratchet.ledger.transactions import lock_pipeline, move, newest_revision, next_txid, read_line, read_transaction
-from ratchet.ledger.work import Claim, Run, utc
+from ratchet.ledger.transactions import lock_pipeline, move, newest_revision, next_txid, read_transaction
+from ratchet.ledger.work import Run, utc
 from ratchet.protocol import claims, due, halts, sources
+from ratchet.protocol.begun import Begun, How, Skip, Skipped, given
 from ratchet.protocol.claims import IsActive
 from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.plan import (
-    Slice,
     anchor,
     check_readable,
     cut,
     plan,
     previous_until,
-    read_ranges,
     store,
     store_cut,
     taken_by,
@@ -36,7 +32,6 @@ from ratchet.protocol.plan import (
 )
 from ratchet.protocol.revise import revise
 from ratchet.protocol.sources import Known
-from ratchet.protocol.turns import waits_for
 from ratchet.sinks import tables
 from ratchet.source.lineage import Lineage
 from ratchet.source.offsets import TopicOffsets
@@ -45,44 +40,6 @@ from ratchet.spec.pipeline import Pipeline
 KafkaOffsets = Callable[[datetime | None, Mapping[int, Lineage] | None], TopicOffsets]
 """Asks Kafka for a topic's offsets; given a time, also for those `wanted` that hold nothing of that time or later, and
 given what was known of its logs, whether they are the same."""
-How = Literal["resumed", "revised", "adopted", "allocated"]
-
-
-@dataclass(frozen=True)
-class Begun:
-    """A transaction for this run: its claim, all its slices in order, and the line for the task's log."""
-
-    claim: Claim
-    slices: tuple[Slice, ...]
-    how: How
-    message: str
-
-
-class Skip(StrEnum):
-    """Why there is nothing for a run to do."""
-
-    MAX_IN_FLIGHT = "max_in_flight"
-    """As many transactions as the spec allows are unfinished, and none of them is abandoned."""
-    NO_RECORDS = "no_records"
-    """No records wait, or none of the run's data interval."""
-    NO_INTERVAL = "no_interval"
-    """The pipeline plans by data intervals, and this run has none."""
-    VOIDED = "voided"
-    """The run's own transaction is voided."""
-    ADOPTED = "adopted"
-    """Another run has adopted its transaction, and works on it."""
-    COMMITTED_BY_ANOTHER = "committed_by_another"
-    """Another run has adopted its transaction and committed it."""
-    COMMITTED_BEFORE = "committed_before"
-    """The run's own is committed already, as where a run is deleted and made again under its id."""
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """There is nothing for this run to do; the message says why, with txids and runs."""
-
-    reason: Skip
-    message: str
 
 
 @dataclass(frozen=True)
@@ -235,7 +192,7 @@ def _resume(
         return _taken(conn, spec, line, newest, run, kafka, "resumed", "resumed after a clear", afresh=True)
     claim = revise(conn, spec, line, before.txid, run)
     why = f"the result committed at {utc(original.committed_at)} is revised with code {spec.code_hash}"
-    return _begun(conn, spec, claim, "revised", why)
+    return given(conn, spec, claim, "revised", why)
 
 
 def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: Binding) -> Begun | Skipped:
@@ -251,7 +208,7 @@ def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: Binding) -> Begu
             raise Fenced(f"{what} was adopted by run {row.run_id} meanwhile")
         if row.claim_ended:
             raise Fenced(f"{what}: this run's claim has ended; clear the run")
-        return _begun(conn, spec, mine.token, "resumed", "begun before by this run")
+        return given(conn, spec, mine.token, "resumed", "begun before by this run")
     if row.state == State.VOIDED:
         return Skipped(Skip.VOIDED, f"{what} is voided: {row.reason}")
     if (row.dag_id, row.run_id) != (run.dag_id, run.run_id):
@@ -321,7 +278,7 @@ def _taken(
                 f"code of before to commit it, or give it up with `ratchet void {spec.name} {row.txid} --reason …`"
             )
     claim = claims.take(conn, spec, row, run, afresh=afresh)
-    return _begun(conn, spec, claim, how, why)
+    return given(conn, spec, claim, how, why)
 
 
 def _allocate(
@@ -358,7 +315,7 @@ def _allocate(
     said = {"from": None, "ranges": [str(r) for r in planned], "why": "allocated"}
     history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
     held = offsets.held_back(only_hanging=True)
-    return _begun(conn, spec, row.token, "allocated", f"allocated; {held}" if held else "allocated")
+    return given(conn, spec, row.token, "allocated", f"allocated; {held}" if held else "allocated")
 
 
 def _why_nothing(conn: Connection, line: Line, offsets: TopicOffsets, wants: _Wants) -> str:
@@ -370,26 +327,3 @@ def _why_nothing(conn: Connection, line: Line, offsets: TopicOffsets, wants: _Wa
     by = taken_by(conn, line, offsets.wanted)
     before = f"no records from before {utc(wants.interval_end)} wait in topic {offsets.topic}"
     return (f"{before}: transaction {by} took the last of them" if by else before) + behind
-
-
-def _begun(conn: Connection, spec: Pipeline, claim: Claim, how: How, why: str) -> Begun:
-    cut_ = _cut(conn, spec, claim)
-    line = read_line(conn, spec.name)
-    assert line is not None, "a foreign key holds each transaction to its pipeline"
-    waits = None if claim.revision else waits_for(conn, line, claim.txid)
-    place = "it waits for no turn" if claim.revision else "it is next in line"
-    message = (
-        f"{claim}: {why}; {len(cut_)} slices, {sum(map(len, cut_)):,} offsets; epoch {claim.epoch}, "
-        f"claim {claim.number}; {waits or place}"
-    )
-    return Begun(claim, cut_, how, message)
-
-
-def _cut(conn: Connection, spec: Pipeline, claim: Claim) -> tuple[Slice, ...]:
-    """All slices of a claim's epoch, in order."""
-    rows = conn.execute(
-        select(slices.c.slice, slices.c.ranges)
-        .where(slices.c.pipeline == spec.name, slices.c.txid == claim.txid, slices.c.epoch == claim.epoch)
-        .order_by(slices.c.slice)
-    ).all()
-    return tuple(Slice(row.slice, read_ranges(spec.source.name, row.ranges)) for row in rows)

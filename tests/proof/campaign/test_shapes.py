@@ -10,7 +10,8 @@ import pytest
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run
 from ratchet.operate.migrate import migrate
-from ratchet.protocol.begin import Begun, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.source.kafka import Kafka

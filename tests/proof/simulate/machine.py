@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from ratchet.ledger.states import State
-from ratchet.protocol.begin import Begun
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import Committed, Waits
 from tests.proof.simulate.actors import End
 from tests.proof.simulate.code import KEEP_DELTAS, LEASE_SECONDS, VERSIONS

@@ -19,7 +19,8 @@ from ratchet.operate.actions import abort, retry, void
 from ratchet.operate.outcome import Outcome, lines_of
 from ratchet.operate.upkeep import upkeep
 from ratchet.protocol import compact as compaction
-from ratchet.protocol.begin import Begun, Skipped, begin
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Begun, Skipped
 from ratchet.protocol.claims import Settled, claim_of, settle
 from ratchet.protocol.commit import Committed, Waits, commit
 from ratchet.protocol.failures import errors_recorded, last_error
