@@ -155,6 +155,8 @@ def status(
             typer.echo(f"  HALTED: {line.halt}")
         if line.unattended:
             typer.echo(f"  {line.unattended}")
+        if line.replays:
+            typer.echo(f"  {line.replays:,} revisions are asked for and wait")
         for t in line.unfinished:
             typer.echo(f"  {name_of(t.txid, t.revision)}: {t.state}, {t.voted} of {t.slices} slices voted; {t.why}")
 
@@ -222,6 +224,37 @@ def void(
 
     with _ledger() as ledger:
         _say(actions.void(ledger, load_pipeline(name), txid, _reason(reason), _who(), dry_run=dry_run), as_json)
+
+
+@app.command()
+def replay(
+    name: Annotated[str, NAME],
+    first: Annotated[int, typer.Option("--from", help="The first transaction.", min=1, show_default=False)],
+    reason: Annotated[str, REASON],
+    last: Annotated[
+        int | None, typer.Option("--to", help="The last one.", min=1, show_default="the first, alone")
+    ] = None,
+    voided: Annotated[bool, typer.Option("--voided", help="Also those that are voided.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Take back what was asked for and is not begun.")] = False,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Process committed transactions once more with today's code; the new results take the place of the old ones."""
+    from ratchet.operate import replay as replays
+    from ratchet.spec.loading import load_pipeline
+
+    until = first if last is None else last
+    if until < first:
+        raise SettingsError(f"--to {until} is before --from {first}")
+    spec, why = load_pipeline(name), _reason(reason)
+    with _ledger() as ledger:
+        if cancel:
+            done = replays.take_back(ledger, spec, first, until, why, _who())
+        else:
+            done = replays.ask(ledger, spec, first, until, why, _who(), voided=voided)
+    if as_json:
+        _print_json({**asdict(done), "said": replays.lines_of(done)})
+    else:
+        typer.echo("\n".join(replays.lines_of(done)))
 
 
 @app.command(name="accept-loss")

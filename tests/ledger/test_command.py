@@ -209,3 +209,21 @@ def test_a_ledger_that_cannot_be_reached_is_one_line_without_its_password(ratche
         status, out, err = ratchet(*command, RATCHET_LEDGER_URL=url)
         assert status == 1 and said in err and err.count("\n") == 1
         assert "canary" not in out + err and "Traceback" not in err
+
+
+def test_a_range_is_replayed_taken_back_and_refused_in_words(ledger, log, ratchet):
+    for run in "abc":
+        committed(ledger, log, run)
+    assert ratchet("replay", "line", "--from", "1", "--to", "9", "--reason", "x")[2].startswith(
+        "error: line: transaction 9 is not committed yet: the head is 3"
+    )
+    assert "--to 1 is before --from 2" in ratchet("replay", "line", "--from", "2", "--to", "1", "--reason", "x")[2]
+    status, out, _ = ratchet("replay", "line", "--from", "1", "--to", "2", "--reason", "corrected", "--json")
+    said = json.loads(out)
+    assert (status, said["txids"], said["waiting"], said["left_out"]) == (0, [1, 2], 2, [])
+    assert "2 revisions are asked for and wait" in ratchet("status", "line")[1]
+    status, out, _ = ratchet("replay", "line", "--from", "1", "--cancel", "--reason", "a mistake")
+    assert (status, out) == (0, "line: transaction 1: no revision is asked for any more; 1 wait\n")
+    assert start(ledger, SPEC, log, "d").how == "allocated"
+    told = ratchet("history", "line", "1")[1]
+    assert ": replay by " in told and "not any more: a mistake" in told

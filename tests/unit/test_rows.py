@@ -8,13 +8,14 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from ratchet.ledger import schema
-from ratchet.ledger.rows import Binding, Event, Line, SliceRow, Transaction, WriterRow
+from ratchet.ledger.rows import Binding, Event, Line, Replay, SliceRow, Transaction, WriterRow
 from ratchet.ledger.work import utc
 
 TABLES = {
     Line: schema.pipelines,
     Transaction: schema.transactions,
     Binding: schema.runs,
+    Replay: schema.replays,
     SliceRow: schema.slices,
     WriterRow: schema.writers,
     Event: schema.events,

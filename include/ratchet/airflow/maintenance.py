@@ -29,7 +29,7 @@ Every minute, for each pipeline:
 - epochs that are past their deadline are aborted, and claims of lost runs are ended;
 - stages of finished transactions are discarded, and deltas older than `keep_deltas` are compacted;
 - the consumer group `ratchet-NAME` is set to where the ledger stands, for monitoring tools;
-- a run is started if work lies abandoned, or if records are due and no run is active.
+- a run is started if work lies abandoned, if records are due and no run is active, or if a revision is asked for.
 
 Nothing is lost while it is paused: runs do the same for themselves, only later.
 """
@@ -68,7 +68,7 @@ class UpkeepOperator(RunOperator):
         from ratchet.ledger.connection import Ledger
         from ratchet.operate.status import status
         from ratchet.operate.upkeep import upkeep
-        from ratchet.protocol.another import abandoned_work
+        from ratchet.protocol.another import abandoned_work, asked_revision
 
         log, ti = get_logger(), context["ti"]
         with working_on(self.pipeline):
@@ -83,6 +83,7 @@ class UpkeepOperator(RunOperator):
                 wanted = abandoned_work(ledger, spec, is_active)
                 # One that is queued will do it; also where the DAG is paused, and more would only pile up.
                 wanted = wanted or self._records(ledger, spec, ti, is_new=not standing.last_txid)
+                wanted = wanted or asked_revision(ledger, spec)
                 if ti.get_dr_count(dag_id=spec.name, states=["queued"]):
                     wanted = None
             if wanted is None:

@@ -143,6 +143,18 @@ class Binding(_Row):
 
 
 @dataclass(frozen=True)
+class Replay(_Row):
+    """A revision that is asked for and not begun: of which transaction, by whom, and why."""
+
+    pipeline: str
+    txid: int
+    id: int
+    who: str
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True)
 class SliceRow(_Row):
     """A slice of an epoch: its part of the cut, its latest try, and its vote, once there is one."""
 

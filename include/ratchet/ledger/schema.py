@@ -320,6 +320,20 @@ targets = Table(
     comment="whose the table of a sink is: of two lines in one table the same txid would mean two things",
 )
 
+replays = Table(
+    "replays",
+    metadata,
+    Column("pipeline", Text, primary_key=True),
+    Column("txid", BigInteger, primary_key=True),
+    Column("id", BigInteger, Identity(always=True), nullable=False, comment="the lowest waits the longest"),
+    Column("who", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    _now("at"),
+    ForeignKeyConstraint(["pipeline"], ["ratchet.pipelines.pipeline"], name="replays_pipeline"),
+    UniqueConstraint("pipeline", "id", name="replays_in_order"),
+    comment="revisions that are asked for and not begun; one at a time is worked on",
+)
+
 drops = Table(
     "drops",
     metadata,

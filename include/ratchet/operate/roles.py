@@ -29,6 +29,7 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "writers": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "leader_epochs": ("SELECT", "INSERT", "DELETE"),
     "dead_letters": ("SELECT",),
+    "replays": ("SELECT", "INSERT", "DELETE"),
     "drops": ("SELECT",),
     "legal_moves": ("SELECT",),
     "targets": ("SELECT",),

@@ -13,7 +13,7 @@ from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.states import UNFINISHED, State
 from ratchet.ledger.transactions import is_newest, read_line
 from ratchet.ledger.work import utc
-from ratchet.protocol import halts
+from ratchet.protocol import halts, replays
 from ratchet.protocol.turns import waits_for
 
 SILENCE = timedelta(minutes=5)
@@ -50,6 +50,8 @@ class Status:
     committed_at: datetime | None
     halt: str | None
     unattended: str | None
+    replays: int
+    """Revisions that are asked for and not begun."""
     unfinished: tuple[Standing, ...]
 
 
@@ -58,7 +60,7 @@ def status(ledger: Ledger, pipeline: str) -> Status:
     with ledger.snapshot() as conn:
         line = read_line(conn, pipeline)
         if line is None:
-            return Status(pipeline, 0, 0, 0, None, None, None, ())
+            return Status(pipeline, 0, 0, 0, None, None, None, 0, ())
         c = transactions.c
         latest = select(func.max(c.committed_at)).where(c.pipeline == pipeline)
         found = conn.execute(
@@ -76,6 +78,7 @@ def status(ledger: Ledger, pipeline: str) -> Status:
             conn.execute(latest).scalar_one(),
             halts.why_halted(halt) if halt else None,
             _unattended(conn, line),
+            replays.waiting(conn, pipeline),
             tuple(_standing(conn, line, row) for row in unfinished),
         )
 

@@ -1,4 +1,4 @@
-"""Whether one more run is wanted now: for what lies abandoned, or for records that are due."""
+"""Whether one more run is wanted now: for what lies abandoned, for records that are due, or for a revision."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import name_of
-from ratchet.protocol import due, halts
+from ratchet.protocol import due, halts, replays
 from ratchet.protocol.begin import KafkaOffsets
 from ratchet.protocol.claims import IsActive, abandoned, unclaimed
 from ratchet.protocol.plan import backlog, previous_until
@@ -39,11 +39,24 @@ class WaitingRecords:
         return f"{self.records:,} records wait"
 
 
+@dataclass(frozen=True)
+class AskedRevision:
+    """A revision is asked for, and none is going on."""
+
+    txid: int
+    who: str
+
+    @property
+    def message(self) -> str:
+        return f"{self.who} has asked for a revision of transaction {self.txid}"
+
+
 def wants_another_run(
     ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, is_active: IsActive
-) -> AbandonedWork | WaitingRecords | None:
+) -> AbandonedWork | WaitingRecords | AskedRevision | None:
     """Why one more run should be started now; None if it should not."""
-    return abandoned_work(ledger, spec, is_active) or waiting_records(ledger, spec, kafka_offsets)
+    found = abandoned_work(ledger, spec, is_active) or waiting_records(ledger, spec, kafka_offsets)
+    return found or asked_revision(ledger, spec)
 
 
 def abandoned_work(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> AbandonedWork | None:
@@ -67,3 +80,10 @@ def waiting_records(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets)
     offsets = kafka_offsets(None, None)
     waiting = backlog(previous, offsets, due.limit(spec, line, offsets))
     return WaitingRecords(waiting) if waiting else None
+
+
+def asked_revision(ledger: Ledger, spec: Pipeline) -> AskedRevision | None:
+    """The revision that is asked for and could be begun now."""
+    with ledger.begin() as conn:
+        wanted = replays.is_due(conn, spec.name)
+    return AskedRevision(wanted.txid, wanted.who) if wanted else None

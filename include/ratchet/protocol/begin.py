@@ -1,4 +1,4 @@
-"""begin: which transaction a DAG run works on. Resume or revise its own, adopt an abandoned one, allocate, or skip."""
+"""begin: which transaction a DAG run works on. Resume or revise its own, adopt, allocate, replay, or skip."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ratchet.ledger.rows import Binding, Line, Transaction
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, move, newest_revision, next_txid, read_transaction
 from ratchet.ledger.work import Run, utc
-from ratchet.protocol import claims, due, halts, sources
+from ratchet.protocol import claims, due, halts, replays, sources
 from ratchet.protocol.begun import Begun, How, Skip, Skipped, given
 from ratchet.protocol.claims import IsActive
 from ratchet.protocol.deadlines import abort_overdue
@@ -30,7 +30,7 @@ from ratchet.protocol.plan import (
     taken_by,
     voted_and_gone,
 )
-from ratchet.protocol.revise import revise
+from ratchet.protocol.revise import check, check_cut, revise
 from ratchet.protocol.sources import Known
 from ratchet.sinks import tables
 from ratchet.source.lineage import Lineage
@@ -80,7 +80,7 @@ def begin(
     *,
     drains: bool = False,
 ) -> Begun | Skipped:
-    """Find this run's transaction, in this order: resume or revise, adopt, allocate, skip.
+    """Find this run's transaction, in this order: resume or revise, adopt, allocate, replay, skip.
 
     `max_records` lowers the spec's cap for this run. `interval_end` is the end of the run's data interval, to which
     a pipeline with plan="interval" plans; without one such a run plans nothing. A run that `drains` was started by
@@ -105,7 +105,8 @@ def begin(
         # Step 2: decide, under the pipeline's lock.
         with ledger.begin() as conn:
             found = _decide(conn, spec, run, asked, kafka, wants)
-        is_busy = isinstance(found, Halted) or (isinstance(found, Begun) and found.how in ("adopted", "resumed"))
+        has_other_work = isinstance(found, Begun) and found.how in ("adopted", "resumed", "replayed")
+        is_busy = isinstance(found, Halted) or has_other_work
         unheard = due.ask_besides(ledger, spec, kafka_offsets) if wants.asks and is_busy else None
         if isinstance(found, RatchetError):
             raise found
@@ -132,6 +133,7 @@ def _decide(
 ) -> Begun | Skipped | RatchetError | _AskKafka:
     """Resume, adopt, stop at a halt, skip, or allocate, for which Kafka must have been asked before.
 
+    Where there is nothing else to do, the revision that is asked for and due is begun: live transactions go first.
     `asked` is what Airflow said of runs; one that was not asked about counts as active.
     """
     line = lock_pipeline(conn, spec.name)
@@ -142,6 +144,14 @@ def _decide(
     found = found or _adopt(conn, spec, line, run, lambda dag, run: asked.get((dag, run), True), kafka)
     if found:
         return found
+    found = _plan(conn, spec, line, run, kafka, wants)
+    return found if isinstance(found, Begun | _AskKafka) else _replay(conn, spec, line, run) or found
+
+
+def _plan(
+    conn: Connection, spec: Pipeline, line: Line, run: Run, kafka: _KafkaSaid | None, wants: _Wants
+) -> Begun | Skipped | Halted | _AskKafka:
+    """The next transaction of the line, if it may be lengthened now."""
     halt = halts.halt(conn, spec.name)
     if halt:
         # Not raised here: the failure that was counted must be stored.
@@ -162,6 +172,15 @@ def _decide(
     return _allocate(conn, spec, run, line, kafka, wants) if kafka else _ask(conn, line)
 
 
+def _replay(conn: Connection, spec: Pipeline, line: Line, run: Run) -> Begun | None:
+    """The revision that is asked for and due."""
+    begun = replays.begin_next(conn, spec, line, run)
+    if begun is None:
+        return None
+    claim, wanted = begun
+    return given(conn, spec, claim, "replayed", f"{wanted.who} has asked for it: {wanted.reason}")
+
+
 def _ask(conn: Connection, line: Line) -> _AskKafka:
     return _AskKafka(sources.known(conn, line))
 
@@ -172,7 +191,7 @@ def _resume(
     """What this run has begun before: the same again when Airflow repeats it; after a clear, the rest or a revision."""
     mine = claims.binding_of(conn, run)
     if mine is not None:
-        return _repeated(conn, spec, run, mine)
+        return _repeated(conn, spec, line, run, mine)
     before = claims.earlier_binding(conn, run)
     if before is None:
         return None
@@ -186,16 +205,31 @@ def _resume(
         if not is_mine and not original.claim_ended:
             return Skipped(Skip.ADOPTED, f"{where} was adopted by run {original.run_id}, which works on it")
         return _taken(conn, spec, line, original, run, kafka, "resumed", "resumed after a clear", afresh=True)
+    if newest.revision and newest.is_unfinished and (newest.dag_id, newest.run_id) == (run.dag_id, run.run_id):
+        return _taken(conn, spec, line, newest, run, kafka, "resumed", "resumed after a clear", afresh=True)
     if not is_mine:
         return _committed_by_another(where, original)
-    if newest.revision and newest.is_unfinished and newest.run_id == run.run_id:
-        return _taken(conn, spec, line, newest, run, kafka, "resumed", "resumed after a clear", afresh=True)
+    if replays.is_going_on(conn, spec.name, besides=before.txid):
+        check(line, before.txid)
+        check_cut(conn, newest)
+        replays.ask(conn, spec.name, [before.txid], str(run), f"run {run.run_id} was cleared")
+        # A begin that is repeated asks no second time.
+        claims.bind(conn, run, original.token)
+        return _waits(conn, line, before.txid)
     claim = revise(conn, spec, line, before.txid, run)
+    replays.taken(conn, spec.name, before.txid)
     why = f"the result committed at {utc(original.committed_at)} is revised with code {spec.code_hash}"
     return given(conn, spec, claim, "revised", why)
 
 
-def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: Binding) -> Begun | Skipped:
+def _waits(conn: Connection, line: Line, txid: int) -> Skipped:
+    """The revision of a cleared run waits for the one that is going on."""
+    said = f"{replays.waiting(conn, line.pipeline)} wait, one at a time is worked on, live transactions go first"
+    why = f"{line.pipeline}: a revision of transaction {txid} is asked for; {said}; a later run does it"
+    return Skipped(Skip.REPLAY_WAITS, f"{why}, and until then the old result stays")
+
+
+def _repeated(conn: Connection, spec: Pipeline, line: Line, run: Run, mine: Binding) -> Begun | Skipped:
     """A begin that Airflow repeats makes nothing new, whatever has become of its transaction.
 
     Where that is final, no task of this run has anything to do: another run has adopted it, or this run was deleted and
@@ -213,6 +247,8 @@ def _repeated(conn: Connection, spec: Pipeline, run: Run, mine: Binding) -> Begu
         return Skipped(Skip.VOIDED, f"{what} is voided: {row.reason}")
     if (row.dag_id, row.run_id) != (run.dag_id, run.run_id):
         return _committed_by_another(what, row)
+    if replays.is_asked(conn, spec.name, row.txid):
+        return _waits(conn, line, row.txid)
     why = f"{what} is committed, by this run or one of its id that was deleted: nothing is done again"
     advice = f"clear run {run.run_id} to revise it, or trigger a run with another id for new records"
     return Skipped(Skip.COMMITTED_BEFORE, f"{why}; {advice}")

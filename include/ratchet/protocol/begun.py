@@ -15,7 +15,7 @@ from ratchet.protocol.plan import Slice, read_ranges
 from ratchet.protocol.turns import waits_for
 from ratchet.spec.pipeline import Pipeline
 
-How = Literal["resumed", "revised", "adopted", "allocated"]
+How = Literal["resumed", "revised", "adopted", "replayed", "allocated"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ class Skip(StrEnum):
     """Another run has adopted its transaction, and works on it."""
     COMMITTED_BY_ANOTHER = "committed_by_another"
     """Another run has adopted its transaction and committed it."""
+    REPLAY_WAITS = "replay_waits"
+    """The revision that its clear asks for waits until the one that is going on has ended."""
     COMMITTED_BEFORE = "committed_before"
     """The run's own is committed already, as where a run is deleted and made again under its id."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, exists, func, select
 
 from ratchet.errors import NotRevisable
 from ratchet.ledger import history
-from ratchet.ledger.rows import Line
-from ratchet.ledger.schema import transactions
+from ratchet.ledger.rows import Line, Transaction
+from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run
@@ -20,12 +20,14 @@ def revise(conn: Connection, spec: Pipeline, line: Line, txid: int, run: Run) ->
     """Begin the next revision of a transaction, for `run`; the caller holds the pipeline's lock.
 
     The older rows stay as they are and visible until the revision commits; an unfinished older revision is
-    superseded. Raises NotRevisable when the transaction is not behind the head, or its deltas are a base by now.
+    superseded. Raises NotRevisable when the transaction is not behind the head, when its deltas are a base by now, and
+    when it stands for lost records.
     """
     check(line, txid)
     original = read_transaction(conn, spec.name, txid, lock=True)
     newest = newest_revision(conn, spec.name, txid)
     newest = read_transaction(conn, spec.name, txid, newest.revision, lock=True)
+    check_cut(conn, newest)
     number = newest.revision + 1
     if newest.revision and newest.state in (State.OPEN, State.PREPARED):
         why = f"superseded by revision {number}"
@@ -48,6 +50,16 @@ def check(line: Line, txid: int) -> None:
         raise NotRevisable(
             f"{where} is older than the spec's keep_deltas: the deltas up to {line.compacted} are merged into a base, "
             "in which no single one can be replaced; the old result stays"
+        )
+
+
+def check_cut(conn: Connection, newest: Transaction) -> None:
+    """NotRevisable if nothing of the transaction was ever to be read: it stands for lost records."""
+    mine = (slices.c.pipeline == newest.pipeline, slices.c.txid == newest.txid, slices.c.epoch == newest.epoch)
+    if not conn.execute(select(exists(select(slices.c.slice).where(*mine)))).scalar_one():
+        raise NotRevisable(
+            f"{newest.pipeline}: transaction {newest.txid} stands for records that were accepted as lost: there is "
+            "nothing to read"
         )
 
 

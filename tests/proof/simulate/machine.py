@@ -23,6 +23,8 @@ KINDS = st.sampled_from(["task"] * 5 + ["go"] * 4 + ["outside"] * 2 + ["cut", "b
 PICK = st.integers(0, 999)
 """Which of the things that are possible, modulo their number."""
 ABREAST = st.sampled_from([0, 0, 2, 3])
+MOVES = ("retry", "abort", "void", "replay", "take back")
+"""What a person may do to a transaction."""
 MAX_RUNS, MAX_RECORDS = 4, 21
 """So many runs are active at most, and so many records come."""
 
@@ -81,7 +83,7 @@ class Machine(RuleBasedStateMachine):
     def _beside(self) -> list[Callable[[], Step]]:
         """Maintenance, or a person."""
         world, line = self.world, range(1, self.theatre.watch.last.last_txid + 1)
-        moves = [partial(world.operate, what, txid) for what in ("retry", "abort", "void") for txid in line]
+        moves = [partial(world.operate, what, txid) for what in MOVES for txid in line]
         return [world.maintain, *moves]
 
     def _late(self) -> list[Callable[[], Step]]:
@@ -89,11 +91,11 @@ class Machine(RuleBasedStateMachine):
         return [] if self.schedule.standing else self.world.late(self.theatre.watch.last)
 
     def _clears(self) -> list[Callable[[], Step]]:
-        """A run that was cleared, or one that does anew what was voided."""
+        """A run that was cleared, or what was voided is to be done anew."""
         seen = self.theatre.watch.last
         voided = [txid for txid, row in seen.newest().items() if row.state == State.VOIDED and txid <= seen.head]
         clears = [partial(self.world.clear, of) for of in self.world.runs if of.slices]
-        return [*clears, *(partial(self.world.replay, txid) for txid in voided)]
+        return [*clears, *(partial(self.world.operate, "replay", txid) for txid in voided)]
 
     def _tasks(self) -> list[Callable[[], Step]]:
         world = self.world

@@ -277,8 +277,9 @@ class Schedule:
             return None
 
     def is_all_over(self) -> bool:
-        """Whether all that is in the log is committed or voided, and no revision is half done."""
-        return self.is_all_taken() and all(map(_is_over, self._theatre.watch.last.newest().values()))
+        """Whether all that is in the log is committed or voided, and no revision is half done or asked for."""
+        seen = self._theatre.watch.last
+        return self.is_all_taken() and not seen.replays and all(map(_is_over, seen.newest().values()))
 
     def _is_work_left(self) -> bool:
         """Whether a run would find something to do, where nobody does it: what waits behind a halt is left."""
@@ -286,8 +287,9 @@ class Schedule:
         halted = seen.halted()
         unfinished = [row for row in seen.newest().values() if not _is_over(row)]
         if halted is None:
-            return bool(unfinished) or (seen.is_begun and not self.is_all_taken())
-        return any(row.revision or row.txid < halted for row in unfinished)
+            return bool(unfinished or seen.replays) or (seen.is_begun and not self.is_all_taken())
+        is_due = seen.replays and not seen.revisions_going_on()
+        return bool(is_due) or any(row.revision or row.txid < halted for row in unfinished)
 
     def is_all_taken(self) -> bool:
         """Whether a transaction has taken all that is in the log."""

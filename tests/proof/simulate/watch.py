@@ -59,6 +59,8 @@ TOLD = (
     rf"{_WHAT}: only some tasks of a committed run were cleared; clear the whole run to revise it; ",
     rf"{_WHAT} is older than the spec's keep_deltas: ",
     rf"{_WHAT}: revision \d+ is applied already; the newer result stays$",
+    rf"{_WHAT} is not committed yet: the head is \d+; there is nothing to revise$",
+    r"^line: of transactions \d+ to \d+ no revision waits$",
 )
 """What a step may be told instead of being done; whoever is told anything else has come upon a fault."""
 SPEC = SPECS[VERSIONS[0]]
@@ -68,6 +70,7 @@ _OF_LEDGER = {
     "ranges": "select txid, partition, from_offset, until_offset from ratchet.ranges where txid > 0 and pipeline = {}",
     "slices": "select txid, epoch, ranges, try_number, sinks from ratchet.slices where pipeline = {} "
     "order by txid, epoch, slice",
+    "replays": "select txid from ratchet.replays where pipeline = {}",
 }
 _DEAD_LETTERS = 'select partition, "offset", txid, error from ratchet.dead_letters where pipeline = {}'
 
@@ -90,6 +93,8 @@ class Seen:
     """{(txid, epoch, slice): its latest try}."""
     cuts: dict[tuple[int, int], list]
     """{(txid, epoch): the ranges of each slice}."""
+    replays: set[int]
+    """The txids of which a revision is asked for and not begun."""
     contents: dict[str, list[tuple]]
     """{sink: rows}, sorted."""
 
@@ -101,6 +106,11 @@ class Seen:
         """The txid at which the line is halted; None if it is not."""
         at = (txid for (txid, revision), row in self.transactions.items() if not revision and row.halted_at is not None)
         return min(at, default=None)
+
+    def revisions_going_on(self) -> list[tuple[int, int]]:
+        """(txid, revision) of those that are neither final nor given up."""
+        rows = [row for row in self.newest().values() if row.revision > 0 and row.halted_at is None]
+        return [(row.txid, row.revision) for row in rows if row.state not in (State.COMMITTED, State.VOIDED)]
 
 
 class Watch:
@@ -132,7 +142,7 @@ class Watch:
     def _snapshot(self) -> Seen:
         with self._conn.transaction(), self._conn.pipeline():
             asked = {name: self._conn.execute(query) for name, query in self._queries.items()}
-            line, transactions, ranges, slices = (asked.pop(name).fetchall() for name in _OF_LEDGER)
+            line, transactions, ranges, slices, replays = (asked.pop(name).fetchall() for name in _OF_LEDGER)
             contents = {name: sorted(map(tuple, cursor), key=repr) for name, cursor in asked.items()}
         cuts: dict[tuple[int, int], list] = defaultdict(list)
         votes, tries = {}, {}
@@ -155,6 +165,7 @@ class Watch:
             votes,
             tries,
             dict(cuts),
+            {row.txid for row in replays},
             contents,
         )
 
@@ -211,6 +222,9 @@ class Watch:
         """Nothing goes back: states move as they may, epochs, claims and the head grow, plans and votes stay."""
         before = self.last
         assert seen.head >= before.head and seen.last_txid >= before.last_txid
+        for txid, revision in seen.transactions.keys() - before.transactions.keys():
+            others = [of for of in before.revisions_going_on() if of[0] != txid]
+            assert not (revision and others), f"a revision of {txid} is begun beside {others}"
         for txid, plan in before.ranges.items():
             assert seen.ranges.get(txid) == plan, f"the plan of {txid} was {plan}, is {seen.ranges.get(txid)}"
         for of, vote in before.votes.items():
@@ -236,7 +250,7 @@ class Watch:
                 assert new.applied == old.applied, f"{of} was applied twice"
 
 
-NOTHING = Seen(False, 0, 0, {}, {}, {}, {}, {}, {})
+NOTHING = Seen(False, 0, 0, {}, {}, {}, {}, {}, set(), {})
 
 
 def _reachable(state: State) -> set[State]:

@@ -13,10 +13,11 @@ from typing import Any
 from ratchet.errors import EngineLost, LedgerUnreachable, RatchetError, Refused
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
-from ratchet.ledger.transactions import lock_pipeline, read_transaction
+from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Claim, OffsetRange, Run, SliceToken
 from ratchet.operate.actions import abort, retry, void
 from ratchet.operate.outcome import Outcome, lines_of
+from ratchet.operate.replay import Asked, ask, take_back
 from ratchet.operate.upkeep import upkeep
 from ratchet.protocol import compact as compaction
 from ratchet.protocol.begin import begin
@@ -25,7 +26,6 @@ from ratchet.protocol.claims import Settled, claim_of, settle
 from ratchet.protocol.commit import Committed, Waits, commit
 from ratchet.protocol.failures import errors_recorded, last_error
 from ratchet.protocol.leases import renew
-from ratchet.protocol.revise import revise
 from ratchet.protocol.votes import NothingToDo, take_try, vote_no
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
@@ -169,18 +169,6 @@ class World:
 
         return Step(f"{run}: begin ({self.version})", job, then, unkept, failed=failed)
 
-    def replay(self, txid: int) -> Step:
-        """A run that revises a final transaction, also one that was voided."""
-        of, spec = self.new_run(), self.spec
-        begins = self.begin(of)
-
-        def job(ledger: Ledger) -> Begun | Skipped:
-            with ledger.begin() as conn:
-                revise(conn, spec, lock_pipeline(conn, NAME), txid, of.run)
-            return begins.job(ledger)
-
-        return replace(begins, doing=f"{of.run}: replays {txid} ({self.version})", job=job)
-
     def process(self, of: AirflowRun, number: int, attempts: int = 1) -> Step:
         """Take a try, stage, vote; with two attempts, Spark runs the task twice and hears of the second, as the ledger
         does of the vote.
@@ -320,9 +308,13 @@ class World:
             "retry": lambda ledger: retry(ledger, spec, txid, "a person"),
             "abort": lambda ledger: abort(ledger, spec, txid, "a person said so", "a person"),
             "void": lambda ledger: void(ledger, spec, txid, "a person said so", "a person"),
+            "replay": lambda ledger: ask(ledger, spec, txid, txid, "a person said so", "a person", voided=True),
+            "take back": lambda ledger: take_back(ledger, spec, txid, txid, "a person said so", "a person"),
         }
 
-        def unkept(outcome: Outcome, seen: Seen) -> str | None:
+        def unkept(outcome: Outcome | Asked, seen: Seen) -> str | None:
+            if isinstance(outcome, Asked):
+                return None
             said = lines_of(outcome)
             plan = ", ".join(str(OffsetRange(TOPIC, *taken)) for taken in sorted(seen.ranges[txid]))
             return f"the plan is {plan}" if "commits nothing of" in said[0] and not said[0].endswith(plan) else None

@@ -150,6 +150,20 @@ COMMENT ON TABLE ratchet.leader_epochs IS 'which leaders took the records of a l
 COMMENT ON COLUMN ratchet.leader_epochs.leader_epoch IS 'Kafka''s number of a partition''s leader';
 COMMENT ON COLUMN ratchet.leader_epochs.from_offset IS 'the first offset of it';
 
+CREATE TABLE ratchet.replays (
+    pipeline TEXT NOT NULL,
+    txid BIGINT NOT NULL,
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
+    who TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (pipeline, txid),
+    CONSTRAINT replays_pipeline FOREIGN KEY(pipeline) REFERENCES ratchet.pipelines (pipeline),
+    CONSTRAINT replays_in_order UNIQUE (pipeline, id)
+);
+COMMENT ON TABLE ratchet.replays IS 'revisions that are asked for and not begun; one at a time is worked on';
+COMMENT ON COLUMN ratchet.replays.id IS 'the lowest waits the longest';
+
 CREATE TABLE ratchet.runs (
     dag_id TEXT NOT NULL,
     run_id TEXT NOT NULL,
