@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.until import until
+
 from .line import Line
 from .shown import Record
 
@@ -43,6 +45,34 @@ def test_clearing_a_committed_run_puts_a_new_result_in_place_of_the_old_and_hold
     warm.clear(run)
     assert warm.ended(run) == "success"
     assert warm.rows(txid) == times(records, 3) and warm.states_of(txid) == ["COMMITTED"] * 3
+    warm.is_whole()
+
+
+def test_of_several_cleared_runs_one_is_revised_and_the_others_follow_by_themselves(warm: Line):
+    runs: list[str] = []
+    for _ in range(3):
+        warm.publish(10)
+        runs.append(warm.trigger())
+        assert warm.ended(runs[-1]) == "success"
+    txids = [warm.transaction(run).txid for run in runs]
+    records = [warm.rows(txid) for txid in txids]
+    warm.hold()
+    warm.clear(runs[0])
+    warm.held()
+    for run in runs[1:]:
+        warm.clear(run)
+        assert warm.ended(run) == "success" and warm.states(run)["begin"] == "skipped"
+        assert "one at a time is worked on, live transactions go first" in warm.last_log(run, "begin")
+    # Beside the revision that is held up, what comes is taken as ever.
+    warm.publish(10)
+    live = warm.trigger()
+    assert warm.ended(live) == "success" and warm.transaction(live).txid == txids[-1] + 1
+    assert [warm.rows(txid) for txid in txids] == records
+    warm.multiply(10)
+    warm.release()
+    until("all are revised", lambda: all(warm.states_of(txid) == ["COMMITTED"] * 2 for txid in txids), 120)
+    assert [warm.rows(txid) for txid in txids] == [times(of, 10) for of in records]
+    until("its runs have ended", lambda: not warm.active(), 60)
     warm.is_whole()
 
 
