@@ -230,22 +230,33 @@ def void(
 def replay(
     name: Annotated[str, NAME],
     first: Annotated[int, typer.Option("--from", help="The first transaction.", min=1, show_default=False)],
-    reason: Annotated[str, REASON],
+    reason: Annotated[str | None, REASON] = None,
     last: Annotated[
         int | None, typer.Option("--to", help="The last one.", min=1, show_default="the first, alone")
     ] = None,
     voided: Annotated[bool, typer.Option("--voided", help="Also those that are voided.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="Take back what was asked for and is not begun.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Process them now, and say what would change; needs RATCHET_SPARK.")
+    ] = False,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Process committed transactions once more with today's code; the new results take the place of the old ones."""
     from ratchet.operate import replay as replays
     from ratchet.spec.loading import load_pipeline
 
+    if dry_run and cancel:
+        raise typer.BadParameter("--cancel has no dry run")
     until = first if last is None else last
     if until < first:
         raise SettingsError(f"--to {until} is before --from {first}")
-    spec, why = load_pipeline(name), _reason(reason)
+    spec = load_pipeline(name)
+    if dry_run:
+        _differences(spec, first, until, voided=voided, as_json=as_json)
+        return
+    if reason is None:
+        raise typer.BadParameter("say why; it is kept in the history", param_hint="--reason")
+    why = _reason(reason)
     with _ledger() as ledger:
         if cancel:
             done = replays.take_back(ledger, spec, first, until, why, _who())
@@ -333,15 +344,44 @@ def verify(
         raise typer.Exit(FAULTS)
 
 
+def _differences(spec: Pipeline, first: int, last: int, *, voided: bool, as_json: bool) -> None:
+    from ratchet.operate.difference import Difference, differences, lines_of
+    from ratchet.spark.engine import session_for
+    from ratchet.spark.slice import encode
+
+    kafka = _kafka_properties()
+    found: list[Difference] = []
+    with _ledger() as ledger, session_for(spec, _spark_url()) as session:
+        again = partial(encode, session, spec, kafka=kafka)
+        for of in differences(ledger, spec, lambda works, take: again(works, take=take), first, last, voided=voided):
+            if isinstance(of, Difference):
+                found.append(of)
+                lines = lines_of(of)
+            else:
+                lines = [f"transaction {of[0]} is left out: {of[1]}"]
+            typer.echo("\n".join(lines), err=as_json)
+    if as_json:
+        _print_json([asdict(of) for of in found])
+    else:
+        typer.echo("this was a dry run: nothing was changed")
+    if any(of.fails for of in found):
+        raise typer.Exit(1)
+
+
+def _spark_url() -> str:
+    url = os.environ.get("RATCHET_SPARK")
+    if not url:
+        raise SettingsError("no Spark is named; set RATCHET_SPARK=sc://HOST:15002")
+    return url
+
+
 def _recompute(ledger: Ledger, spec: Pipeline, since: int, say: Callable[[str], None]) -> Check:
     from ratchet.operate.verify import recompute as look
     from ratchet.spark.engine import session_for
     from ratchet.spark.slice import recompute
 
-    kafka, url = _kafka_properties(), os.environ.get("RATCHET_SPARK")
-    if not url:
-        raise SettingsError("no Spark is named; set RATCHET_SPARK=sc://HOST:15002")
-    with session_for(spec, url) as session:
+    kafka = _kafka_properties()
+    with session_for(spec, _spark_url()) as session:
         return look(ledger, spec, lambda works: recompute(session, spec, works, kafka), since, say)
 
 

@@ -18,7 +18,7 @@ from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, Waits, commit
 from ratchet.protocol.plan import reached
-from ratchet.protocol.votes import cast_vote, take_try, voted_work
+from ratchet.protocol.votes import cast_vote, take_try, work_of
 
 from .staging import (
     SPEC,
@@ -253,7 +253,7 @@ def test_what_voted_is_found_again_as_its_job_had_it(ledger, log):
     token = do_slice(ledger, SPEC, begun, 1)
     take_try(ledger, SPEC, begun.claim, 0)
     with ledger.begin() as conn:
-        (work,) = voted_work(conn, SPEC, read_transaction(conn, SPEC.name, 1))
+        (work,) = work_of(conn, SPEC, read_transaction(conn, SPEC.name, 1))
     assert (work.token, work.ranges) == (token, begun.slices[1].ranges)
 
 

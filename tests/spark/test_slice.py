@@ -13,14 +13,16 @@ import psycopg
 import pytest
 from kafka import TopicPartition
 from psycopg import sql
+from pyspark.sql import functions
 
 from ratchet import Accumulate, Append, Upsert
 from ratchet.errors import Fenced, RecordsLost, TopicChanged
 from ratchet.ledger.work import OffsetRange
 from ratchet.operate import verify
+from ratchet.operate.difference import differences, lines_of
 from ratchet.protocol.commit import commit
 from ratchet.protocol.process import process_slice
-from ratchet.spark.slice import recompute, run_slice
+from ratchet.spark.slice import encode, recompute, run_slice
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.kafka.test_kafka import Transaction, wait_until_stable
 from tests.until import until
@@ -250,6 +252,18 @@ def thrice(df):
     return {SINK: df, "sums": df, "lasts": df}
 
 
+def corrected(df):
+    """Another result: a value is changed, a record is left out, and one gives two rows."""
+    f = functions
+    df = df.where(f.col("a") != 7).withColumn("a", f.when(f.col("a") == 5, 50).otherwise(f.col("a")))
+    again = df.where(f.col("a") == 9).withColumn("b", f.lit("new")).withColumn("_n", f.lit(1))
+    return thrice(df.withColumn("_n", f.lit(0)).unionByName(again))
+
+
+def broken(df):
+    return thrice(df.withColumn("a", functions.raise_error(functions.lit("no such rate")).cast("int")))
+
+
 THRICE = [
     Append(SINK, columns="a int, b string"),
     Accumulate("sums", key="b string", sum="a int", max="a int", count="n"),
@@ -284,3 +298,61 @@ def test_what_is_recomputed_is_what_was_voted_for_and_another_result_is_named(ri
     other = spec.model_copy(update={"transform": address(every)})
     assert verify.recompute(rig.ledger, other, again, say=said.append).checked == 0
     assert "transaction 1 was committed with code" in said[0]
+
+
+def test_a_dry_run_of_a_replay_says_which_rows_and_keys_differ_and_changes_nothing(rig):
+    topic = rig.topic(2)
+    for partition in (0, 1):
+        # One key is null.
+        values = [b'{"a": %d, "b": %s}' % (n, (b"null", b'"1"', b'"2"')[n % 3]) for n in range(20)]
+        rig.send(topic, *values, b"no json", partition=partition)
+    spec = spec_of(topic, thrice, sinks=THRICE, slice_records=25, max_records=1_000)
+    for work in rig.begin(spec):
+        rig.check(spec, work, rig.run(spec, work))
+    assert commit(rig.ledger, spec, rig.claim).txids == (1,)
+
+    def compared(transform):
+        other = spec.model_copy(update={"transform": address(transform)})
+        again = partial(encode, rig.spark, other, kafka=rig.kafka)
+        found = list(differences(rig.ledger, other, lambda works, take: again(works, take=take), 1, 1))
+        return found[0]
+
+    with rig.ledger.begin() as conn:
+        before = conn.exec_driver_sql("select * from ratchet.events").all()
+    same = compared(thrice)
+    assert [(of.sink, of.counts, of.before, of.after, of.is_same) for of in same.sinks] == [
+        ("rows", "rows", 40, 40, True),
+        ("sums", "keys", 3, 3, True),
+        ("lasts", "keys", 3, 3, True),
+        ("dead_letters", "rows", 2, 2, True),
+    ]
+    rows, sums, lasts, dead = compared(corrected).sinks
+    assert (rows.added, rows.removed, rows.changed, rows.before, rows.after) == (2, 2, 2, 40, 40)
+    assert {(e.what, e.named["_offset"], e.named["_n"]) for e in rows.examples} == {
+        ("changed", 5, 0),
+        ("removed", 7, 0),
+        ("added", 9, 1),
+    }
+    assert next(e.columns for e in rows.examples if e.what == "changed") == {"a": (5, 50)}
+    # Of the null key nothing has changed: 5 is of the key 2, 7 of the key 1.
+    assert (sums.added, sums.removed, sums.changed) == (1, 0, 2)
+    assert {(e.what, e.named["b"]) for e in sums.examples} == {("changed", "1"), ("changed", "2"), ("added", "new")}
+    assert next(str(e) for e in sums.examples if e.named["b"] == "1") == "changed: b 1: a_sum 140 → 126, n 14 → 12"
+    assert (lasts.added, lasts.removed, lasts.changed) == (1, 0, 1)
+    assert dead.is_same
+    # In the other lane as well.
+    alone = spec.model_copy(update={"transform": None, "sinks": THRICE[:1]})
+    again = partial(encode, rig.spark, alone, kafka=rig.kafka)
+    (found,) = differences(rig.ledger, alone, lambda works, take: again(works, take=take), 1, 1)
+    assert [of.is_same for of in found.sinks] == [True, True]
+    failing = compared(broken)
+    assert failing.sinks == () and "no such rate" in failing.fails
+    assert lines_of(failing)[0].startswith("transaction 1: a revision would fail: ")
+    assert "transaction 1: rows: 2 added, 2 removed, 2 changed; 40 rows before, 40 after" in lines_of(
+        compared(corrected)
+    )
+    with rig.ledger.begin() as conn:
+        assert conn.exec_driver_sql("select * from ratchet.events").all() == before
+        left = conn.exec_driver_sql("select relname from pg_class where starts_with(relname, 'tried')").all()
+    assert left == []
+    assert [fault for check in verify.verify(rig.ledger, spec) for fault in check.faults] == []

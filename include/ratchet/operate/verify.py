@@ -14,7 +14,7 @@ from ratchet.ledger.schema import ranges, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import SliceWork
-from ratchet.protocol.votes import read_votes, voted_work
+from ratchet.protocol.votes import read_votes, work_of
 from ratchet.sinks.checksum import MODULUS
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Check, Sink, Voted
@@ -68,7 +68,7 @@ def recompute(
     with ledger.snapshot() as conn:
         line = read_line(conn, spec.name)
         rows = [rows[-1] for rows in _applied(conn, spec.name).values() if rows[-1].txid >= since]
-        work = {row.txid: voted_work(conn, spec, row) for row in rows}
+        work = {row.txid: work_of(conn, spec, row) for row in rows}
         kept = {row.txid: _contents(conn, spec, row, line.compacted) for row in rows if line}
     faults: list[str] = []
     checked = 0

@@ -83,12 +83,11 @@ def load_work(ledger: Ledger, spec: Pipeline, token: SliceToken) -> SliceWork:
         return _work(conn, spec, row, current)
 
 
-def voted_work(conn: Connection, spec: Pipeline, row: Transaction) -> list[SliceWork]:
-    """Each slice of the row's epoch as its job had it; its stages may be gone."""
+def work_of(conn: Connection, spec: Pipeline, row: Transaction) -> list[SliceWork]:
+    """Each slice of the row's epoch as its job has it, or had it; its stages may be gone."""
     found = conn.execute(
         select(slices)
         .where(slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
-        .where(slices.c.voted_at.is_not(None))
         .order_by(slices.c.slice)
     )
     return [_work(conn, spec, row, part) for part in SliceRow.all(found)]

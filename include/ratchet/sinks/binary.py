@@ -14,6 +14,9 @@ from pgpq.schema import Jsonb
 from ratchet.spec.columns import Column
 from ratchet.spec.types import Array, Time, Type, Uuid, is_document
 
+COPY_BEGINS, COPY_ENDS = b"PGCOPY\n\xff\r\n\x00" + bytes(8), b"\xff\xff"
+"""What goes before and after the rows of a binary COPY."""
+
 
 def wire_batch(batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
     """The batch with UUIDs as their 16 bytes, and times of day as microseconds; other columns as they are."""

@@ -59,6 +59,18 @@ class Kept(Sink, frozen=True):
     def refold(self, conn: Connection, of: Delta, touched: Table | None, head: int) -> Applied:
         return self._noted(of)
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.position)
+
+    def rows_of(self, pipeline: str, txid: int) -> sa.Select:
+        of = self.rows_table
+        picked = (of.c[c.name] for c in self.written)
+        return select(*picked).where(of.c._txid == txid, *self.mine(of, pipeline))
+
+    def one_each(self, rows: FromClause) -> sa.Select:
+        return select(*(rows.c[c.name] for c in self.written))
+
     def txids(self, conn: Connection, pipeline: str, head: int) -> Sequence[int]:
         of = self.rows_table
         seen = select(of.c._txid).where(of.c._txid <= head, *self.mine(of, pipeline)).distinct()

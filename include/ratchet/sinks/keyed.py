@@ -149,6 +149,17 @@ class Keyed(Sink, frozen=True):
         mine = select(deltas).where(deltas.c._txid == txid).subquery("mine")
         return conn.execute(select(self._fingerprint(self.reduced(mine, names).subquery("merged"), names))).scalar_one()
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return tuple(self.key_names)
+
+    def rows_of(self, pipeline: str, txid: int) -> sa.Select:
+        return select(self.delta).where(self.delta.c._txid == txid)
+
+    def one_each(self, rows: FromClause) -> sa.Select:
+        reduced = self.reduced(rows, self._names).subquery("reduced")
+        return select(*(reduced.c[name] for name in self._names))
+
     def txids(self, conn: Connection, pipeline: str, head: int) -> Sequence[int]:
         into = self.target
         return conn.execute(select(into.c._txid).distinct()).scalars().all()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, FromClause, Select, Table
 
 from ratchet.ledger.schema import DELTA_SCHEMA
 from ratchet.ledger.work import OffsetRange, Relation
@@ -212,6 +212,21 @@ class Sink(DeclaredSink, ABC, frozen=True):
     def contents(self, conn: Connection, of: Voted) -> tuple[int, int]:
         """(rows, checksum) of one transaction's delta, one row a key where there are keys."""
         return of.rows, of.checksum
+
+    # compares
+
+    @property
+    @abstractmethod
+    def identity(self) -> tuple[str, ...]:
+        """The columns that tell the rows of one transaction's delta apart."""
+
+    @abstractmethod
+    def rows_of(self, pipeline: str, txid: int) -> Select[Any]:
+        """The rows that a committed transaction has in the delta table, or in a user's own."""
+
+    @abstractmethod
+    def one_each(self, rows: FromClause) -> Select[Any]:
+        """The written columns of rows of one transaction, one row for each identity."""
 
     # compacts
 

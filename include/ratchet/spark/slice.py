@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 
@@ -14,6 +14,7 @@ from ratchet.formats.missing import nearest
 from ratchet.ledger.work import Absent, OffsetRange, SinkVote, SliceWork, Vote
 from ratchet.logs import get_logger
 from ratchet.sinks.lookup import sink_of, sinks_of
+from ratchet.sinks.port import Sink
 from ratchet.sinks.writer import Into
 from ratchet.source.kafka import Kafka
 from ratchet.spark import frame_lane, worker_lane
@@ -23,7 +24,7 @@ from ratchet.spark.intake import Intake, parts_of, spark_instead
 from ratchet.spark.reader import read
 from ratchet.spark.result import rows_of
 from ratchet.spark.tally import Tally
-from ratchet.spark.writing import summed
+from ratchet.spark.writing import encoded, summed
 from ratchet.spec.columns import FieldPath
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.transforms.kinds import Kind, kind_of
@@ -79,7 +80,35 @@ def recompute(
 
     Nothing is written. The delta of the same code over the same records is the same. Raises what `run_slice` raises.
     """
-    ranges = tuple(r for work in works for r in work.ranges)
+    ranges = _ranges(works)
+    with _again(spark, spec, works, kafka) as found:
+        return {name: summed(rows, sink_of(spec, name), ranges) for name, rows in found.items()}
+
+
+def encode(
+    spark: SparkSession,
+    spec: Pipeline,
+    works: Sequence[SliceWork],
+    kafka: dict[str, str],
+    take: Callable[[Sink, Iterator[bytes]], None],
+) -> None:
+    """The same rows themselves: each sink takes them as PostgreSQL's binary COPY has them, in parts of about a MiB."""
+    ranges = _ranges(works)
+    with _again(spark, spec, works, kafka) as found:
+        for name, rows in found.items():
+            sink = sink_of(spec, name)
+            take(sink, encoded(rows, sink, ranges))
+
+
+def _ranges(works: Sequence[SliceWork]) -> tuple[OffsetRange, ...]:
+    return tuple(r for work in works for r in work.ranges)
+
+
+@contextmanager
+def _again(
+    spark: SparkSession, spec: Pipeline, works: Sequence[SliceWork], kafka: dict[str, str]
+) -> Iterator[dict[str, DataFrame]]:
+    """{sink: what the slices of a transaction give it}, where they give anything; the topic is the planned one."""
     found: dict[str, list[DataFrame]] = {sink.name: [] for sink in sinks_of(spec)}
     with Kafka(kafka) as client:
 
@@ -92,13 +121,8 @@ def recompute(
             for work in works:
                 for name, rows in _given(spark, spec, work, kafka).items():
                     found[name].append(rows)
-            sums = {
-                sink.name: summed(reduce(DataFrame.unionByName, found[sink.name]), sink, ranges)
-                for sink in sinks_of(spec)
-                if found[sink.name]
-            }
+            yield {name: reduce(DataFrame.unionByName, rows) for name, rows in found.items() if rows}
         check()
-    return sums
 
 
 def _run(

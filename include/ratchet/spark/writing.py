@@ -10,10 +10,14 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from ratchet.ledger.work import OffsetRange, SinkVote, Tag
+from ratchet.sinks.binary import COPY_ENDS, encoder_of, wire_batch
 from ratchet.sinks.checksum import MODULUS, batch_checksum
 from ratchet.sinks.forms import in_one_form
 from ratchet.sinks.port import Sink
 from ratchet.sinks.writer import Into, Writer, check_own
+
+PART_BYTES = 2**20
+"""So much is sent to the driver at once, or one row where that is more."""
 
 _REPORT = "writer bigint, rows bigint, checksum string"
 
@@ -62,21 +66,64 @@ class Summing:
     ranges: tuple[OffsetRange, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Combine all rows of the task, and report how many are kept, with their checksum."""
-        tables = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
-        if not tables:
+        """Report how many rows are kept, with their checksum."""
+        kept = _kept(self.sink, batches, self.ranges)
+        if kept is None:
             return
-        rows = in_one_form(self.sink.name, pa.concat_tables(tables), self.sink.needed)
-        check_own(self.sink, rows, self.ranges)
-        kept = self.sink.combine(rows).select([c.name for c in self.sink.written])
         checksum = sum(batch_checksum(self.sink.written, batch) for batch in kept.combine_chunks().to_batches())
         arrays = [pa.array([kept.num_rows], pa.int64()), pa.array([str(checksum % MODULUS)])]
         yield pa.record_batch(arrays, ["rows", "checksum"])
 
 
+@dataclass(frozen=True)
+class Encoding:
+    """The same rows, as PostgreSQL's binary COPY has them, in parts."""
+
+    sink: Sink
+    ranges: tuple[OffsetRange, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row for each part."""
+        kept = _kept(self.sink, batches, self.ranges)
+        if kept is None:
+            return
+        batches = kept.combine_chunks().to_batches(max_chunksize=max(1, kept.num_rows * PART_BYTES // kept.nbytes))
+        wired = [wire_batch(batch, self.sink.written) for batch in batches]
+        encoder = encoder_of(wired[0].schema, self.sink.written)
+        # Each task's rows are the middle of one COPY.
+        encoder.write_header()
+        for batch in wired:
+            yield _part(encoder.write_batch(batch))
+        # The encoder keeps some of what it was given.
+        yield _part(encoder.finish().removesuffix(COPY_ENDS))
+
+
+def _part(encoded: bytes) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([encoded], pa.binary())], ["part"])
+
+
+def _kept(sink: Sink, batches: Iterator[pa.RecordBatch], ranges: tuple[OffsetRange, ...]) -> pa.Table | None:
+    """All rows of a task as its sink keeps them: combined, written columns only; None where there are none."""
+    tables = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
+    if not tables:
+        return None
+    rows = in_one_form(sink.name, pa.concat_tables(tables), sink.needed)
+    check_own(sink, rows, ranges)
+    kept = sink.combine(rows).select([c.name for c in sink.written])
+    return kept if kept.num_rows else None
+
+
 def summed(rows: DataFrame, sink: Sink, ranges: tuple[OffsetRange, ...]) -> tuple[int, int]:
     """(rows, checksum) of what a sink would keep of these rows, one row a key where it has keys."""
-    if sink.key_names:
-        rows = rows.repartition(*sink.key_names)
-    reports = rows.mapInArrow(Summing(sink, ranges), "rows bigint, checksum string").collect()
+    reports = _by_key(rows, sink).mapInArrow(Summing(sink, ranges), "rows bigint, checksum string").collect()
     return sum(r.rows for r in reports), sum(int(r.checksum) for r in reports) % MODULUS
+
+
+def encoded(rows: DataFrame, sink: Sink, ranges: tuple[OffsetRange, ...]) -> Iterator[bytes]:
+    """What a sink would keep of these rows, in binary, task by task."""
+    parts = _by_key(rows, sink).mapInArrow(Encoding(sink, ranges), "part binary").toLocalIterator()
+    return (bytes(row.part) for row in parts)
+
+
+def _by_key(rows: DataFrame, sink: Sink) -> DataFrame:
+    return rows.repartition(*sink.key_names) if sink.key_names else rows

@@ -1,0 +1,87 @@
+"""What a replay would change: today's rows of committed transactions beside those that are there. Nothing is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from ratchet.errors import RecordsLost, Refused, TopicChanged, TransformError
+from ratchet.ledger.connection import Ledger, be_patient
+from ratchet.ledger.rows import Transaction
+from ratchet.ledger.transactions import newest_revision, read_line, read_transaction
+from ratchet.ledger.work import SliceWork
+from ratchet.operate import replay
+from ratchet.protocol.revise import newest_applied
+from ratchet.protocol.votes import work_of
+from ratchet.sinks import comparison, tables
+from ratchet.sinks.comparison import SinkDifference
+from ratchet.sinks.lookup import sinks_of
+from ratchet.sinks.port import Sink
+from ratchet.spec.pipeline import Pipeline
+
+Take = Callable[[Sink, Iterator[bytes]], None]
+"""Is given what a sink would keep, as rows of a binary COPY, in parts."""
+Again = Callable[[Sequence[SliceWork], Take], None]
+"""Processes slices once more; the taker is called for each sink that is given anything."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a replay of one transaction would change; or why there would be no result."""
+
+    txid: int
+    sinks: tuple[SinkDifference, ...]
+    fails: str | None = None
+
+
+def lines_of(found: Difference) -> list[str]:
+    """What a person reads of it."""
+    if found.fails:
+        return [f"transaction {found.txid}: a revision would fail: {found.fails}"]
+    said: list[str] = []
+    for of in found.sinks:
+        said.append(f"transaction {found.txid}: {of}")
+        said += [f"    {example}" for example in of.examples]
+    return said
+
+
+def differences(
+    ledger: Ledger, spec: Pipeline, again: Again, first: int, last: int, *, voided: bool = False
+) -> Iterator[Difference | tuple[int, str]]:
+    """What a replay of the transactions `first` to `last` would change, one after the other; nothing is written.
+
+    Those that a replay would leave out are given as (txid, why). Rows that a task sends are held in temporary tables
+    of the database, so memory is bounded by what one of Spark's tasks keeps. Raises NotRevisable, as a replay would.
+    """
+    with ledger.begin() as conn:
+        tables.probe(conn, spec)
+        line = read_line(conn, spec.name)
+        wanted, left_out = replay.revisable(conn, line, first, last, voided=voided) if line else ([], [])
+    yield from left_out
+    for txid in wanted:
+        try:
+            yield _of(ledger, spec, again, txid)
+        except (RecordsLost, Refused, TopicChanged, TransformError) as error:
+            yield Difference(txid, (), str(error))
+
+
+def _of(ledger: Ledger, spec: Pipeline, again: Again, txid: int) -> Difference:
+    with ledger.begin(dry_run=True) as conn:
+        be_patient(conn)
+        row = _newest(conn, spec, txid)
+        work = work_of(conn, spec, row)
+        sinks = sinks_of(spec)
+        tried = {sink.name: comparison.make(conn, sink, txid) for sink in sinks}
+        again(work, lambda sink, parts: comparison.copy(conn, tried[sink.name], sink, parts))
+        found = [comparison.compare(conn, spec.name, sink, tried[sink.name], txid) for sink in sinks]
+        return Difference(txid, tuple(found))
+
+
+def _newest(conn: Connection, spec: Pipeline, txid: int) -> Transaction:
+    """The row whose slices a revision would take."""
+    applied = newest_applied(conn, spec.name, txid)
+    if applied is None:
+        return newest_revision(conn, spec.name, txid)
+    return read_transaction(conn, spec.name, txid, applied)

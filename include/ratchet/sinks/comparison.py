@@ -1,0 +1,140 @@
+"""Rows that a transaction has in a sink beside others that it might have: how many differ, and which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+from psycopg import sql
+from sqlalchemy import Connection, Table, and_, func, insert, literal, select, union_all
+
+from ratchet.sinks import delta
+from ratchet.sinks.binary import COPY_BEGINS, COPY_ENDS
+from ratchet.sinks.keys import temporary
+from ratchet.sinks.port import Sink
+from ratchet.sinks.types import sql_column
+
+EXAMPLES = 5
+"""So many rows of each sink and transaction are shown that differ."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row that differs: the columns that name it, and {column: (before, after)} of those that are not alike.
+
+    A row that is added has nothing before, one that is removed nothing after.
+    """
+
+    what: str
+    named: dict[str, object]
+    columns: dict[str, tuple[object, object]]
+
+    def __str__(self) -> str:
+        at = ", ".join(f"{name.removeprefix('_')} {value}" for name, value in self.named.items())
+        said = ", ".join(f"{name} {before} → {after}" for name, (before, after) in self.columns.items())
+        return f"{self.what}: {at}" + (f": {said}" if said and self.what == "changed" else "")
+
+
+@dataclass(frozen=True)
+class SinkDifference:
+    """How many rows, or keys, a transaction gave a sink and would give it today; the first of those that differ."""
+
+    sink: str
+    counts: str
+    """What is counted: `rows` or `keys`."""
+    before: int
+    after: int
+    added: int
+    removed: int
+    changed: int
+    examples: tuple[Example, ...]
+
+    @property
+    def is_same(self) -> bool:
+        return not (self.added or self.removed or self.changed)
+
+    def __str__(self) -> str:
+        if self.is_same:
+            return f"{self.sink}: the same {self.before:,} {self.counts}"
+        said = f"{self.added:,} added, {self.removed:,} removed, {self.changed:,} changed"
+        return f"{self.sink}: {said}; {self.before:,} {self.counts} before, {self.after:,} after"
+
+
+def make(conn: Connection, sink: Sink, txid: int) -> Table:
+    """A temporary table like the sink's delta table; the columns that a writer adds have one value each."""
+    given = {"_txid": str(txid), "_writer": "0", "_source": "0", "_pipeline": "''"}
+    columns = [sql_column(c) for c in sink.stored]
+    for column in columns:
+        if column.name in {c.name for c in sink.added}:
+            column.server_default = sa.DefaultClause(sa.text(given[column.name]))
+    name = delta.index_name("tried", "_".join(sink.table))
+    made = Table(name, sa.MetaData(), *columns, prefixes=["TEMPORARY"], postgresql_on_commit="DROP")
+    made.create(conn)
+    return made
+
+
+def copy(conn: Connection, into: Table, sink: Sink, parts: Iterable[bytes]) -> None:
+    """Fill it with rows of the written columns, as the middle of a binary COPY has them."""
+    driver = conn.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    columns = sql.SQL(", ").join(sql.Identifier(c.name) for c in sink.written)
+    statement = sql.SQL("copy {} ({}) from stdin (format binary)").format(sql.Identifier(into.name), columns)
+    with driver.cursor() as cursor, cursor.copy(statement) as copy:
+        copy.write(COPY_BEGINS)
+        for part in parts:
+            copy.write(part)
+        copy.write(COPY_ENDS)
+
+
+def compare(conn: Connection, pipeline: str, sink: Sink, tried: Table, txid: int) -> SinkDifference:
+    """The rows that a transaction has in the sink beside those of `tried`."""
+    names = list(sink.identity)
+    old = sink.one_each(sink.rows_of(pipeline, txid).subquery("kept"))
+    new = sink.one_each(select(tried).subquery("tried"))
+    # EXCEPT takes a null for another, and hashes.
+    gone, fresh = (temporary(conn, delta.index_name(side, tried.name), _nullable(sink)) for side in ("gone", "fresh"))
+    for into, one, other in ((gone, old, new), (fresh, new, old)):
+        conn.execute(insert(into).from_select([c.name for c in sink.written], one.except_(other)))
+    sides = union_all(
+        select(*(gone.c[n] for n in names), literal(True).label("was")),
+        select(*(fresh.c[n] for n in names), literal(False).label("was")),
+    ).subquery("sides")
+    of = [sides.c[n] for n in names]
+    each = select(*of, func.bool_or(sides.c.was).label("was"), func.bool_or(~sides.c.was).label("is")).group_by(*of)
+    each = each.subquery("each")
+    was, now = each.c["was"], each.c["is"]
+    counted = select(
+        func.count().filter(and_(now, ~was)), func.count().filter(and_(was, ~now)), func.count().filter(and_(was, now))
+    ).select_from(each)
+    added, removed, changed = conn.execute(counted).one()
+    before, after = (
+        conn.execute(select(func.count()).select_from(rows.subquery())).scalar_one() for rows in (old, new)
+    )
+    shown = conn.execute(select(each).order_by(*(each.c[n] for n in names)).limit(EXAMPLES)).mappings().all()
+    examples = tuple(_example(conn, sink, gone, fresh, {n: row[n] for n in names}) for row in shown)
+    counts = "keys" if sink.key_names else "rows"
+    return SinkDifference(sink.name, counts, before, after, added, removed, changed, examples)
+
+
+def _nullable(sink: Sink) -> list[sa.Column[Any]]:
+    return [sa.Column(c.name, sql_column(c).type) for c in sink.written]
+
+
+def _example(conn: Connection, sink: Sink, gone: Table, fresh: Table, named: dict[str, object]) -> Example:
+    before, after = (_row(conn, side, named) for side in (gone, fresh))
+    what = "changed" if before and after else "removed" if before else "added"
+    differ = {
+        c.name: ((before or {}).get(c.name), (after or {}).get(c.name))
+        for c in sink.written
+        if c.name not in named and (before or {}).get(c.name) != (after or {}).get(c.name)
+    }
+    return Example(what, named, differ)
+
+
+def _row(conn: Connection, of: Table, named: dict[str, object]) -> dict[str, object] | None:
+    same = [of.c[n].is_not_distinct_from(value) for n, value in named.items()]
+    row = conn.execute(select(of).where(*same)).mappings().one_or_none()
+    return dict(row) if row else None
