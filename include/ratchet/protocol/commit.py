@@ -30,7 +30,7 @@ from ratchet.protocol.fold import Failed, decide, deltas, failing
 from ratchet.protocol.gates import is_passed, judge
 from ratchet.protocol.halts import why_stopped
 from ratchet.protocol.turns import waits_for
-from ratchet.sinks import stage, tables
+from ratchet.sinks import meaning, stage
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Applied, Delta, Sink
 from ratchet.spec.pipeline import Pipeline
@@ -184,7 +184,7 @@ def advance(conn: Connection, spec: Pipeline, line: Line, by: Transaction | None
     """
     head = line.head
     done: list[int] = []
-    other = tables.other_meaning(conn, spec)
+    other = meaning.other(conn, spec)
     if by is not None and by.state == State.PREPARED:
         _check_meaning(by, other)
     while head < line.last_txid:
@@ -346,7 +346,7 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     if _ended(now, claim):
         raise Fenced(f"{spec.name}: {claim}: it is {now.state} by now; nothing was changed")
     _check_ready(spec, now, claim)
-    _check_meaning(now, tables.other_meaning(conn, spec))
+    _check_meaning(now, meaning.other(conn, spec))
     _check_replaceable(conn, spec, line, now)
     assert line is not None, "a foreign key holds each transaction to its pipeline"
     applied: dict[str, Applied] = {}

@@ -5,21 +5,19 @@ own are only checked.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, LiteralString, cast
+from typing import Literal, LiteralString, cast
 
 import sqlalchemy as sa
 from psycopg import sql
 from psycopg.errors import DependentObjectsStillExist
 from sqlalchemy import Connection, Table
-from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.schema import CreateSchema
 
 from ratchet.errors import IllegalMove, NotMigrated
-from ratchet.ledger.schema import DELTA_SCHEMA, pipelines, targets
-from ratchet.ledger.transactions import lock_pipeline
+from ratchet.ledger.schema import DELTA_SCHEMA, targets
 from ratchet.ledger.work import Relation
-from ratchet.sinks import indexes, views
+from ratchet.sinks import catalog, indexes, meaning, views
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
 from ratchet.sinks.types import TXID
@@ -61,10 +59,10 @@ def create(conn: Connection, pipeline: str, sink: Sink) -> Made:
     columns: list[tuple[str, str]] = []
     lacking: list[tuple[str, str]] = []
     conn.execute(CreateSchema(sink.table[0], if_not_exists=True))
-    kinds = {table: _kind(conn, table) for table in sink.tables}
+    kinds = {table: catalog.kind_of(conn, str(table.schema), table.name) for table in sink.tables}
     existing = [table for table, kind in kinds.items() if kind]
     _check_kinds(conn, sink, kinds)
-    _own(conn, pipeline, sink, existing)
+    meaning.own(conn, pipeline, sink, existing)
     for table, unique in zip(sink.tables, sink.unique, strict=True):
         if table not in existing:
             conn.execute(CreateSchema(str(table.schema), if_not_exists=True))
@@ -77,7 +75,7 @@ def create(conn: Connection, pipeline: str, sink: Sink) -> Made:
         _check(conn, sink, table, unique)
     view = None
     if sink.is_view and sink.tables:
-        shown = _columns(conn, *sink.table) if _kind_of(conn, *sink.table) else {}
+        shown = catalog.columns(conn, *sink.table) if catalog.kind_of(conn, *sink.table) else {}
         views.create(conn, pipeline, sink, list(shown))
         view = None if shown else sink.shown
     return Made(pipeline, sink.name, tuple(made), tuple(columns), view, tuple(lacking))
@@ -106,13 +104,9 @@ _NEEDED = {
 
 def _is_as_made(conn: Connection, shown: Relation, shows: str) -> bool:
     """Whether what has the name of a sink still is what the sink shows: a person may have made another thing of it."""
-    kind = _kind_of(conn, *shown)
-    fits = kind == "v" if shows == "view" else kind in _TABLES
-    return fits and TXID.name in _columns(conn, *shown)
-
-
-_TABLES = ("r", "p", "f")
-"""Tables, partitioned and foreign ones."""
+    kind = catalog.kind_of(conn, *shown)
+    fits = kind == "v" if shows == "view" else kind in catalog.TABLES
+    return fits and TXID.name in catalog.columns(conn, *shown)
 
 
 @dataclass(frozen=True)
@@ -138,9 +132,9 @@ def drop(conn: Connection, pipeline: str) -> Gone:
         if shows != "own" and _is_as_made(conn, shown, shows):
             _drop(conn, "view" if shows == "view" else "table", shown)
             dropped.append(".".join(shown))
-        elif _kind_of(conn, *shown):
+        elif catalog.kind_of(conn, *shown):
             left.append(".".join(shown))
-        if _kind_of(conn, *rows):
+        if catalog.kind_of(conn, *rows):
             _drop(conn, "table", rows)
             dropped.append(".".join(rows))
     return Gone(tuple(dropped), tuple(left))
@@ -148,7 +142,7 @@ def drop(conn: Connection, pipeline: str) -> Gone:
 
 def _drop(conn: Connection, what: Literal["table", "view"], relation: Relation) -> None:
     try:
-        _driver(conn).execute(sql.SQL(f"drop {what} {{}}").format(sql.Identifier(*relation)))
+        catalog.driver(conn).execute(sql.SQL(f"drop {what} {{}}").format(sql.Identifier(*relation)))
     except DependentObjectsStillExist as error:
         depends = "; ".join((error.diag.message_detail or str(error)).splitlines())
         raise IllegalMove(f"{'.'.join(relation)}: {depends}; drop that first; nothing was changed") from error
@@ -158,10 +152,10 @@ def probe(conn: Connection, spec: Pipeline) -> None:
     """NotMigrated if a table of a sink, or a column of one, is not there, not the pipeline's, or of another meaning;
     quick enough for every begin.
     """
-    other = other_meaning(conn, spec)
+    other = meaning.other(conn, spec)
     if other:
         raise NotMigrated(f"{other}; nothing was begun; run `ratchet migrate`, which says more")
-    own = _meanings(conn, spec)
+    own = meaning.of_pipeline(conn, spec)
     for sink in sinks_of(spec):
         for table in (*sink.tables, *([sink.target] if sink.is_view else [])):
             try:
@@ -179,104 +173,6 @@ def probe(conn: Connection, spec: Pipeline) -> None:
             )
 
 
-def other_meaning(conn: Connection, spec: Pipeline) -> str | None:
-    """In which way the spec folds a sink otherwise than its table is folded, in a line; None if it does not."""
-    own = _meanings(conn, spec)
-    for sink in sinks_of(spec):
-        other = _other_meaning(own[sink.table], sink.meaning) if sink.table in own else None
-        if other:
-            return f"sink {sink.name!r}: {other}"
-    return None
-
-
-def _meanings(conn: Connection, spec: Pipeline) -> dict[tuple[str, str], dict[str, Any]]:
-    """{(schema, table): what its deltas mean}, of the pipeline's tables."""
-    found = conn.execute(sa.select(targets).where(targets.c.pipeline == spec.name))
-    return {(row.schema, row.name): row.fold for row in found}
-
-
-def _other_meaning(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
-    """In which way deltas that were written with one meaning do not fold to what the other says, in a line."""
-    for name in ("kind", "key", "order"):
-        if stored.get(name) != wanted.get(name):
-            return f"its {name} was {_said(stored.get(name))} and is {_said(wanted.get(name))} in the spec"
-    lost = [name for name in stored.get("columns", ()) if name not in wanted.get("columns", ())]
-    if lost:
-        return f"its column {lost[0]} is not in the spec, and a key's row would keep it from another transaction"
-    before, now = stored.get("measures", {}), wanted.get("measures", {})
-    for name in before.keys() & now.keys():
-        if before[name] != now[name]:
-            return f"{name} was a {before[name]} and is a {now[name]} in the spec"
-    return None
-
-
-def _said(part: object) -> str:
-    return "none" if part is None else ", ".join(map(str, part)) if isinstance(part, list) else str(part)
-
-
-def _own(conn: Connection, pipeline: str, sink: Sink, existing: list[Table]) -> None:
-    """Note whose the sink's tables are, and what their deltas mean.
-
-    Txids of another line mean other transactions: a revision would replace them. And of deltas that were made with
-    another meaning no state can be folded that is that of their records: a task keeps one row of a key, by the order
-    that it has.
-    """
-    schema, name = sink.table
-    known = conn.execute(
-        sa.select(targets.c.pipeline, targets.c.fold).where(targets.c.schema == schema, targets.c.name == name)
-    ).one_or_none()
-    where = f"sink {sink.name!r}: {schema}.{name}"
-    owner = known.pipeline if known else None
-    if owner != pipeline:
-        has_line = conn.execute(sa.select(sa.exists().where(pipelines.c.pipeline == owner))).scalar_one()
-        if existing and has_line:
-            raise NotMigrated(
-                f"{where} is the table of pipeline {owner!r}, and a pipeline of another name is another line, with "
-                "transactions of the same numbers; give the sink another table, and read both by a view, or drop that "
-                f"line with all of its tables by `ratchet drop {owner}`, if nobody needs it"
-            )
-        for table in existing:
-            if _has_rows(conn, table):
-                raise NotMigrated(
-                    f"{where}: {table.schema}.{table.name} holds rows of transactions that this ledger does not know; "
-                    "give the sink another table, and read both by a view"
-                )
-    elif known is not None:
-        # A commit that goes on at this moment, with the old meaning, comes first, or finds the new one.
-        lock_pipeline(conn, pipeline)
-        other = _other_meaning(known.fold, sink.meaning)
-        if other and any(_has_rows(conn, table) for table in existing):
-            raise NotMigrated(
-                f"{where}: {other}, and what is there was written with the old one, by which rows were left out that "
-                "the new one would keep; put the old one back, or give the sink another table, which begins empty"
-            )
-    conn.execute(
-        upsert(targets)
-        .values(schema=schema, name=name, pipeline=pipeline, fold=sink.meaning)
-        .on_conflict_do_update(index_elements=["schema", "name"], set_={"pipeline": pipeline, "fold": sink.meaning})
-    )
-
-
-def _has_rows(conn: Connection, table: Table) -> bool:
-    """Whether a table that is there has rows of some transaction."""
-    if TXID.name not in _columns(conn, str(table.schema), table.name):
-        return False
-    return conn.execute(sa.select(sa.exists().where(table.c._txid > 0))).scalar_one()
-
-
-def _kind(conn: Connection, table: Table) -> str | None:
-    return _kind_of(conn, str(table.schema), table.name)
-
-
-def _kind_of(conn: Connection, schema: str, name: str) -> str | None:
-    """`r` for a table, `p` for a partitioned one, `v` for a view, and so on; None where there is nothing."""
-    asked = sa.text(
-        "select relkind::text from pg_class c join pg_namespace n on n.oid = relnamespace "
-        "where nspname = :schema and relname = :name"
-    )
-    return conn.execute(asked, {"schema": schema, "name": name}).scalar_one_or_none()
-
-
 def _check_kinds(conn: Connection, sink: Sink, kinds: dict[Table, str | None]) -> None:
     """NotMigrated where a view is in the place of a table or the other way round, or a user's table is not there."""
     where = f"sink {sink.name!r}: {'.'.join(sink.table)}"
@@ -285,34 +181,29 @@ def _check_kinds(conn: Connection, sink: Sink, kinds: dict[Table, str | None]) -
             f"{where} does not exist, and the spec says that it is one of your own (existing=True); create it, or "
             "leave existing out"
         )
-    shown = _kind_of(conn, *sink.table)
+    shown = catalog.kind_of(conn, *sink.table)
     if sink.is_view and shown not in (None, "v"):
         raise NotMigrated(
             f"{where} is a table, and readers are given a view of that name; say existing=True to have rows copied "
             "into your own table, or give the sink another name"
         )
-    if sink.is_view and shown == "v" and TXID.name not in _columns(conn, *sink.table):
+    if sink.is_view and shown == "v" and TXID.name not in catalog.columns(conn, *sink.table):
         raise NotMigrated(f"{where} is a view of your own; give the sink another name, or drop the view")
     if not sink.is_view and shown == "v":
         raise NotMigrated(f"{where} is a view, and the sink needs a table of that name; give it another one")
     for table, kind in kinds.items():
-        if kind not in (None, "v", *_TABLES):
+        if kind not in (None, "v", *catalog.TABLES):
             raise NotMigrated(f"{where}: {table.schema}.{table.name} is there and no table; give the sink another name")
-
-
-def _columns(conn: Connection, schema: str, name: str) -> dict[str, Any]:
-    """{name: what PostgreSQL says of the column}, in order."""
-    return {column["name"]: column for column in sa.inspect(conn).get_columns(name, schema)}
 
 
 def _add(conn: Connection, sink: Sink, table: Table) -> list[str]:
     """Give a table the columns that it lacks; their names."""
-    found, added = _columns(conn, str(table.schema), table.name), []
+    found, added = catalog.columns(conn, str(table.schema), table.name), []
     for column in table.columns:
         if column.name in found:
             continue
         kind = column.type.compile(conn.dialect)
-        if not column.nullable and _has_rows(conn, table):
+        if not column.nullable and catalog.has_rows(conn, table):
             raise NotMigrated(
                 f"sink {sink.name!r}: {table.schema}.{table.name} has rows, which have no {column.name}; declare it "
                 "without not null"
@@ -320,14 +211,14 @@ def _add(conn: Connection, sink: Sink, table: Table) -> list[str]:
         # What stands behind the name of the type is its collation; both are the dialect's own words.
         words = sql.SQL(cast("LiteralString", kind + ("" if column.nullable else " not null")))
         where = sql.Identifier(str(table.schema), table.name), sql.Identifier(column.name)
-        _driver(conn).execute(sql.SQL("alter table {} add column {} {}").format(*where, words))
+        catalog.driver(conn).execute(sql.SQL("alter table {} add column {} {}").format(*where, words))
         added.append(column.name)
     return added
 
 
 def _check(conn: Connection, sink: Sink, table: Table, unique: tuple[str, ...]) -> None:
     inspected = sa.inspect(conn)
-    found = _columns(conn, str(table.schema), table.name)
+    found = catalog.columns(conn, str(table.schema), table.name)
     dialect = conn.dialect
     for column in table.columns:
         where = f"sink {sink.name!r}: {table.schema}.{table.name}.{column.name}"
@@ -370,9 +261,3 @@ def _check(conn: Connection, sink: Sink, table: Table, unique: tuple[str, ...]) 
                 f"{', to which one null is like another' if has_nulls else ''}; "
                 f"add UNIQUE NULLS NOT DISTINCT ({', '.join(unique)})"
             )
-
-
-def _driver(conn: Connection) -> Any:
-    driver = conn.connection.driver_connection
-    assert driver is not None, "the connection is open"
-    return driver

@@ -105,7 +105,7 @@ PLANTS = [
     ),
     plant(
         "a pipeline writes into the table of another line",
-        "sinks/tables.py",
+        "sinks/meaning.py",
         "    if existing and has_line:",
         "    if False:",
     ),

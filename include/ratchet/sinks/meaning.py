@@ -1,0 +1,95 @@
+"""What the deltas of sinks' tables mean: stored beside them, as another meaning would make another state of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Table
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from ratchet.errors import NotMigrated
+from ratchet.ledger.schema import pipelines, targets
+from ratchet.ledger.transactions import lock_pipeline
+from ratchet.sinks import catalog
+from ratchet.sinks.lookup import sinks_of
+from ratchet.sinks.port import Sink
+from ratchet.spec.pipeline import Pipeline
+
+
+def other(conn: Connection, spec: Pipeline) -> str | None:
+    """In which way the spec folds a sink otherwise than its table is folded, in a line; None if it does not."""
+    own = of_pipeline(conn, spec)
+    for sink in sinks_of(spec):
+        other = _differs(own[sink.table], sink.meaning) if sink.table in own else None
+        if other:
+            return f"sink {sink.name!r}: {other}"
+    return None
+
+
+def of_pipeline(conn: Connection, spec: Pipeline) -> dict[tuple[str, str], dict[str, Any]]:
+    """{(schema, table): what its deltas mean}, of the pipeline's tables."""
+    found = conn.execute(sa.select(targets).where(targets.c.pipeline == spec.name))
+    return {(row.schema, row.name): row.fold for row in found}
+
+
+def _differs(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
+    """In which way deltas that were written with one meaning do not fold to what the other says, in a line."""
+    for name in ("kind", "key", "order"):
+        if stored.get(name) != wanted.get(name):
+            return f"its {name} was {_said(stored.get(name))} and is {_said(wanted.get(name))} in the spec"
+    lost = [name for name in stored.get("columns", ()) if name not in wanted.get("columns", ())]
+    if lost:
+        return f"its column {lost[0]} is not in the spec, and a key's row would keep it from another transaction"
+    before, now = stored.get("measures", {}), wanted.get("measures", {})
+    for name in before.keys() & now.keys():
+        if before[name] != now[name]:
+            return f"{name} was a {before[name]} and is a {now[name]} in the spec"
+    return None
+
+
+def _said(part: object) -> str:
+    return "none" if part is None else ", ".join(map(str, part)) if isinstance(part, list) else str(part)
+
+
+def own(conn: Connection, pipeline: str, sink: Sink, existing: list[Table]) -> None:
+    """Note whose the sink's tables are, and what their deltas mean.
+
+    Txids of another line mean other transactions: a revision would replace them. And of deltas that were made with
+    another meaning no state can be folded that is that of their records: a task keeps one row of a key, by the order
+    that it has.
+    """
+    schema, name = sink.table
+    known = conn.execute(
+        sa.select(targets.c.pipeline, targets.c.fold).where(targets.c.schema == schema, targets.c.name == name)
+    ).one_or_none()
+    where = f"sink {sink.name!r}: {schema}.{name}"
+    owner = known.pipeline if known else None
+    if owner != pipeline:
+        has_line = conn.execute(sa.select(sa.exists().where(pipelines.c.pipeline == owner))).scalar_one()
+        if existing and has_line:
+            raise NotMigrated(
+                f"{where} is the table of pipeline {owner!r}, and a pipeline of another name is another line, with "
+                "transactions of the same numbers; give the sink another table, and read both by a view, or drop that "
+                f"line with all of its tables by `ratchet drop {owner}`, if nobody needs it"
+            )
+        for table in existing:
+            if catalog.has_rows(conn, table):
+                raise NotMigrated(
+                    f"{where}: {table.schema}.{table.name} holds rows of transactions that this ledger does not know; "
+                    "give the sink another table, and read both by a view"
+                )
+    elif known is not None:
+        # A commit that goes on at this moment, with the old meaning, comes first, or finds the new one.
+        lock_pipeline(conn, pipeline)
+        other = _differs(known.fold, sink.meaning)
+        if other and any(catalog.has_rows(conn, table) for table in existing):
+            raise NotMigrated(
+                f"{where}: {other}, and what is there was written with the old one, by which rows were left out that "
+                "the new one would keep; put the old one back, or give the sink another table, which begins empty"
+            )
+    conn.execute(
+        upsert(targets)
+        .values(schema=schema, name=name, pipeline=pipeline, fold=sink.meaning)
+        .on_conflict_do_update(index_elements=["schema", "name"], set_={"pipeline": pipeline, "fold": sink.meaning})
+    )
