@@ -212,7 +212,7 @@ def test_records_of_a_partition_that_was_seen_and_not_yet_planned_are_not_lost_s
 def test_a_target_that_no_longer_fits_is_named_before_anything_is_begun(ledger, log):
     with ledger.begin() as conn:
         conn.execute(text("alter table rows rename column a to b"))
-    with pytest.raises(NotMigrated, match="sink 'rows': column rows.a does not exist; nothing was begun"):
+    with pytest.raises(NotMigrated, match="sink 'rows': column .*rows.a does not exist; nothing was begun"):
         start(ledger, SPEC, log, "a")
     with ledger.begin() as conn:
         assert conn.execute(select(transactions)).all() == []

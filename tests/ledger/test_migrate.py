@@ -128,6 +128,7 @@ def test_a_pipeline_that_does_not_fit_holds_up_no_other_and_keeps_what_it_has(le
     third = SPEC.model_copy(update={"name": "third", "sinks": [Append("thirds", columns="a bigint")]})
     wider = SPEC.sinks[0].model_copy(update={"columns": "a bigint, b bigint"})
     misfit = SPEC.model_copy(update={"sinks": [wider, *SPEC.sinks[1:]]})
+    committed(ledger, log, "a")
     with ledger.begin() as conn:
         conn.execute(text("alter table latest alter column a type int"))
     for dry_run, rest in ((True, "would be"), (False, "is")):

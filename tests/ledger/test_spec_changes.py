@@ -175,7 +175,7 @@ def test_another_order_key_or_kind_is_refused_once_there_are_rows(ledger, log, s
 
 def test_before_there_are_rows_a_sink_may_mean_something_else(ledger, log):
     ordered = SPEC.model_copy(update={"sinks": [*SPEC.sinks[:2], MEANINGS[0][0]]})
-    assert "line: latest: added index public.latest_gone to ratchet_delta.public.latest" in lines_of(
+    assert "line: latest: created public.latest, created ratchet_delta.public.latest" in lines_of(
         migrate(ledger.url, [ordered])
     )
     one(ledger, log, ordered, "a", lambda work: rows_of(ordered, work))

@@ -11,6 +11,7 @@ from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import pipelines, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, lock_rows
+from ratchet.sinks import tables
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
 from ratchet.spec.pipeline import Pipeline
@@ -37,6 +38,10 @@ def compact(ledger: Ledger, spec: Pipeline) -> str | None:
         line = lock_pipeline(conn, spec.name)
         if line is None:
             return None
+        misfit = tables.misfit(conn, spec)
+        if misfit:
+            # By a spec of before, what was migrated for a newer one would lose the columns that it does not know.
+            return f"{spec.name}: nothing is compacted: {misfit}"
         until = max(line.compacted, _old_until(conn, spec, line))
         conn.execute(update(pipelines).where(pipelines.c.pipeline == spec.name).values(compacted=until))
     # Step 2

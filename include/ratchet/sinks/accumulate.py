@@ -108,7 +108,7 @@ class Accumulate(Keyed, frozen=True):
             *sums,
             *least,
             *greatest,
-            *([Column(self.count, BIGINT, False)] if self.count else []),
+            *([Column(self.count, BIGINT)] if self.count else []),
         )
 
     @property

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Table
 
+from ratchet.ledger.work import Relation
 from ratchet.sinks.types import TXID
 
 TABLES = ("r", "p", "f")
@@ -22,16 +25,90 @@ def kind_of(conn: Connection, schema: str, name: str) -> str | None:
     return conn.execute(asked, {"schema": schema, "name": name}).scalar_one_or_none()
 
 
-def columns(conn: Connection, schema: str, name: str) -> dict[str, Any]:
-    """{name: what PostgreSQL says of the column}, in order."""
-    return {column["name"]: column for column in sa.inspect(conn).get_columns(name, schema)}
+@dataclass(frozen=True)
+class Held:
+    """A column as a table has it."""
+
+    type: str
+    """As PostgreSQL writes it, in capitals, with its collation where that is not the type's own."""
+    nullable: bool
+    is_key: bool
+    """Whether it is of a unique index to which one null is not like another, as of a primary key."""
+    has_default: bool
+    is_filled: bool
+    """Whether PostgreSQL computes it, and takes no value for it."""
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it takes no null, though no index of a person's own needs that."""
+        return not self.nullable and not self.is_key
 
 
-def has_rows(conn: Connection, table: Table) -> bool:
+def columns(conn: Connection, relation: Relation) -> dict[str, Held]:
+    """{name: column}, in order; none where there is no such table."""
+    return columns_of(conn, [relation]).get(relation, {})
+
+
+def columns_of(conn: Connection, relations: Iterable[Relation]) -> dict[Relation, dict[str, Held]]:
+    """{table: {name: column}}, of those tables and views that are there."""
+    asked = sa.text(
+        "select n.nspname, c.relname, a.attname, upper(format_type(a.atttypid, a.atttypmod))"
+        " || coalesce(' COLLATE \"' || l.collname || '\"', '') as type, not a.attnotnull as nullable, exists"
+        " (select from pg_index i where i.indrelid = c.oid and i.indisunique and not i.indnullsnotdistinct"
+        " and a.attnum = any (i.indkey)) as is_key, a.atthasdef or a.attidentity <> '' as has_default,"
+        " a.attidentity = 'a' or a.attgenerated <> '' as is_filled"
+        " from unnest(cast(:schemas as text[]), cast(:names as text[])) as wanted (schema, name)"
+        " join pg_namespace n on n.nspname = wanted.schema"
+        " join pg_class c on c.relnamespace = n.oid and c.relname = wanted.name"
+        " join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped"
+        " join pg_type t on t.oid = a.atttypid"
+        " left join pg_collation l on l.oid = a.attcollation and a.attcollation <> t.typcollation"
+        " order by c.oid, a.attnum"
+    )
+    schemas, names = zip(*relations, strict=True)
+    found: dict[Relation, dict[str, Held]] = {}
+    for row in conn.execute(asked, {"schemas": list(schemas), "names": list(names)}):
+        held = Held(row.type, row.nullable, row.is_key, row.has_default, row.is_filled)
+        found.setdefault((row.nspname, row.relname), {})[row.attname] = held
+    return found
+
+
+def type_of(conn: Connection, kind: sa.types.TypeEngine[Any]) -> str:
+    """A type as `Held` has it."""
+    return kind.compile(conn.dialect).replace(", ", ",")
+
+
+def is_type(conn: Connection, held: Held, kind: sa.types.TypeEngine[Any]) -> bool:
+    """Whether a column is of a type, in whatever order its texts are."""
+    return _uncollated(held.type) == _uncollated(type_of(conn, kind))
+
+
+def _uncollated(said: str) -> str:
+    return said.partition(" COLLATE ")[0]
+
+
+def has_rows(conn: Connection, relation: Relation) -> bool:
     """Whether a table that is there has rows of some transaction."""
-    if TXID.name not in columns(conn, str(table.schema), table.name):
+    if TXID.name not in columns(conn, relation):
         return False
-    return conn.execute(sa.select(sa.exists().where(table.c._txid > 0))).scalar_one()
+    schema, name = relation
+    of = sa.table(name, sa.column(TXID.name), schema=schema)
+    return conn.execute(sa.select(sa.exists().where(of.c._txid > 0))).scalar_one()
+
+
+def has(conn: Connection, relations: Iterable[Relation], column: str, *, null: bool = False) -> bool:
+    """Whether some row of these tables, which may lack it, has a value in a column, or has a null there."""
+    for relation in [of for of, held in columns_of(conn, relations).items() if column in held]:
+        schema, name = relation
+        held = sa.table(name, sa.column(column), schema=schema).c[column]
+        if conn.execute(sa.select(sa.exists().where(held.is_(None) if null else held.is_not(None)))).scalar_one():
+            return True
+    return False
+
+
+def place(table: Table) -> Relation:
+    """(schema, name)."""
+    return str(table.schema), table.name
 
 
 def driver(conn: Connection) -> Any:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, FromClause, Table, delete, insert, select
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from ratchet.ledger.work import OffsetRange
-from ratchet.sinks import delta
+from ratchet.sinks import catalog, delta
+from ratchet.sinks.catalog import Held
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.port import Applied, Check, Delta, Rows, Sink, Voted
-from ratchet.sinks.types import SOURCE, WRITER, as_hashed, sql_name
+from ratchet.sinks.types import SOURCE, WRITER, as_hashed, sql_type
 from ratchet.spec.columns import Column
+from ratchet.spec.types import Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,8 +80,10 @@ class Kept(Sink, frozen=True):
         return conn.execute(seen).scalars().all()
 
     def verify(self, conn: Connection, pipeline: str, voted: Sequence[Voted], compacted: int, head: int) -> list[Check]:
+        there = catalog.columns(conn, catalog.place(self.rows_table))
+        gone = {of.txid: [c.name for c in self._written_with(of) if c.name not in there] for of in voted if of.rows}
         found: dict[int, tuple[int, int]] = {}
-        for txid, hashed in self._hashes(conn, pipeline, voted, head):
+        for txid, hashed in self._hashes(conn, pipeline, [of for of in voted if not gone.get(of.txid)], there, head):
             rows, checksum = found.get(txid, (0, 0))
             found[txid] = (rows + 1, (checksum + hashed) % MODULUS)
         faults: list[str] = []
@@ -86,6 +91,9 @@ class Kept(Sink, frozen=True):
             rows, checksum = found.get(of.txid, (0, 0))
             if rows != of.rows:
                 faults.append(f"{self.name}: transaction {of.txid} has {rows:,} rows, its votes say {of.rows:,}")
+            elif gone.get(of.txid):
+                column = gone[of.txid][0]
+                faults.append(f"{self.name}: transaction {of.txid} was written with column {column}, which is gone")
             elif checksum != of.checksum:
                 faults.append(f"{self.name}: transaction {of.txid} has other contents than its votes say")
         return [Check(f"{self.name}: rows and checksums", sum(rows for rows, _ in found.values()), tuple(faults))]
@@ -93,18 +101,45 @@ class Kept(Sink, frozen=True):
     def _noted(self, of: Delta) -> Applied:
         return {"rows": of.rows.count, "columns": list(map(str, self.declared))}
 
-    def _hashes(self, conn: Connection, pipeline: str, voted: Sequence[Voted], head: int) -> Iterator[tuple[int, int]]:
-        """(txid, hash) of every row that readers see, by the columns with which its transaction was written."""
-        hidden = tuple(c for c in self.written if c.name.startswith("_"))
-        written_with = {of.txid: (*(of.columns or self.declared), *hidden) for of in voted}
-        # Also what the spec has no more: migrate drops no column.
-        known = {c.name: c for columns in (*written_with.values(), self.written) for c in columns}
-        place = {name: at for at, name in enumerate(known)}
+    def _written_with(self, of: Voted) -> tuple[Column, ...]:
+        """The columns that a transaction's rows were written with, hidden ones behind the others."""
+        hidden = (c for c in self.written if c.name.startswith("_"))
+        return (*(of.columns if of.columns and of.rows else self.declared), *hidden)
+
+    def _hashes(
+        self, conn: Connection, pipeline: str, voted: Sequence[Voted], there: Mapping[str, Held], head: int
+    ) -> Iterator[tuple[int, int]]:
+        """(txid, hash) of every row that readers see, by the columns with which its transaction was written.
+
+        A row of a transaction that is not among these counts by the columns of the spec.
+        """
+        written_with = {of.txid: self._written_with(of) for of in voted}
+        # Also what the spec has no more, as migrate drops no column, or has of another type, as a user's own table may.
+        known: dict[tuple[str, Type], list[int]] = {(c.name, c.type): [] for c in self.written}
+        for txid, columns in written_with.items():
+            for c in columns:
+                known.setdefault((c.name, c.type), []).append(txid)
+        place = {of: at for at, of in enumerate(known)}
         beside = [c for c in self.added if c.name not in (WRITER.name, SOURCE.name)]
         table = self.rows_table
-        of = sa.table(table.name, *map(sql_name, (*known.values(), *beside)), schema=table.schema)
-        query = select(of.c._txid, *(as_hashed(c, of.c[name]) for name, c in known.items()))
+        names = dict.fromkeys([*(name for name, _ in known), *(c.name for c in beside)])
+        of = sa.table(table.name, *map(sa.column, names), schema=table.schema)
+        cells = (_cell(conn, of, Column(*each), there, txids) for each, txids in known.items())
+        query = select(of.c._txid, *cells)
         query = query.where(of.c._txid <= head, *self.mine(of, pipeline))
         for txid, *cells in conn.execution_options(yield_per=5_000).execute(query):
             columns = written_with.get(txid, self.written)
-            yield txid, row_hash(columns, [cells[place[c.name]] for c in columns])
+            yield txid, row_hash(columns, [cells[place[c.name, c.type]] for c in columns])
+
+
+def _cell(
+    conn: Connection, of: FromClause, column: Column, there: Mapping[str, Held], txids: Sequence[int]
+) -> ColumnElement:
+    """A column as it was written, by these transactions, where the table has it of another type."""
+    held, kind = of.c[column.name], sql_type(column.type)
+    if column.name not in there:
+        return sa.null()
+    if catalog.is_type(conn, there[column.name], kind):
+        return as_hashed(column, sa.type_coerce(held, kind))
+    mine = of.c._txid == sa.any_(sa.cast(list(txids), ARRAY(sa.BigInteger)))
+    return sa.case((mine, as_hashed(column, sa.cast(held, kind))))

@@ -74,8 +74,7 @@ class Keyed(Sink, frozen=True):
 
     @property
     def meaning(self) -> dict[str, object]:
-        key = [f"{c.name} {c.type}" for c in self.key_columns]
-        return {**super().meaning, "key": key, "columns": [c.name for c in self.declared]}
+        return {**super().meaning, "key": list(map(str, self.key_columns)), "columns": [c.name for c in self.declared]}
 
     @property
     def target(self) -> Table:
@@ -243,7 +242,9 @@ class Keyed(Sink, frozen=True):
     def _is_as_committed(self, conn: Connection, of: Voted) -> bool:
         assert of.applied is not None
         hidden = [c for c in self.written if c.name.startswith("_")]
-        found = self.fingerprint(conn, of.txid, (*(of.columns or self.declared), *hidden))
+        # Of nothing the columns may be those of tables that were made anew since.
+        columns = of.columns if of.columns and of.rows else self.declared
+        found = self.fingerprint(conn, of.txid, (*columns, *hidden))
         return _modulo(found) == of.applied["fingerprint"]
 
     def _touch(self, conn: Connection, touched: Table, txid: int) -> None:

@@ -32,8 +32,10 @@ def record_hash(columns: Iterable[sa.ColumnElement]) -> sa.ColumnElement[int]:
 
 
 def temporary(conn: Connection, name: str, like: Iterable[sa.Column]) -> Table:
-    """An empty table with these columns, for this database transaction."""
-    columns = [sa.Column(c.name, c.type, nullable=c.nullable) for c in like]
+    """An empty table with these columns, for this database transaction; rows of before a column was declared not null
+    fit too.
+    """
+    columns = [sa.Column(c.name, c.type) for c in like]
     made = Table(name[:63], sa.MetaData(), *columns, prefixes=["TEMPORARY"], postgresql_on_commit="DROP")
     made.create(conn)
     return made

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from ratchet.errors import NotMigrated
 from ratchet.ledger.schema import pipelines, targets
 from ratchet.ledger.transactions import lock_pipeline
+from ratchet.ledger.work import Relation
 from ratchet.sinks import catalog
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
@@ -36,16 +37,31 @@ def of_pipeline(conn: Connection, spec: Pipeline) -> dict[tuple[str, str], dict[
 def _differs(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
     """In which way deltas that were written with one meaning do not fold to what the other says, in a line."""
     for name in ("kind", "key", "order"):
-        if stored.get(name) != wanted.get(name):
+        if stored.get(name) != wanted.get(name) and not _may_be_null_now(stored.get(name), wanted.get(name)):
             return f"its {name} was {_said(stored.get(name))} and is {_said(wanted.get(name))} in the spec"
-    lost = [name for name in stored.get("columns", ()) if name not in wanted.get("columns", ())]
+    lost = _lost(stored, wanted)
     if lost:
-        return f"its column {lost[0]} is not in the spec, and a key's row would keep it from another transaction"
+        return _is_lost(lost[0])
     before, now = stored.get("measures", {}), wanted.get("measures", {})
     for name in before.keys() & now.keys():
         if before[name] != now[name]:
             return f"{name} was a {before[name]} and is a {now[name]} in the spec"
     return None
+
+
+def _may_be_null_now(stored: object, wanted: object) -> bool:
+    """Whether a key is the same but for columns that may be null since; rows whose key is null no fold would find where
+    the spec says that there are none.
+    """
+    if not isinstance(stored, list) or not isinstance(wanted, list) or len(stored) != len(wanted):
+        return False
+    pairs = zip(stored, wanted, strict=True)
+    return all(now in (before, str(before).removesuffix(" not null")) for before, now in pairs)
+
+
+def _lost(stored: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    """The columns of keys' rows that the spec has no more."""
+    return [name for name in stored.get("columns", ()) if name not in wanted.get("columns", ())]
 
 
 def _said(part: object) -> str:
@@ -74,7 +90,7 @@ def own(conn: Connection, pipeline: str, sink: Sink, existing: list[Table]) -> N
                 f"line with all of its tables by `ratchet drop {owner}`, if nobody needs it"
             )
         for table in existing:
-            if catalog.has_rows(conn, table):
+            if catalog.has_rows(conn, catalog.place(table)):
                 raise NotMigrated(
                     f"{where}: {table.schema}.{table.name} holds rows of transactions that this ledger does not know; "
                     "give the sink another table, and read both by a view"
@@ -82,14 +98,48 @@ def own(conn: Connection, pipeline: str, sink: Sink, existing: list[Table]) -> N
     elif known is not None:
         # A commit that goes on at this moment, with the old meaning, comes first, or finds the new one.
         lock_pipeline(conn, pipeline)
-        other = _differs(known.fold, sink.meaning)
-        if other and any(catalog.has_rows(conn, table) for table in existing):
-            raise NotMigrated(
-                f"{where}: {other}, and what is there was written with the old one, by which rows were left out that "
-                "the new one would keep; put the old one back, or give the sink another table, which begins empty"
-            )
+        if existing:
+            _check_same(conn, where, sink, known.fold, existing)
     conn.execute(
         upsert(targets)
         .values(schema=schema, name=name, pipeline=pipeline, fold=sink.meaning)
         .on_conflict_do_update(index_elements=["schema", "name"], set_={"pipeline": pipeline, "fold": sink.meaning})
     )
+
+
+def _check_same(conn: Connection, where: str, sink: Sink, stored: dict[str, Any], existing: list[Table]) -> None:
+    """NotMigrated where the spec gives deltas another meaning than they have.
+
+    What no row bears out is none, as where a migration is taken back: a key that may not be null any more, or a column
+    without any value that the spec has no more.
+    """
+    there = [catalog.place(table) for table in existing]
+    if isinstance(stored.get("key"), list):
+        stored = {**stored, "key": _without_nulls(conn, sink, stored["key"], there)}
+    other = _differs({**stored, "columns": []}, sink.meaning)
+    if other:
+        raise NotMigrated(
+            f"{where}: {other}, and what is there was written with the old one, by which rows were left out that "
+            "the new one would keep; put the old one back, or give the sink another table, which begins empty"
+        )
+    for name in _lost(stored, sink.meaning):
+        if catalog.has(conn, there, name):
+            raise NotMigrated(
+                f"{where}: {_is_lost(name)}; put it back, where a transform may give null for it, or give the sink "
+                "another table, which begins empty"
+            )
+
+
+def _without_nulls(conn: Connection, sink: Sink, key: list[str], there: list[Relation]) -> list[str]:
+    """A key with `not null` at those columns that the spec declares so, and of which no row has a null."""
+    required = {str(c) for c in sink.written if not c.nullable}
+    return [
+        f"{column} not null"
+        if f"{column} not null" in required and not catalog.has(conn, there, column.partition(" ")[0], null=True)
+        else column
+        for column in key
+    ]
+
+
+def _is_lost(name: str) -> str:
+    return f"its column {name} is not in the spec, and a key's row would keep it from another transaction"

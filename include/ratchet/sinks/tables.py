@@ -16,8 +16,9 @@ from sqlalchemy.schema import CreateSchema
 
 from ratchet.errors import IllegalMove, NotMigrated
 from ratchet.ledger.schema import DELTA_SCHEMA, targets
+from ratchet.ledger.transactions import lock_pipeline
 from ratchet.ledger.work import Relation
-from ratchet.sinks import catalog, indexes, meaning, views
+from ratchet.sinks import catalog, fit, indexes, meaning, views
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
 from ratchet.sinks.types import TXID
@@ -36,6 +37,8 @@ class Made:
     tables: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]
     """(table, column) that tables which were there have gained."""
+    nullable: tuple[tuple[str, str], ...]
+    """(table, column) that may be null from now on."""
     view: str | None
     indexes: tuple[tuple[str, str], ...]
     """(table, index) that tables which were there lack; whoever migrates builds them last, beside those who write."""
@@ -43,6 +46,7 @@ class Made:
     def __str__(self) -> str:
         made = [f"created {table}" for table in self.tables]
         made += [f"added {column} to {table}" for table, column in self.columns]
+        made += [f"{column} of {table} may be null" for table, column in self.nullable]
         made += [f"created view {self.view}"] if self.view else []
         made += [f"added index {index} to {table}" for table, index in self.indexes]
         return f"{self.pipeline}: {self.sink}: {', '.join(made) or 'fits'}"
@@ -51,34 +55,71 @@ class Made:
 def create(conn: Connection, pipeline: str, sink: Sink) -> Made:
     """Bring a sink's tables to what the spec says, and its view.
 
-    Missing tables and columns are made, nothing is dropped or changed, and a table that the user brought is only
-    checked. From then on the tables are the pipeline's. Raises NotMigrated where they are another's, hold other types,
-    or where the spec gives their deltas another meaning.
+    Missing tables and columns are made, columns of ours may be null where the spec has them so or has them no more, and
+    a table that the user brought is only checked. Nothing that has rows is dropped or retyped; what has none, and does
+    not fit, is made anew. From then on the tables are the pipeline's. Raises NotMigrated where they are another's, hold
+    other types, or where the spec gives their deltas another meaning.
     """
+    try:
+        with conn.begin_nested():
+            return _bring(conn, pipeline, sink)
+    except NotMigrated:
+        if not _dropped_empty(conn, pipeline, sink):
+            raise
+    return _bring(conn, pipeline, sink)
+
+
+def _bring(conn: Connection, pipeline: str, sink: Sink) -> Made:
     made: list[str] = []
     columns: list[tuple[str, str]] = []
+    nullable: list[tuple[str, str]] = []
     lacking: list[tuple[str, str]] = []
     conn.execute(CreateSchema(sink.table[0], if_not_exists=True))
-    kinds = {table: catalog.kind_of(conn, str(table.schema), table.name) for table in sink.tables}
+    kinds = {table: catalog.kind_of(conn, *catalog.place(table)) for table in sink.tables}
     existing = [table for table, kind in kinds.items() if kind]
     _check_kinds(conn, sink, kinds)
     meaning.own(conn, pipeline, sink, existing)
     for table, unique in zip(sink.tables, sink.unique, strict=True):
+        name = ".".join(catalog.place(table))
         if table not in existing:
             conn.execute(CreateSchema(str(table.schema), if_not_exists=True))
             table.create(conn)
-            made.append(f"{table.schema}.{table.name}")
+            made.append(name)
             continue
         if not sink.brings_table:
-            columns += [(f"{table.schema}.{table.name}", name) for name in _add(conn, sink, table)]
-            lacking += [(f"{table.schema}.{table.name}", name) for name in indexes.lacking(conn, table)]
-        _check(conn, sink, table, unique)
+            columns += [(name, column) for column in _add(conn, sink, table)]
+            nullable += [(name, column) for column in _allow_nulls(conn, table)]
+            lacking += [(name, index) for index in indexes.lacking(conn, table)]
+        fit.check(conn, sink, table, unique)
     view = None
     if sink.is_view and sink.tables:
-        shown = catalog.columns(conn, *sink.table) if catalog.kind_of(conn, *sink.table) else {}
+        shown = catalog.columns(conn, sink.table)
         views.create(conn, pipeline, sink, list(shown))
         view = None if shown else sink.shown
-    return Made(pipeline, sink.name, tuple(made), tuple(columns), view, tuple(lacking))
+    return Made(pipeline, sink.name, tuple(made), tuple(columns), tuple(nullable), view, tuple(lacking))
+
+
+def _dropped_empty(conn: Connection, pipeline: str, sink: Sink) -> bool:
+    """Drop the pipeline's tables of a sink, as they were made for an earlier spec, if they have no row; whether they
+    were.
+    """
+    lock_pipeline(conn, pipeline)
+    schema, name = sink.table
+    mine = (targets.c.pipeline == pipeline, targets.c.schema == schema, targets.c.name == name)
+    known = conn.execute(sa.select(targets).where(*mine)).one_or_none()
+    if known is None or known.fold["shows"] == "own":
+        return False
+    there = [of for of in (sink.table, sink.home) if catalog.kind_of(conn, *of) == "r"]
+    for relation in there:
+        # Whoever writes at this moment comes first, or finds the new one.
+        catalog.driver(conn).execute(sql.SQL("lock table {}").format(sql.Identifier(*relation)))
+    if not there or any(catalog.has_rows(conn, relation) for relation in there):
+        return False
+    try:
+        _drop_known(conn, known)
+    except IllegalMove as error:
+        raise NotMigrated(f"sink {sink.name!r}: {error}") from error
+    return True
 
 
 def rights(conn: Connection) -> tuple[Rights, Rights]:
@@ -106,7 +147,7 @@ def _is_as_made(conn: Connection, shown: Relation, shows: str) -> bool:
     """Whether what has the name of a sink still is what the sink shows: a person may have made another thing of it."""
     kind = catalog.kind_of(conn, *shown)
     fits = kind == "v" if shows == "view" else kind in catalog.TABLES
-    return fits and TXID.name in catalog.columns(conn, *shown)
+    return fits and TXID.name in catalog.columns(conn, shown)
 
 
 @dataclass(frozen=True)
@@ -123,20 +164,24 @@ def drop(conn: Connection, pipeline: str) -> Gone:
     A table that the user brought, or has made since under a sink's name, is left as it is. Raises IllegalMove where
     something of the user's own depends on one that goes.
     """
+    found = conn.execute(sa.select(targets).where(targets.c.pipeline == pipeline).order_by(targets.c.schema, "name"))
+    gone = [_drop_known(conn, row) for row in found.all()]
+    return Gone(tuple(n for each in gone for n in each.dropped), tuple(n for each in gone for n in each.left))
+
+
+def _drop_known(conn: Connection, row: sa.Row) -> Gone:
+    """Drop what one row of `targets` stands for."""
     dropped: list[str] = []
     left: list[str] = []
-    found = conn.execute(sa.select(targets).where(targets.c.pipeline == pipeline).order_by(targets.c.schema, "name"))
-    for row in found.all():
-        shown, rows = (row.schema, row.name), (DELTA_SCHEMA, f"{row.schema}.{row.name}")
-        shows = row.fold["shows"]
-        if shows != "own" and _is_as_made(conn, shown, shows):
-            _drop(conn, "view" if shows == "view" else "table", shown)
-            dropped.append(".".join(shown))
-        elif catalog.kind_of(conn, *shown):
-            left.append(".".join(shown))
-        if catalog.kind_of(conn, *rows):
-            _drop(conn, "table", rows)
-            dropped.append(".".join(rows))
+    shown, rows, shows = (row.schema, row.name), (DELTA_SCHEMA, f"{row.schema}.{row.name}"), row.fold["shows"]
+    if shows != "own" and _is_as_made(conn, shown, shows):
+        _drop(conn, "view" if shows == "view" else "table", shown)
+        dropped.append(".".join(shown))
+    elif catalog.kind_of(conn, *shown):
+        left.append(".".join(shown))
+    if catalog.kind_of(conn, *rows):
+        _drop(conn, "table", rows)
+        dropped.append(".".join(rows))
     return Gone(tuple(dropped), tuple(left))
 
 
@@ -149,28 +194,51 @@ def _drop(conn: Connection, what: Literal["table", "view"], relation: Relation) 
 
 
 def probe(conn: Connection, spec: Pipeline) -> None:
-    """NotMigrated if a table of a sink, or a column of one, is not there, not the pipeline's, or of another meaning;
-    quick enough for every begin.
+    """NotMigrated if the tables of the sinks are not what the spec needs, or may not be read; quick enough for every
+    begin.
     """
-    other = meaning.other(conn, spec)
-    if other:
-        raise NotMigrated(f"{other}; nothing was begun; run `ratchet migrate`, which says more")
-    own = meaning.of_pipeline(conn, spec)
+    said = misfit(conn, spec)
+    if said:
+        raise NotMigrated(
+            f"{said}; nothing was begun; `ratchet migrate` makes what is missing and says what else to do; where it "
+            "was run for a newer spec than this one, deploy that"
+        )
     for sink in sinks_of(spec):
         for table in (*sink.tables, *([sink.target] if sink.is_view else [])):
             try:
                 conn.execute(sa.select(*table.columns).limit(0))
             except ProgrammingError as error:
-                missing = str(error.orig).splitlines()[0]
+                said = str(error.orig).splitlines()[0]
                 raise NotMigrated(
-                    f"sink {sink.name!r}: {missing}; nothing was begun; `ratchet migrate` makes missing tables and "
-                    "says what else does not fit"
+                    f"sink {sink.name!r}: {said}; nothing was begun; `ratchet migrate` gives roles their rights"
                 ) from error
+
+
+def misfit(conn: Connection, spec: Pipeline) -> str | None:
+    """What of the sinks' tables is not there, not the pipeline's, of another meaning, or of other types than the spec
+    says, in a line; None where all fit.
+    """
+    other = meaning.other(conn, spec)
+    if other:
+        return other
+    own, sinks = meaning.of_pipeline(conn, spec), sinks_of(spec)
+    needed = {sink.name: (*sink.tables, *([sink.target] if sink.is_view else [])) for sink in sinks}
+    held = catalog.columns_of(conn, [catalog.place(table) for tables in needed.values() for table in tables])
+    for sink in sinks:
+        for table in needed[sink.name]:
+            found, name = held.get(catalog.place(table)), ".".join(catalog.place(table))
+            if found is None:
+                return f"sink {sink.name!r}: {name} does not exist"
+            gone = [column.name for column in table.columns if column.name not in found]
+            if gone:
+                return f"sink {sink.name!r}: column {name}.{gone[0]} does not exist"
+            # What a view shows is what the table behind it holds.
+            said = fit.misfit(conn, sink, table, found) if table in sink.tables else None
+            if said:
+                return said
         if sink.tables and sink.table not in own:
-            raise NotMigrated(
-                f"sink {sink.name!r}: the ledger does not know its table as one of pipeline {spec.name!r}; nothing was "
-                "begun; run `ratchet migrate`"
-            )
+            return f"sink {sink.name!r}: the ledger does not know its table as one of pipeline {spec.name!r}"
+    return None
 
 
 def _check_kinds(conn: Connection, sink: Sink, kinds: dict[Table, str | None]) -> None:
@@ -187,7 +255,7 @@ def _check_kinds(conn: Connection, sink: Sink, kinds: dict[Table, str | None]) -
             f"{where} is a table, and readers are given a view of that name; say existing=True to have rows copied "
             "into your own table, or give the sink another name"
         )
-    if sink.is_view and shown == "v" and TXID.name not in catalog.columns(conn, *sink.table):
+    if sink.is_view and shown == "v" and TXID.name not in catalog.columns(conn, sink.table):
         raise NotMigrated(f"{where} is a view of your own; give the sink another name, or drop the view")
     if not sink.is_view and shown == "v":
         raise NotMigrated(f"{where} is a view, and the sink needs a table of that name; give it another one")
@@ -198,12 +266,12 @@ def _check_kinds(conn: Connection, sink: Sink, kinds: dict[Table, str | None]) -
 
 def _add(conn: Connection, sink: Sink, table: Table) -> list[str]:
     """Give a table the columns that it lacks; their names."""
-    found, added = catalog.columns(conn, str(table.schema), table.name), []
+    found, added = catalog.columns(conn, catalog.place(table)), []
     for column in table.columns:
         if column.name in found:
             continue
         kind = column.type.compile(conn.dialect)
-        if not column.nullable and catalog.has_rows(conn, table):
+        if not column.nullable and catalog.has_rows(conn, catalog.place(table)):
             raise NotMigrated(
                 f"sink {sink.name!r}: {table.schema}.{table.name} has rows, which have no {column.name}; declare it "
                 "without not null"
@@ -216,48 +284,12 @@ def _add(conn: Connection, sink: Sink, table: Table) -> list[str]:
     return added
 
 
-def _check(conn: Connection, sink: Sink, table: Table, unique: tuple[str, ...]) -> None:
-    inspected = sa.inspect(conn)
-    found = catalog.columns(conn, str(table.schema), table.name)
-    dialect = conn.dialect
-    for column in table.columns:
-        where = f"sink {sink.name!r}: {table.schema}.{table.name}.{column.name}"
-        wanted = column.type.compile(dialect)
-        if column.name not in found:
-            raise NotMigrated(
-                f"{where} is missing; an existing table is never altered: "
-                f"ALTER TABLE … ADD COLUMN {column.name} {wanted}, or give the sink another name"
-            )
-        actual = found[column.name]["type"].compile(dialect)
-        if found[column.name].get("computed") or (found[column.name].get("identity") or {}).get("always"):
-            raise NotMigrated(f"{where} is filled by PostgreSQL itself, and declared; take it out of the declaration")
-        if sink.brings_table:
-            # Nothing is compared or folded there, so texts may be in any order.
-            actual, wanted = (said.partition(" COLLATE ")[0] for said in (actual, wanted))
-        if actual != wanted:
-            raise NotMigrated(f"{where} is {actual}, the spec declares {wanted}; make the two agree")
-    surplus = [
-        name
-        for name, c in found.items()
-        if name not in table.columns and not (c["nullable"] or c["default"] or c.get("identity") or c.get("computed"))
-    ]
-    if surplus:
-        raise NotMigrated(
-            f"sink {sink.name!r}: {table.schema}.{table.name} has the NOT NULL column {surplus[0]!r} without a "
-            "default, which the spec does not fill; declare it, or give it a default"
-        )
-    if unique:
-        # To a plain UNIQUE a null is never like another, so each transaction would add another row of a null key.
-        has_nulls = any(found[key]["nullable"] for key in unique)
-        constraints = [
-            set(u["column_names"])
-            for u in inspected.get_unique_constraints(table.name, table.schema)
-            if not has_nulls or u.get("dialect_options", {}).get("postgresql_nulls_not_distinct")
-        ]
-        constraints.append(set(inspected.get_pk_constraint(table.name, table.schema)["constrained_columns"]))
-        if set(unique) not in constraints:
-            raise NotMigrated(
-                f"sink {sink.name!r}: {table.schema}.{table.name} has no unique constraint on {', '.join(unique)}"
-                f"{', to which one null is like another' if has_nulls else ''}; "
-                f"add UNIQUE NULLS NOT DISTINCT ({', '.join(unique)})"
-            )
+def _allow_nulls(conn: Connection, table: Table) -> list[str]:
+    """Let those columns of a table of ours be null that the spec lets be so, or has no more; their names."""
+    required = {column.name for column in table.columns if not column.nullable}
+    found = catalog.columns(conn, catalog.place(table))
+    allowed = [name for name, held in found.items() if held.is_required and name not in required]
+    for name in allowed:
+        where = sql.Identifier(*catalog.place(table)), sql.Identifier(name)
+        catalog.driver(conn).execute(sql.SQL("alter table {} alter column {} drop not null").format(*where))
+    return allowed
