@@ -135,6 +135,9 @@ def test_an_error_names_the_field(changes, field):
         (lambda: Append("t", columns="id int", indexes=["id, at"]), "indexes: 'at' is not one of columns: id"),
         (lambda: Append("t", columns="id int", indexes=["id,"]), "indexes: '' is not one of columns"),
         (lambda: Append("t", columns="id int", existing="perhaps"), "Append.existing: Input should be a valid boolean"),
+        (lambda: Append("t", columns="id int", keep="soon"), "Append.keep: Input should be a valid timedelta"),
+        (lambda: Append("t", columns="id int", keep=timedelta(0)), "Append.keep: Input should be greater than 0"),
+        (lambda: Append("t", columns="id int", keep=timedelta(1), existing=True), "keep: from a table of your own you"),
         (
             lambda: Append("t", columns="id int", indexes=["id"], existing=True),
             "indexes: a table of your own has those",

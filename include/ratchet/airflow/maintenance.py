@@ -27,7 +27,8 @@ DESCRIPTION = """
 Every minute, for each pipeline:
 
 - epochs that are past their deadline are aborted, and claims of lost runs are ended;
-- stages of finished transactions are discarded, and deltas older than `keep_deltas` are compacted;
+- stages of finished transactions are discarded, deltas older than `keep_deltas` are compacted, and rows that are older
+  than their sink keeps them are deleted;
 - the consumer group `ratchet-NAME` is set to where the ledger stands, for monitoring tools;
 - a run is started if work lies abandoned, if records are due and no run is active, or if a revision is asked for.
 

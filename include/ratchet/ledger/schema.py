@@ -334,6 +334,18 @@ replays = Table(
     comment="revisions that are asked for and not begun; one at a time is worked on",
 )
 
+expired = Table(
+    "expired",
+    metadata,
+    Column("pipeline", Text, primary_key=True),
+    Column("schema", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("until_txid", BigInteger, primary_key=True, comment="up to which transaction its rows are deleted"),
+    Column("rows", BigInteger, nullable=False),
+    _now("at"),
+    comment="rows of an Append that were older than it keeps them",
+)
+
 drops = Table(
     "drops",
     metadata,

@@ -15,6 +15,7 @@ from ratchet.protocol.claims import IsActive
 from ratchet.protocol.commit import move_on
 from ratchet.protocol.compact import compact
 from ratchet.protocol.deadlines import abort_overdue
+from ratchet.protocol.expire import expire
 from ratchet.protocol.leftovers import discard_finished
 from ratchet.protocol.plan import reached
 from ratchet.protocol.sources import topic_of
@@ -30,6 +31,7 @@ def upkeep(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Iterator[str]
     3. Move the head over what was voided, where whoever voided it has not come to that.
     4. Discard what is left of finished epochs.
     5. Compact deltas that are older than the spec keeps them.
+    6. Delete rows that are older than their sink keeps them.
     """
     # Step 1
     with ledger.begin() as conn:
@@ -53,6 +55,8 @@ def upkeep(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Iterator[str]
     compacted = compact(ledger, spec)
     if compacted:
         yield compacted
+    # Step 6
+    yield from expire(ledger, spec)
 
 
 def mirror(ledger: Ledger, spec: Pipeline, brokers: Kafka) -> str | None:

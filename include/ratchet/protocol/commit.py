@@ -362,10 +362,10 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
 
 
 def _check_replaceable(conn: Connection, spec: Pipeline, line: Line | None, row: Transaction) -> None:
-    """Failed where the older deltas are merged into a base, or those of a newer revision."""
+    """Failed where the older deltas are merged into a base or have expired, or are those of a newer revision."""
     assert line is not None, "a foreign key holds each transaction to its pipeline"
     try:
-        revise.check(line, row.txid)
+        revise.check(conn, spec, line, row.txid)
     except NotRevisable as error:
         raise Failed from error
     newer = revise.newest_applied(conn, spec.name, row.txid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 
 from sqlalchemy import Connection, func, select, update
 
@@ -42,7 +43,7 @@ def compact(ledger: Ledger, spec: Pipeline) -> str | None:
         if misfit:
             # By a spec of before, what was migrated for a newer one would lose the columns that it does not know.
             return f"{spec.name}: nothing is compacted: {misfit}"
-        until = max(line.compacted, _old_until(conn, spec, line))
+        until = max(line.compacted, old_until(conn, line, line.compacted, spec.keep_deltas))
         conn.execute(update(pipelines).where(pipelines.c.pipeline == spec.name).values(compacted=until))
     # Step 2
     merged, fewer, started = line.merged, 0, time.monotonic()
@@ -67,14 +68,14 @@ def _merge_some(conn: Connection, pipeline: str, keyed: list[Sink], until: int) 
     after = conn.execute(select(pipelines.c.merged).where(pipelines.c.pipeline == pipeline)).scalar_one()
     if after >= until:
         return after, 0
-    to = _step(conn, pipeline, after, until)
+    to = step(conn, pipeline, after, until)
     gone = sum(sink.merge(conn, after, to) for sink in keyed)
     conn.execute(update(pipelines).where(pipelines.c.pipeline == pipeline).values(merged=to))
     return to, gone
 
 
-def _step(conn: Connection, pipeline: str, after: int, until: int) -> int:
-    """Up to which txid the next step goes."""
+def step(conn: Connection, pipeline: str, after: int, until: int) -> int:
+    """Up to which txid the next step goes, of those behind `after`."""
     c = transactions.c
     records = func.sum(func.coalesce(c.records, 0)).over(order_by=c.txid)
     mine = (c.pipeline == pipeline, c.revision == 0, c.txid > after, c.txid <= until)
@@ -83,15 +84,15 @@ def _step(conn: Connection, pipeline: str, after: int, until: int) -> int:
     return after + 1 if last is None else last
 
 
-def _old_until(conn: Connection, spec: Pipeline, line: Line) -> int:
-    """The last txid before the first one that is unfinished or not old enough."""
+def old_until(conn: Connection, line: Line, after: int, age: timedelta) -> int:
+    """The last txid before the first one behind `after` that is unfinished, or was committed less long ago."""
     c = transactions.c
-    young = func.coalesce(c.committed_at, c.opened_at) > func.clock_timestamp() - spec.keep_deltas
+    young = func.coalesce(c.committed_at, c.opened_at) > func.clock_timestamp() - age
     first = conn.execute(
         select(func.min(c.txid)).where(
-            c.pipeline == spec.name,
+            c.pipeline == line.pipeline,
             c.revision == 0,
-            c.txid > line.compacted,
+            c.txid > after,
             c.state.not_in([State.COMMITTED, State.VOIDED]) | young,
         )
     ).scalar_one()

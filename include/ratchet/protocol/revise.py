@@ -13,6 +13,8 @@ from ratchet.ledger.transactions import move, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run
 from ratchet.protocol import claims
 from ratchet.protocol.plan import copy_cut
+from ratchet.sinks import retention
+from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
 
 
@@ -23,7 +25,7 @@ def revise(conn: Connection, spec: Pipeline, line: Line, txid: int, run: Run) ->
     superseded. Raises NotRevisable when the transaction is not behind the head, when its deltas are a base by now, and
     when it stands for lost records.
     """
-    check(line, txid)
+    check(conn, spec, line, txid)
     original = read_transaction(conn, spec.name, txid, lock=True)
     newest = newest_revision(conn, spec.name, txid)
     newest = read_transaction(conn, spec.name, txid, newest.revision, lock=True)
@@ -41,7 +43,7 @@ def revise(conn: Connection, spec: Pipeline, line: Line, txid: int, run: Run) ->
     return row.token
 
 
-def check(line: Line, txid: int) -> None:
+def check(conn: Connection, spec: Pipeline, line: Line, txid: int) -> None:
     """NotRevisable if the transaction cannot be revised as the line stands."""
     where = f"{line.pipeline}: transaction {txid}"
     if txid > line.head:
@@ -50,6 +52,12 @@ def check(line: Line, txid: int) -> None:
         raise NotRevisable(
             f"{where} is older than the spec's keep_deltas: the deltas up to {line.compacted} are merged into a base, "
             "in which no single one can be replaced; the old result stays"
+        )
+    expired = retention.until(conn, spec.name, [sink.table for sink in sinks_of(spec)])
+    if txid <= expired:
+        raise NotRevisable(
+            f"{where} is older than an Append keeps its rows: those up to transaction {expired} are deleted, and would "
+            "come back; the old result stays"
         )
 
 

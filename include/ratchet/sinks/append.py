@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import cache
 from hashlib import sha256
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import sqlalchemy as sa
-from pydantic import field_validator, model_validator
-from sqlalchemy import MetaData, Table
+from pydantic import Field, field_validator, model_validator
+from sqlalchemy import Connection, MetaData, Table, delete
 
 from ratchet.sinks import delta
 from ratchet.sinks.copied import Copied, target_table
@@ -34,7 +35,8 @@ class Append(Kept, frozen=True):
 
     Readers see a view of the table's name. Each of `indexes` is a list of columns, as `"customer_id, at"`, and
     becomes an index of the table behind it. With `existing=True` the table is one of your own: each commit copies its
-    rows into it, and you index it yourself.
+    rows into it, and you index it yourself. With `keep` the rows of a transaction are deleted, all together, when it
+    was committed longer ago than that.
     """
 
     is_view: ClassVar[bool] = True
@@ -42,6 +44,7 @@ class Append(Kept, frozen=True):
     columns: str
     indexes: tuple[str, ...] = ()
     existing: bool = False
+    keep: Annotated[timedelta, Field(gt=timedelta(0))] | None = None
     _check = field_validator("columns")(sink_columns)
 
     @model_validator(mode="after")
@@ -53,6 +56,8 @@ class Append(Kept, frozen=True):
                     raise ValueError(f"indexes: {name!r} is not one of columns: {', '.join(known)}")
         if self.existing and self.indexes:
             raise ValueError("indexes: a table of your own has those that you give it; leave indexes or existing out")
+        if self.existing and self.keep is not None:
+            raise ValueError("keep: from a table of your own you delete rows yourself; leave keep or existing out")
         return self
 
     @property
@@ -90,8 +95,18 @@ class Append(Kept, frozen=True):
         return (self.rows_table,)
 
     @property
+    def expires_after(self) -> timedelta | None:
+        return self.keep
+
+    def expire(self, conn: Connection, after: int, until: int) -> int:
+        of = self.rows_table
+        with delta.by_index(conn):
+            return conn.execute(delete(of).where(of.c._txid > after, of.c._txid <= until)).rowcount
+
+    @property
     def described(self) -> str:
-        return f"every row, once: `{self.columns}`"
+        kept = "" if self.keep is None else f", kept for {self.keep}"
+        return f"every row, once{kept}: `{self.columns}`"
 
 
 def _names(index: str) -> list[str]:

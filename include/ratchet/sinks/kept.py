@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Table, delete, ins
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from ratchet.ledger.work import OffsetRange
-from ratchet.sinks import catalog, delta
+from ratchet.sinks import catalog, delta, retention
 from ratchet.sinks.catalog import Held
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.port import Applied, Check, Delta, Rows, Sink, Voted
@@ -80,8 +80,10 @@ class Kept(Sink, frozen=True):
         return conn.execute(seen).scalars().all()
 
     def verify(self, conn: Connection, pipeline: str, voted: Sequence[Voted], compacted: int, head: int) -> list[Check]:
+        expired = retention.until(conn, pipeline, [self.table])
         there = catalog.columns(conn, catalog.place(self.rows_table))
-        gone = {of.txid: [c.name for c in self._written_with(of) if c.name not in there] for of in voted if of.rows}
+        alive = [of for of in voted if of.rows and of.txid > expired]
+        gone = {of.txid: [c.name for c in self._written_with(of) if c.name not in there] for of in alive}
         found: dict[int, tuple[int, int]] = {}
         for txid, hashed in self._hashes(conn, pipeline, [of for of in voted if not gone.get(of.txid)], there, head):
             rows, checksum = found.get(txid, (0, 0))
@@ -89,7 +91,10 @@ class Kept(Sink, frozen=True):
         faults: list[str] = []
         for of in voted:
             rows, checksum = found.get(of.txid, (0, 0))
-            if rows != of.rows:
+            if of.txid <= expired:
+                if rows:
+                    faults.append(f"{self.name}: transaction {of.txid} has {rows:,} rows, and they have expired")
+            elif rows != of.rows:
                 faults.append(f"{self.name}: transaction {of.txid} has {rows:,} rows, its votes say {of.rows:,}")
             elif gone.get(of.txid):
                 column = gone[of.txid][0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import Connection, FromClause, Select, Table
@@ -227,6 +228,17 @@ class Sink(DeclaredSink, ABC, frozen=True):
     @abstractmethod
     def one_each(self, rows: FromClause) -> Select[Any]:
         """The written columns of rows of one transaction, one row for each identity."""
+
+    # expires
+
+    @property
+    def expires_after(self) -> timedelta | None:
+        """How long its rows are kept after their commit; None where that is for ever."""
+        return None
+
+    def expire(self, conn: Connection, after: int, until: int) -> int:
+        """Delete the rows of transactions behind `after` up to `until`; how many there were."""
+        return 0
 
     # compacts
 

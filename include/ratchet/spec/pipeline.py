@@ -100,9 +100,10 @@ class Pipeline(Declaration, frozen=True):
 
     @property
     def plan_hash(self) -> str:
-        """A hash of what the spec says about data, gates included: not of schedules, tags, limits or indexes."""
+        """A hash of what the spec says about data, gates included: not of schedules, tags, limits, indexes or ages."""
         said = self.model_dump_json(
-            include={"name", "source", "transform", "sinks", "gates"}, exclude={"sinks": {"__all__": {"indexes"}}}
+            include={"name", "source", "transform", "sinks", "gates"},
+            exclude={"sinks": {"__all__": {"indexes", "keep"}}},
         )
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 

@@ -52,6 +52,18 @@ CREATE INDEX events_of_commits ON ratchet.events (pipeline, id) WHERE move = 'CO
 COMMENT ON TABLE ratchet.events IS 'append-only history; each row hashes the one before it';
 COMMENT ON COLUMN ratchet.events.seq IS '1, 2, 3 within its transaction''s revision';
 
+CREATE TABLE ratchet.expired (
+    pipeline TEXT NOT NULL,
+    schema TEXT NOT NULL,
+    name TEXT NOT NULL,
+    until_txid BIGINT NOT NULL,
+    rows BIGINT NOT NULL,
+    at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (pipeline, schema, name, until_txid)
+);
+COMMENT ON TABLE ratchet.expired IS 'rows of an Append that were older than it keeps them';
+COMMENT ON COLUMN ratchet.expired.until_txid IS 'up to which transaction its rows are deleted';
+
 CREATE TABLE ratchet.legal_moves (
     from_state TEXT NOT NULL,
     to_state TEXT NOT NULL,
