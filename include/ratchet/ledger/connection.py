@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from sqlalchemy import (
     Connection,
     Engine,
     create_engine,
-    event,
-    func,
     make_url,
-    select,
+    text,
 )
 from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, PendingRollbackError, ProgrammingError
 
@@ -22,6 +20,7 @@ from ratchet.errors import LedgerUnreachable, NotMigrated, OutcomeUnknown, Setti
 
 _UNDEFINED_TABLE = "42P01"
 _NOT_ALLOWED = "42501"
+_HAS_TRANSACTION_TIMEOUT = 170_000
 _IDLE = "idle_in_transaction_session_timeout"
 _LOST_BEFORE = "8s2b"
 """SQLAlchemy's code for a statement on a connection that an earlier statement has lost."""
@@ -34,6 +33,10 @@ PATIENCE: dict[str, Any] = {
     "tcp_user_timeout": 30_000,
 }
 """libpq's settings by which both ends learn that the other one's machine is gone, within half a minute."""
+
+BY_A_POOLER: dict[str, Any] = {"prepare_threshold": None}
+"""psycopg's settings for a connection behind which each database transaction may have another session: what is prepared
+in one is not there in the next."""
 
 IDLE_SECONDS = 60
 """So long a writer may ask nothing within a database transaction; then PostgreSQL ends its session, and frees what a
@@ -54,12 +57,11 @@ class Ledger:
                 make_url(url).set(drivername="postgresql+psycopg"),
                 pool_size=2,
                 pool_pre_ping=True,
-                connect_args={"application_name": name, **PATIENCE},
+                connect_args={"application_name": name, **BY_A_POOLER, **PATIENCE},
             )
         except (ArgumentError, ValueError):
             # Not shown: it may hold a password.
             raise SettingsError("the ledger's URL cannot be read; write postgresql://USER@HOST/DATABASE") from None
-        event.listen(self.engine, "connect", bound)
 
     @contextmanager
     def begin(self, *, dry_run: bool = False) -> Generator[Connection]:
@@ -68,7 +70,7 @@ class Ledger:
         Raises LedgerUnreachable when the connection cannot be made, or is lost before the commit: then nothing of
         the block has taken effect. Raises OutcomeUnknown when it is lost in the commit: the state in the ledger tells.
         """
-        with self._begin(self.engine) as conn:
+        with self._begin(self.engine, IDLE_SECONDS) as conn:
             yield conn
             if dry_run:
                 conn.rollback()
@@ -77,10 +79,13 @@ class Ledger:
     def alone(self) -> Generator[Connection]:
         """A session in which each statement is a database transaction of its own, for those that can be in no other.
 
+        No limit of its role is for it, unless a pooler stands between, where its settings would be the next client's.
         Raises LedgerUnreachable when it cannot be had, or is lost.
         """
         try:
             with self.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as conn:
+                if is_direct(driver_of(conn).info, conn.execute(text(BACKEND)).scalar_one()):
+                    _bound(conn, IDLE_SECONDS, "session")
                 yield conn
         except OperationalError as error:
             if error.connection_invalidated or error.statement is None:
@@ -91,16 +96,16 @@ class Ledger:
     def snapshot(self) -> Generator[Connection]:
         """One database transaction that only reads, and sees one moment throughout."""
         options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-        with self._begin(self.engine.execution_options(**options)) as conn:
-            # A reader holds up nobody, and may take its time between two queries.
-            be_patient(conn)
+        # A reader holds up nobody, and may take its time between two queries.
+        with self._begin(self.engine.execution_options(**options), 0) as conn:
             yield conn
 
     @contextmanager
-    def _begin(self, engine: Engine) -> Generator[Connection]:
+    def _begin(self, engine: Engine, idle_seconds: int) -> Generator[Connection]:
         in_commit = False
         try:
             with engine.begin() as conn:
+                _bound(conn, idle_seconds, "local")
                 yield conn
                 in_commit = not conn.invalidated
         except (OperationalError, InternalError) as error:
@@ -149,22 +154,42 @@ class Ledger:
 
 def be_patient(conn: Connection) -> None:
     """Let this database transaction be idle for as long as its process takes for its next rows: it holds nobody up."""
-    conn.execute(select(func.set_config(_IDLE, "0", True)))
+    _set(conn, "local", {_IDLE: 0})
 
 
 def be_quick(conn: Connection) -> None:
     """Let it be idle no longer than any other: it is about to lock what others need."""
-    conn.execute(select(func.set_config(_IDLE, f"{IDLE_SECONDS}s", True)))
+    _set(conn, "local", {_IDLE: IDLE_SECONDS})
 
 
-def bound(connection: psycopg.Connection[Any], _record: object = None) -> None:
-    """Tell a new connection of a writer how long it may be idle, and that no limit of its role's is for it.
+def _bound(conn: Connection, idle_seconds: int, scope: str) -> None:
+    """Say how long a writer may be idle, and that no limit of its role is for it: in this database transaction, since
+    the session may be somebody else's after it, or in the session.
 
     A fold takes as long as its rows do, and whoever waits for a turn waits as long as the commit before.
     """
-    connection.autocommit = True
-    connection.execute(
-        "select set_config(name, case name when %s then %s else '0' end, false) from pg_settings where name = any(%s)",
-        [_IDLE, f"{IDLE_SECONDS}s", [_IDLE, "statement_timeout", "lock_timeout", "transaction_timeout"]],
-    )
-    connection.autocommit = False
+    limits = {_IDLE: idle_seconds, "statement_timeout": 0, "lock_timeout": 0}
+    if driver_of(conn).info.server_version >= _HAS_TRANSACTION_TIMEOUT:
+        limits["transaction_timeout"] = 0
+    _set(conn, scope, limits)
+
+
+def _set(conn: Connection, scope: str, limits: dict[str, int]) -> None:
+    # Several at once, and without parameters: the price of a round trip is paid by every database transaction.
+    conn.exec_driver_sql("; ".join(f"set {scope} {name} = '{seconds}s'" for name, seconds in limits.items()))
+
+
+BACKEND = "select pg_backend_pid()"
+"""Asks for the number of the process that serves the session."""
+
+
+def is_direct(info: psycopg.ConnectionInfo, backend: int) -> bool:
+    """Whether the session is PostgreSQL's own, by the answer to BACKEND: a pooler gives its clients numbers of its own,
+    since a client cancels by them and has one session after another.
+    """
+    return info.backend_pid == backend
+
+
+def driver_of(conn: Connection) -> psycopg.Connection[Any]:
+    """The connection as psycopg has it."""
+    return cast("psycopg.Connection[Any]", conn.connection.driver_connection)

@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateSchema
 
 from ratchet.errors import NotMigrated
 from ratchet.ledger import migrations
-from ratchet.ledger.connection import Ledger
+from ratchet.ledger.connection import Ledger, be_patient
 from ratchet.ledger.migrations import REVISION
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
 from ratchet.operate.locks import patiently
@@ -151,11 +151,12 @@ def _revision(conn: Connection) -> str | None:
 
 
 def _build_indexes(ledger: Ledger, specs: list[Pipeline], say: Callable[[str], None]) -> None:
-    with ledger.alone() as conn:
-        # An index takes as long as it takes, whatever this role's other statements may.
-        conn.execute(text("select set_config('statement_timeout', '0', false), set_config('lock_timeout', '0', false)"))
+    # The lock is a database transaction's, since behind a pooler a session is not kept.
+    with ledger.begin() as guard, ledger.alone() as conn:
+        be_patient(guard)
         # Not waited for: who waits has a snapshot, and an index is done when all who have an older one are gone.
-        alone = conn.execute(text("select pg_try_advisory_lock(:lock)"), {"lock": BUILDING}).scalar_one()
+        # Asked without a parameter: else the guard would keep its snapshot until its next statement.
+        alone = guard.execute(text(f"select pg_try_advisory_xact_lock({BUILDING})")).scalar_one()
         if not alone:
             raise NotMigrated(
                 "another migration builds indexes, so none was built here; all else is done; migrate again after it"

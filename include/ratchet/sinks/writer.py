@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ratchet.errors import Fenced, LedgerUnreachable, TransformError, WritingFailed
 from ratchet.ledger import writers
-from ratchet.ledger.connection import Ledger, be_patient, be_quick
+from ratchet.ledger.connection import Ledger, be_patient, be_quick, driver_of
 from ratchet.ledger.fence import hold_try
 from ratchet.ledger.work import OffsetRange, Relation, SliceToken, Tag
 from ratchet.sinks.binary import encoder_of, wire_batch
@@ -162,7 +162,8 @@ class Writer:
         relation = sql.Identifier(*self._into.relations[sink.name])
         statement = sql.SQL("copy {} ({}) from stdin (format binary)").format(relation, columns)
         encoder = encoder_of(first.schema, sink.written)
-        with self._driver().cursor() as cursor:
+        assert self._conn is not None, "rows are on their way"
+        with driver_of(self._conn).cursor() as cursor:
             with cursor.copy(statement) as copy:
                 copy.write(encoder.write_header())
                 for batch in chain([first], wired):
@@ -181,12 +182,6 @@ class Writer:
             self._conn = self._open.enter_context(ledger.begin())
             # A transform may take its time between two batches.
             be_patient(self._conn)
-
-    def _driver(self) -> psycopg.Connection:
-        assert self._conn is not None, "rows are on their way"
-        driver = self._conn.connection.driver_connection
-        assert isinstance(driver, psycopg.Connection)
-        return driver
 
     @property
     def _where(self) -> str:

@@ -19,8 +19,8 @@ Where it only reads, the first time: how often it reads depends on what others h
 """
 _READING = re.compile(r": SELECT [^:]*$")
 _OPENING = re.compile(
-    r": (;|BEGIN.*|ROLLBACK|DEALLOCATE .*|show .*|(RELEASE|SAVEPOINT) \"_pg3_1\"|set local .*"
-    r"|(?i:select) (pg_type|set_config|current_schema|pg_catalog\.version|clock_timestamp))( #\d+)?$"
+    r": (;|BEGIN.*|ROLLBACK|DEALLOCATE .*|show .*|(RELEASE|SAVEPOINT) \"_pg3_1\"|set (local|session) .*"
+    r"|(?i:select) (pg_type|pg_backend_pid|set_config|current_schema|pg_catalog\.version|clock_timestamp))( #\d+)?$"
 )
 """Statements that change nothing and lock nothing: those by which a connection or a transaction is opened or kept."""
 
