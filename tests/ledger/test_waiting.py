@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from uuid import uuid4
 
+import psycopg
 import pytest
+from airflow.sdk import Connection
 from airflow.triggers.base import TriggerEvent
 from sqlalchemy import make_url, text
 
@@ -14,6 +16,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.protocol.commit import commit
 
 from .staging import SPEC, prepare, start
+from .waiting import TAKEN_ALONG, Counted, Waiting, connections, is_listening
 
 SESSIONS = "select count(pg_terminate_backend(pid)) from pg_stat_activity where usename = :role"
 
@@ -59,10 +62,10 @@ def test_a_wait_outlives_the_password_with_which_it_began(ledger, log, role, mon
     prepare(ledger, SPEC, second)
     passwords = ["one"]
 
-    async def url(_connection: str) -> str:
-        return with_password(ledger, role, passwords[-1])
+    async def connection(conn_id: str) -> Connection:
+        return Connection(conn_id=conn_id, uri=with_password(ledger, role, passwords[-1]))
 
-    monkeypatch.setattr(trigger, "async_ledger_url", url)
+    monkeypatch.setattr(Connection, "async_get", connection)
     if not is_lost:
         monkeypatch.setattr(trigger, "FRESH_SECONDS", 0.5)
         monkeypatch.setattr(trigger, "POLL_SECONDS", 0.1)
@@ -86,3 +89,33 @@ def test_a_wait_outlives_the_password_with_which_it_began(ledger, log, role, mon
 
     # The first of the two commits takes the second along.
     assert asyncio.run(change()).payload == {"why": "transaction 2 is COMMITTED", "held": True}
+
+
+def test_a_wait_listens_where_the_ledgers_connection_says(ledger, ledger_url, log, role, monkeypatch):
+    past = with_password(ledger, role, "one")
+    connections(monkeypatch, ledger=(ledger_url, "past"), past=past)
+    monkeypatch.setattr(trigger, "POLL_SECONDS", 600)
+    assert Waiting(ledger_url, log).until(lambda: is_listening(past)) == (TAKEN_ALONG, [])
+
+
+@pytest.mark.parametrize(
+    ("direct", "why"),
+    [
+        ("missing", "connection 'ledger' names 'missing' as 'direct': there is no Airflow connection 'missing'"),
+        ("closed", "Connection refused"),
+        (["past"], "connection 'ledger': 'direct' in its extra is not the id of a connection"),
+    ],
+    ids=str,
+)
+def test_a_wait_that_can_listen_nowhere_looks_and_says_so_once(ledger, log, monkeypatch, direct, why):
+    nobody = make_url(ledger.url).set(port=1).render_as_string(hide_password=False)
+    connections(monkeypatch, ledger=(ledger.url, direct), closed=nobody)
+    monkeypatch.setattr(trigger, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(trigger, "FRESH_SECONDS", 0.2)
+    connected = Counted(psycopg.AsyncConnection.connect)
+    monkeypatch.setattr(psycopg.AsyncConnection, "connect", connected)
+    # For more than one connection.
+    event, said = Waiting(ledger.url, log).until(lambda: connected.times > 4)
+    assert event == TAKEN_ALONG
+    (line,) = said
+    assert line.startswith("is told of no move, and looks every 0 s instead: ") and why in line

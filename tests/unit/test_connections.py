@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -49,6 +50,35 @@ def test_the_ledgers_url_is_quoted_and_keeps_what_libpq_knows(monkeypatch):
     connection(monkeypatch, conn_type="mysql", host="db")
     with pytest.raises(SettingsError, match="type 'mysql'"):
         connections.ledger_url("c")
+
+
+def test_the_way_past_a_pooler_is_another_connection_that_the_ledgers_extra_names(monkeypatch):
+    known = {
+        "plain": Connection(conn_id="plain", conn_type="postgres", host="pooler", extra='{"sslmode": "require"}'),
+        "past": Connection(conn_id="past", conn_type="postgres", host="db", login="u", password="p", schema="r"),
+        "ledger": Connection(conn_id="ledger", conn_type="postgres", host="pooler", extra='{"direct": "past"}'),
+        "lost": Connection(conn_id="lost", conn_type="postgres", host="pooler", extra='{"direct": "gone"}'),
+        "unfit": Connection(conn_id="unfit", conn_type="postgres", host="pooler", extra='{"direct": {"host": "db"}}'),
+    }
+
+    async def get(conn_id):
+        if conn_id not in known:
+            raise AirflowNotFoundException("no")
+        return known[conn_id]
+
+    monkeypatch.setattr(connections.Connection, "async_get", get)
+
+    def direct(connection: str) -> str | None:
+        return asyncio.run(connections.async_direct_url(connection))
+
+    assert direct("plain") is None
+    assert direct("ledger") == "postgresql://u:p@db/r"
+    # What a client of libpq would not know is not handed on to one.
+    assert asyncio.run(connections.async_ledger_url("ledger")) == "postgresql://pooler/"
+    with pytest.raises(SettingsError, match="'lost' names 'gone' as 'direct': .*; create it: airflow connections add"):
+        direct("lost")
+    with pytest.raises(SettingsError, match="connection 'unfit': 'direct' in its extra is not the id of a connection"):
+        direct("unfit")
 
 
 def test_kafka_takes_its_properties_from_the_extra_and_its_server_from_the_host(monkeypatch):

@@ -22,6 +22,9 @@ _HOW = {
     "(or --conn-type spark --conn-host spark://HOST --conn-port 7077)",
 }
 
+DIRECT = "direct"
+"""In the extra of the ledger's connection: the id of another one, which reaches PostgreSQL without a pooler."""
+
 
 @dataclass(frozen=True)
 class SparkTarget:
@@ -66,6 +69,19 @@ async def async_ledger_url(connection: str) -> str:
         return _libpq_url(await Connection.async_get(connection))
     except AirflowNotFoundException:
         raise _missing(connection, "ledger") from None
+
+
+async def async_direct_url(connection: str) -> str | None:
+    """The libpq URL past a pooler, of the connection that the ledger's names as `direct`; None if it names none."""
+    named = _extra(await Connection.async_get(connection)).get(DIRECT)
+    if named is None:
+        return None
+    if not isinstance(named, str):
+        raise SettingsError(f"connection {connection!r}: {DIRECT!r} in its extra is not the id of a connection")
+    try:
+        return await async_ledger_url(named)
+    except SettingsError as error:
+        raise SettingsError(f"connection {connection!r} names {named!r} as {DIRECT!r}: {error}") from None
 
 
 def kafka_properties(connection: str, say: Callable[[str], None] = lambda _: None) -> dict[str, str]:
