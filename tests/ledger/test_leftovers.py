@@ -112,8 +112,8 @@ def test_the_head_is_moved_over_a_void_whose_process_has_died_before_it_removed_
         raise LedgerUnreachable("the process is killed here")
 
     with monkeypatch.context() as patched:
-        patched.setattr("ratchet.operate.actions.move_on", dies)
-        patched.setattr("ratchet.operate.actions.discard_finished", dies)
+        patched.setattr("ratchet.operate.decisions.move_on", dies)
+        patched.setattr("ratchet.operate.decisions.discard_finished", dies)
         void(ledger, SPEC, 1, "for the test", "me")
     assert (state(ledger, 1), head(ledger), appended(ledger)) == (State.VOIDED, 0, [])
     assert "behind a void, 2 are committed" in list(upkeep(ledger, SPEC, always_active))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import replace
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select, update
 
-from ratchet.errors import IllegalMove, LedgerUnreachable, TopicChanged
+from ratchet.errors import IllegalMove, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, SliceRow, Transaction
-from ratchet.ledger.schema import losses, slices, transactions
+from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import (
     is_row,
-    lock_pipeline,
     move,
     newest_revision,
     next_txid,
@@ -24,16 +21,12 @@ from ratchet.ledger.transactions import (
     read_transaction,
 )
 from ratchet.ledger.work import OffsetRange, Run
+from ratchet.operate.decisions import Decided, advanced, changed, discard, finish, lock, record_losses
 from ratchet.operate.outcome import Change, Move, Opened, Outcome, Start, losses_of, opened_lines
-from ratchet.protocol import claims, due, halts, leftovers, plan, sources
+from ratchet.protocol import claims, due, halts, plan, sources
 from ratchet.protocol.begin import KafkaOffsets
-from ratchet.protocol.commit import advance, move_on
-from ratchet.protocol.leftovers import discard_finished
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
-
-Decided = tuple[Outcome, bool]
-"""What a move has done, and whether the head has met leftovers, so that it goes on when they are removed."""
 
 
 def retry(ledger: Ledger, spec: Pipeline, txid: int | None, who: str) -> Outcome:
@@ -42,7 +35,7 @@ def retry(ledger: Ledger, spec: Pipeline, txid: int | None, who: str) -> Outcome
     Without `txid` the one at which the line is halted. Raises IllegalMove when there is nothing to try again.
     """
     with ledger.begin() as conn:
-        line = _lock(conn, spec)
+        line = lock(conn, spec)
         row = _unfinished(conn, spec, _halted_at(conn, spec) if txid is None else txid)
         if not row.claim_ended:
             raise IllegalMove(f"{_named(row)} is {row.state}, and run {row.run_id} works on it")
@@ -51,17 +44,17 @@ def retry(ledger: Ledger, spec: Pipeline, txid: int | None, who: str) -> Outcome
         )
         history.record(conn, row, who=who, move=str(Move.RETRY), detail={"why": row.reason})
         notify(conn, spec.name)
-    return Outcome(Move.RETRY, spec.name, (_changed(row, row.state, row.reason),), line.head)
+    return Outcome(Move.RETRY, spec.name, (changed(row, row.state, row.reason),), line.head)
 
 
 def abort(ledger: Ledger, spec: Pipeline, txid: int, reason: str, who: str) -> Outcome:
     """Let what an epoch has staged and voted count for nothing; the next run begins a new one."""
     with ledger.begin() as conn:
-        line = _lock(conn, spec)
+        line = lock(conn, spec)
         before = _unfinished(conn, spec, txid)
         row = move(conn, before, State.ABORTED, who=who, why=reason, reason=reason)
-    _discard(ledger, spec)
-    return Outcome(Move.ABORT, spec.name, (_changed(row, before.state, reason),), line.head)
+    discard(ledger, spec)
+    return Outcome(Move.ABORT, spec.name, (changed(row, before.state, reason),), line.head)
 
 
 def void(ledger: Ledger, spec: Pipeline, txid: int, reason: str, who: str, *, dry_run: bool = False) -> Outcome:
@@ -71,15 +64,15 @@ def void(ledger: Ledger, spec: Pipeline, txid: int, reason: str, who: str, *, dr
     """
 
     def decide(conn: Connection) -> Decided:
-        line = _lock(conn, spec)
+        line = lock(conn, spec)
         before = read_transaction(conn, spec.name, txid, lock=True)
         if before.state == State.VOIDED:
-            return Outcome(Move.VOID, spec.name, (_changed(before, State.VOIDED, before.reason),), line.head), False
+            return Outcome(Move.VOID, spec.name, (changed(before, State.VOIDED, before.reason),), line.head), False
         row = move(conn, before, State.VOIDED, who=who, why=reason, reason=reason, halted_at=None, claim_ended=True)
-        change = _changed(row, before.state, reason, plan.ranges_of(conn, spec.name, txid))
-        return _advanced(conn, spec, Move.VOID, [change], line, dry_run=dry_run)
+        change = changed(row, before.state, reason, plan.ranges_of(conn, spec.name, txid))
+        return advanced(conn, spec, Move.VOID, [change], line, dry_run=dry_run)
 
-    return _finish(ledger, spec, decide, dry_run)
+    return finish(ledger, spec, decide, dry_run)
 
 
 def accept_loss(
@@ -93,7 +86,7 @@ def accept_loss(
     is lost, or leaders have changed meanwhile.
     """
     with ledger.begin() as conn:
-        line = _lock(conn, spec)
+        line = lock(conn, spec)
         known = sources.known(conn, line)
     offsets = kafka_offsets(None, known.lineages)
     if offsets.topic != line.topic:
@@ -103,62 +96,20 @@ def accept_loss(
         offsets = kafka_offsets(None, {})
 
     def decide(conn: Connection) -> Decided:
-        line = _lock(conn, spec)
+        line = lock(conn, spec)
         if sources.known(conn, line) != known:
             raise IllegalMove(f"{spec.name}: a run has planned meanwhile; nothing was accepted; look again")
         changes = _lose_planned(conn, spec, line, offsets, reason, who)
         opened = _open_source(conn, line, offsets, reason, who)
-        changes += _lose_unplanned(conn, spec, _lock(conn, spec), offsets, reason, who)
+        changes += _lose_unplanned(conn, spec, lock(conn, spec), offsets, reason, who)
         if not changes and opened is None:
             raise IllegalMove(f"{spec.name}: Kafka has every offset that is needed; there is no loss to accept")
         # The run that met the loss could not ask; and offsets of the source before mean nothing any more.
-        due.ask(conn, _lock(conn, spec), offsets)
-        outcome, met = _advanced(conn, spec, Move.ACCEPT_LOSS, changes, _lock(conn, spec), dry_run=dry_run)
+        due.ask(conn, lock(conn, spec), offsets)
+        outcome, met = advanced(conn, spec, Move.ACCEPT_LOSS, changes, lock(conn, spec), dry_run=dry_run)
         return replace(outcome, opened=opened), met
 
-    return _finish(ledger, spec, decide, dry_run)
-
-
-def _finish(ledger: Ledger, spec: Pipeline, decide: Callable[[Connection], Decided], dry_run: bool) -> Outcome:
-    with ledger.begin(dry_run=dry_run) as conn:
-        outcome, has_met_leftovers = decide(conn)
-    if dry_run:
-        return replace(outcome, dry_run=True)
-    with suppress(LedgerUnreachable):
-        # The move is made by now; what is left to be done after it, whoever comes next does.
-        if has_met_leftovers:
-            outcome = _went_on(ledger, spec, outcome)
-    _discard(ledger, spec)
-    return outcome
-
-
-def _went_on(ledger: Ledger, spec: Pipeline, tried: Outcome) -> Outcome:
-    """The outcome, with what was committed after leftovers were removed that the head had met."""
-    done = move_on(ledger, spec)
-    with ledger.begin() as conn:
-        line = _lock(conn, spec)
-    if line.head == tried.head:
-        return tried
-    return replace(
-        tried,
-        head=line.head,
-        committed=(*tried.committed, *done.committed),
-        failed=done.failed or tried.failed,
-        failed_why=done.why or tried.failed_why,
-    )
-
-
-def _discard(ledger: Ledger, spec: Pipeline) -> None:
-    """The move is made by now: an error would say otherwise, and whoever comes next discards."""
-    with suppress(LedgerUnreachable):
-        discard_finished(ledger, spec.name)
-
-
-def _lock(conn: Connection, spec: Pipeline) -> Line:
-    line = lock_pipeline(conn, spec.name)
-    if line is None:
-        raise IllegalMove(f"the ledger has nothing of pipeline {spec.name} yet")
-    return line
+    return finish(ledger, spec, decide, dry_run)
 
 
 def _halted_at(conn: Connection, spec: Pipeline) -> int:
@@ -181,27 +132,6 @@ def _unfinished(conn: Connection, spec: Pipeline, txid: int) -> Transaction:
     return row
 
 
-def _changed(
-    row: Transaction, from_state: State | None, reason: str | None, ranges: Iterable[OffsetRange] = ()
-) -> Change:
-    return Change(row.txid, row.revision, None, from_state, row.state, tuple(ranges), reason)
-
-
-def _advanced(
-    conn: Connection, spec: Pipeline, move: Move, changes: list[Change], line: Line, *, dry_run: bool
-) -> Decided:
-    """Move the head as far as it goes now."""
-    done = advance(conn, spec, line, by=None)
-    committed = done.committed
-    while dry_run and done.leftovers is not None:
-        # What else is done outside the lock, and the move goes on after it.
-        leftovers.remove_within(conn, leftovers.under(conn, done.leftovers))
-        done = advance(conn, spec, _lock(conn, spec), by=None)
-        committed += done.committed
-    outcome = Outcome(move, spec.name, tuple(changes), _lock(conn, spec).head, committed, done.failed, done.why)
-    return outcome, done.leftovers is not None
-
-
 def _lose_unplanned(
     conn: Connection, spec: Pipeline, line: Line, offsets: TopicOffsets, reason: str, who: str
 ) -> list[Change]:
@@ -222,8 +152,8 @@ def _lose_unplanned(
     said = {"from": None, "ranges": [str(r) for r in missing], "why": "records are lost"}
     history.record(conn, row, who=who, move=str(State.OPEN), detail=said)
     row = move(conn, row, State.VOIDED, who=who, why=reason, reason=reason, claim_ended=True)
-    _record_losses(conn, row, line.source, missing, who, reason)
-    return [_changed(row, None, reason, missing)]
+    record_losses(conn, row, line.source, missing, who, reason)
+    return [changed(row, None, reason, missing)]
 
 
 def _open_source(conn: Connection, line: Line, offsets: TopicOffsets, reason: str, who: str) -> Opened | None:
@@ -292,7 +222,7 @@ def _lose_of(
             gone += plan.outside(r, first, last)
         if not gone:
             continue
-        _record_losses(conn, row, source, gone, who, reason)
+        record_losses(conn, row, source, gone, who, reason)
         left = plan.without(part.ranges, [(r.partition, r.from_offset, r.until_offset) for r in gone])
         # A try that reads the old ranges at this moment is fenced.
         conn.execute(
@@ -307,16 +237,3 @@ def _lose_of(
         history.record(conn, row, who=who, move=str(Move.ACCEPT_LOSS), detail={"why": reason, "lost": lost})
         notify(conn, spec.name)
     return changes
-
-
-def _record_losses(
-    conn: Connection, row: Transaction, source: int, gone: list[OffsetRange], who: str, reason: str
-) -> None:
-    said = {"pipeline": row.pipeline, "txid": row.txid, "source": source, "who": who, "reason": reason}
-    conn.execute(
-        insert(losses),
-        [
-            {**said, "partition": r.partition, "from_offset": r.from_offset, "until_offset": r.until_offset}
-            for r in gone
-        ],
-    )
