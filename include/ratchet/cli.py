@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -83,6 +84,18 @@ def _reason(said: str) -> str:
     if re.search("[\x00\ud800-\udfff]", said):
         raise SettingsError("the reason is no text in UTF-8, or holds U+0000; the history cannot keep it")
     return said.strip()
+
+
+def _moment(said: str | None) -> datetime | None:
+    if said is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(said)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise SettingsError(f"--at {said} is no moment with a time zone; give it as 2024-05-01T10:00:00+00:00")
+    return moment
 
 
 @app.command()
@@ -157,6 +170,8 @@ def status(
             typer.echo(f"  {line.unattended}")
         if line.replays:
             typer.echo(f"  {line.replays:,} revisions are asked for and wait")
+        if line.next_source:
+            typer.echo(f"  {line.next_source}")
         for t in line.unfinished:
             typer.echo(f"  {name_of(t.txid, t.revision)}: {t.state}, {t.voted} of {t.slices} slices voted; {t.why}")
 
@@ -291,6 +306,28 @@ def accept_loss(
             dry_run=dry_run,
         )
         _say(said, as_json)
+
+
+@app.command()
+def repartitioned(
+    name: Annotated[str, NAME],
+    reason: Annotated[str, REASON],
+    at: Annotated[
+        str | None,
+        typer.Option(help="Since when producers give keys to other partitions, as 2024-05-01T10:00:00+00:00."),
+    ] = None,
+    dry_run: Annotated[bool, DRY_RUN] = False,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Go on where keys have gone to other partitions, as after partitions were added to the topic."""
+    from ratchet.operate import repartition
+    from ratchet.source.kafka import Kafka
+    from ratchet.spec.loading import load_pipeline
+
+    spec, since = load_pipeline(name), _moment(at)
+    with _ledger() as ledger, Kafka(_kafka_properties()) as brokers:
+        offsets = partial(brokers.offsets, spec.source.name)
+        _say(repartition.repartitioned(ledger, spec, offsets, _reason(reason), _who(), since, dry_run=dry_run), as_json)
 
 
 @app.command()

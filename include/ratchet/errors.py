@@ -48,6 +48,10 @@ class TopicChanged(RatchetError):
     """The topic was deleted and made again; its offsets no longer mean what the ledger says."""
 
 
+class Repartitioned(RatchetError):
+    """The topic has more partitions than were planned, so keys have moved; a person must say from where on."""
+
+
 class RecordsLost(RatchetError):
     """Kafka no longer has records that the plan needs; a person must decide what they were worth."""
 

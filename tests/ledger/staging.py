@@ -46,6 +46,9 @@ SPEC = Pipeline(
     max_in_flight=4,
 )
 
+PLAIN = SPEC.model_copy(update={"sinks": SPEC.sinks[:2]})
+"""Without the sink to which it matters in which partition a key is."""
+
 
 @dataclass
 class Log:
@@ -136,13 +139,14 @@ def write_all(ledger: Ledger, spec: Pipeline, work: SliceWork, rows: dict[str, l
 def rows_of(spec: Pipeline, work: SliceWork) -> dict[str, list[dict]]:
     """What the transform of the tests gives: each record's own position as its value."""
     at = [{"_partition": p, "_offset": o, "_n": 0} for p, o in positions(work)]
-    return {
+    made = {
         "rows": [{"a": r["_offset"], **r} for r in at],
         "totals": [{"k": str(r["_partition"]), **dict.fromkeys(MEASURES, r["_offset"]), "n": 1} for r in at],
         "latest": [
             {"k": f"{r['_partition']}-{r['_offset'] % 5}", "a": r["_offset"], "_deleted": False, **r} for r in at
         ],
     }
+    return {name: rows for name, rows in made.items() if name in {sink.name for sink in spec.sinks}}
 
 
 def vote_of(spec: Pipeline, work: SliceWork, sinks: dict[str, SinkVote], **changed) -> Vote:

@@ -22,6 +22,7 @@ from ratchet.protocol.sources import Lineages
 from ratchet.source.offsets import TopicOffsets, Undecided
 
 from .staging import (
+    PLAIN,
     SPEC,
     always_active,
     planned,
@@ -112,9 +113,9 @@ def test_records_behind_an_undecided_kafka_transaction_are_said_and_of_one_that_
 @pytest.mark.invariant("I2")
 def test_a_line_begins_where_the_log_does_and_a_later_partition_at_zero(ledger, log):
     log.beginning, log.stable = {0: 3}, {0: 10}
-    first = start(ledger, SPEC, log, "a")
+    first = start(ledger, PLAIN, log, "a")
     log.beginning[7], log.stable[7] = 0, 9
-    second = start(ledger, SPEC, log, "b")
+    second = start(ledger, PLAIN, log, "b")
     taken = [[str(r) for part in begun.slices for r in part.ranges] for begun in (first, second)]
     assert taken == [["t-0[3,10)"], ["t-7[0,9)"]]
 
@@ -130,7 +131,7 @@ def test_lost_records_stop_the_plan_and_are_named(ledger, log):
 @pytest.mark.parametrize("later", [{0: 25, 1: 10}, {0: 12, 1: 10, 7: 9}], ids=["records", "a partition"])
 def test_what_another_run_has_planned_since_kafka_was_asked_is_not_lost(ledger, log, later):
     log.stable = {0: 10, 1: 10}
-    start(ledger, SPEC, log, "a")
+    start(ledger, PLAIN, log, "a")
     log.stable = {0: 12, 1: 10}
     answers = []
 
@@ -138,11 +139,11 @@ def test_what_another_run_has_planned_since_kafka_was_asked_is_not_lost(ledger, 
         answers.append(log.offsets(*asked))
         if len(answers) == 1:
             log.stable, log.beginning = later, dict.fromkeys(later, 0)
-            start(ledger, SPEC, log, "b")
+            start(ledger, PLAIN, log, "b")
             log.stable = {p: until + 1 for p, until in later.items()}
         return answers[-1]
 
-    begun = begin(ledger, SPEC, Run("dag", "c"), meanwhile, always_active)
+    begun = begin(ledger, PLAIN, Run("dag", "c"), meanwhile, always_active)
     assert (begun.claim.txid, len(answers)) == (3, 2)
     assert begun.message.startswith("transaction 3: allocated")
 

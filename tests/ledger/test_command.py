@@ -136,11 +136,27 @@ def test_a_loss_is_looked_for_in_the_topic_itself_which_the_environment_names(le
     asked = ("accept-loss", "line", "--reason", "x", "--dry-run", "--json")
     status, out, _ = ratchet(*asked, RATCHET_KAFKA=json.dumps(kafka_properties))
     answer = json.loads(out)
-    assert status == 0 and answer["opened"]["is_made_again"] and answer["dry_run"]
+    assert status == 0 and answer["opened"]["cause"] == "made_again" and answer["dry_run"]
     assert answer["opened"]["starts"] == [
         {"partition": 0, "offset": 0, "planned_until": 10},
         {"partition": 1, "offset": 0, "planned_until": 10},
     ]
+
+
+def test_the_time_since_which_keys_are_elsewhere_has_a_zone(ledger, log, ratchet, kafka_properties):
+    from kafka import KafkaAdminClient
+    from kafka.admin import NewTopic
+
+    start(ledger, SPEC, log, "a")
+    for said in ("yesterday", "2024-05-01T10:00:00"):
+        status, _, err = ratchet("repartitioned", "line", "--reason", "x", "--at", said)
+        assert status == 1 and f"--at {said} is no moment with a time zone" in err
+    admin = KafkaAdminClient(bootstrap_servers=kafka_properties["bootstrap.servers"])
+    admin.create_topics([NewTopic("t", 2, 1)], raise_errors=False)
+    admin.close()
+    asked = ("repartitioned", "line", "--reason", "x", "--at", "2024-05-01T10:00:00+02:00", "--dry-run")
+    status, _, err = ratchet(*asked, RATCHET_KAFKA=json.dumps(kafka_properties))
+    assert status == 1 and "`ratchet accept-loss line --reason …` comes first" in err
 
 
 MISFITS = {

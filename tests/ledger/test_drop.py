@@ -73,7 +73,7 @@ def commit_one(ledger, spec, run: str) -> None:
     begun = start(ledger, spec, Log(), run)
     for part in begun.slices:
         work = a_try(ledger, begun, part.number, spec)
-        rows = [{"a": o["_offset"], **o} for o in rows_of(spec, work)["rows"]]
+        rows = [{"a": o["_offset"], **o} for o in rows_of(SPEC, work)["rows"]]
         sinks = write_all(ledger, spec, work, {spec.sinks[0].name: [{**r, "a": r["_offset"]} for r in rows]})
         cast_vote(ledger, spec, work.token, vote_of(spec, work, sinks))
     commit(ledger, spec, begun.claim)

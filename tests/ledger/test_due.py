@@ -15,7 +15,7 @@ from ratchet.protocol.begun import Skip, Skipped
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 
-from .staging import SPEC, Log, always_active, prepare, start
+from .staging import PLAIN, SPEC, Log, always_active, prepare, start
 
 
 def taken(begun) -> list[str]:
@@ -39,24 +39,24 @@ def log():
 
 @pytest.mark.invariant("I2")
 def test_runs_that_follow_take_what_was_there_when_it_was_asked_for(ledger, log):
-    assert taken(start(ledger, SPEC, log, "two o'clock")) == ["t-0[0,10)", "t-0[10,20)"]
+    assert taken(start(ledger, PLAIN, log, "two o'clock")) == ["t-0[0,10)", "t-0[10,20)"]
     log.stable = {0: 75, 1: 30}
     log.beginning = {0: 0, 1: 0}
-    assert waits(ledger, log) == 30
-    assert taken(start(ledger, SPEC, log, "next_1", drains=True)) == ["t-0[20,30)", "t-0[30,40)"]
-    assert taken(start(ledger, SPEC, log, "next_2", drains=True)) == ["t-0[40,50)"]
-    assert waits(ledger, log) == 0, "what came later, and another partition, was not asked for"
-    skipped = begin(ledger, SPEC, Run("dag", "next_3"), log.offsets, always_active, drains=True)
+    assert waits(ledger, log, PLAIN) == 30
+    assert taken(start(ledger, PLAIN, log, "next_1", drains=True)) == ["t-0[20,30)", "t-0[30,40)"]
+    assert taken(start(ledger, PLAIN, log, "next_2", drains=True)) == ["t-0[40,50)"]
+    assert waits(ledger, log, PLAIN) == 0, "what came later, and another partition, was not asked for"
+    skipped = begin(ledger, PLAIN, Run("dag", "next_3"), log.offsets, always_active, drains=True)
     assert isinstance(skipped, Skipped) and skipped.reason is Skip.NO_RECORDS
     assert "all that a schedule or a person has asked for is taken; what has come since waits" in skipped.message
-    begun = start(ledger, SPEC, log, "the next day")
-    assert sum(len(part) for part in begun.slices) == 20 and waits(ledger, log) == 0, "four are in flight"
+    begun = start(ledger, PLAIN, log, "the next day")
+    assert sum(len(part) for part in begun.slices) == 20 and waits(ledger, log, PLAIN) == 0, "four are in flight"
     for run in ("two o'clock", "next_1"):
-        settle(ledger, SPEC, Run("dag", run), succeeded=False)
-    assert "abandoned" in wants_another_run(ledger, SPEC, log.offsets, always_active).message
+        settle(ledger, PLAIN, Run("dag", run), succeeded=False)
+    assert "abandoned" in wants_another_run(ledger, PLAIN, log.offsets, always_active).message
     # Repeated by Airflow it is the same transaction, whatever has come.
     log.stable = {0: 99, 1: 99}
-    assert taken(start(ledger, SPEC, log, "the next day")) == taken(begun)
+    assert taken(start(ledger, PLAIN, log, "the next day")) == taken(begun)
 
 
 def test_a_run_that_is_skipped_since_others_are_in_flight_has_asked(ledger, log):

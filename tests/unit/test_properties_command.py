@@ -12,7 +12,9 @@ EVERY = settings(max_examples=120, suppress_health_check=[HealthCheck.function_s
 words = st.text(max_size=6) | st.sampled_from(
     ["flights", "1", "0", "-1", "1e3", "--reason", "--json", "--dry-run", "--since"]
 )
-commands = st.sampled_from(["status", "history", "retry", "abort", "void", "accept-loss", "verify", "nothing"])
+commands = st.sampled_from(
+    ["status", "history", "retry", "abort", "void", "accept-loss", "repartitioned", "verify", "nothing"]
+)
 bytes_typed = st.binary(max_size=12).map(lambda said: said.decode("utf-8", "surrogateescape"))
 
 

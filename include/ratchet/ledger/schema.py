@@ -50,7 +50,7 @@ pipelines = Table(
         SmallInteger,
         nullable=False,
         server_default="1",
-        comment="the source that new plans are of: the newest",
+        comment="the source that new plans are of",
     ),
     Column("last_txid", BigInteger, nullable=False, server_default="0"),
     Column(
@@ -84,9 +84,12 @@ sources = Table(
     Column("source", SmallInteger, primary_key=True, comment="rows carry it as _source"),
     Column("topic", Text, nullable=False),
     Column("topic_id", Text, nullable=False),
+    Column("cause", Text, nullable=False, comment="why it begins: first, cut, made_again or repartitioned"),
+    Column("partitions", Integer, nullable=False, comment="among how many the keys of its records are divided"),
+    Column("first_txid", BigInteger, comment="its first transaction; null while the source before is still planned"),
     ForeignKeyConstraint(["pipeline"], ["ratchet.pipelines.pipeline"], name="sources_pipeline"),
     comment="the logs whose records a pipeline has taken, numbered from 1: a topic, and what it became where a person "
-    "accepted that it was cut or made again",
+    "accepted that it was cut or made again, or that its keys have gone to other partitions",
 )
 
 leader_epochs = Table(
@@ -270,7 +273,7 @@ losses = Table(
     Column("reason", Text, nullable=False),
     _now("at"),
     CheckConstraint("from_offset < until_offset", name="losses_are_half_open"),
-    comment="planned offsets that Kafka no longer has, accepted as lost by a person",
+    comment="planned offsets that a person took out of a plan: Kafka has lost them, or the next source takes them",
 )
 
 dead_letter_deltas = Table(

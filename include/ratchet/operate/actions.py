@@ -21,10 +21,11 @@ from ratchet.ledger.transactions import (
     read_transaction,
 )
 from ratchet.ledger.work import OffsetRange, Run
-from ratchet.operate.decisions import Decided, advanced, changed, discard, finish, lock, record_losses
+from ratchet.operate.decisions import Decided, advanced, changed, discard, finish, lock, record_losses, take_out
 from ratchet.operate.outcome import Change, Move, Opened, Outcome, Start, losses_of, opened_lines
 from ratchet.protocol import claims, due, halts, plan, sources
 from ratchet.protocol.begin import KafkaOffsets
+from ratchet.protocol.sources import Cause
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
@@ -138,11 +139,13 @@ def _lose_unplanned(
     """A voided transaction over what retention has deleted before any plan took it."""
     # A begin that found the loss has left nothing behind, not even where a new partition starts.
     plan.anchor(conn, line, offsets)
-    previous = plan.previous_until(conn, spec.name, line.source)
+    course = plan.course_of(conn, line)
+    # What lies beyond the source's end is the business of the one that waits.
+    gone_until = course.limit(offsets, offsets.beginning) or offsets.beginning
     missing = [
-        OffsetRange(offsets.topic, partition, until, offsets.beginning[partition])
-        for partition, until in sorted(previous.items())
-        if offsets.beginning.get(partition, 0) > until
+        OffsetRange(offsets.topic, partition, until, gone_until[partition])
+        for partition, until in sorted(course.left.items())
+        if gone_until.get(partition, 0) > until
     ]
     if not missing:
         return []
@@ -158,21 +161,23 @@ def _lose_unplanned(
 
 def _open_source(conn: Connection, line: Line, offsets: TopicOffsets, reason: str, who: str) -> Opened | None:
     """The next source, where the log of the newest was cut or its topic made again."""
-    planned = plan.previous_until(conn, line.pipeline, line.source)
+    planned = plan.course_of(conn, line).taken
     cut = sources.cut_logs(planned, offsets)
     if line.topic_id != offsets.topic_id:
-        starts = dict.fromkeys(offsets.stable, 0)
+        starts, cause = dict.fromkeys(offsets.stable, 0), Cause.MADE_AGAIN
     elif cut:
-        starts = planned | cut
+        starts, cause = planned | cut, Cause.CUT
     else:
         return None
-    number = sources.open_next(conn, line, offsets, starts)
+    passed_over = sources.waiting(conn, line)
+    number = sources.open_next(conn, line, offsets, starts, cause)
     opened = Opened(
         number,
         offsets.topic,
         offsets.topic_id,
-        line.topic_id != offsets.topic_id,
+        cause,
         tuple(Start(p, at, planned.get(p, 0)) for p, at in sorted(starts.items()) if at != planned.get(p, 0)),
+        passed_over,
     )
     if line.last_txid:
         newest = read_transaction(conn, line.pipeline, line.last_txid, lock=True)
@@ -222,15 +227,7 @@ def _lose_of(
             gone += plan.outside(r, first, last)
         if not gone:
             continue
-        record_losses(conn, row, source, gone, who, reason)
-        left = plan.without(part.ranges, [(r.partition, r.from_offset, r.until_offset) for r in gone])
-        # A try that reads the old ranges at this moment is fenced.
-        conn.execute(
-            update(slices)
-            .where(*mine, slices.c.slice == part.slice)
-            .values(ranges=left, try_number=slices.c.try_number + 1)
-        )
-        changes.append(Change(row.txid, row.revision, part.slice, row.state, row.state, tuple(gone), reason))
+        changes.append(take_out(conn, row, source, part, gone, who, reason))
     if changes:
         conn.execute(update(transactions).where(is_row(row)).values(**halts.LIFTED))
         lost = [line for change in changes for line in losses_of(spec.name, change)]

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, insert, update
 
 from ratchet.errors import IllegalMove, LedgerUnreachable
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.rows import Line, Transaction
-from ratchet.ledger.schema import losses
+from ratchet.ledger.rows import Line, SliceRow, Transaction
+from ratchet.ledger.schema import losses, slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline
 from ratchet.ledger.work import OffsetRange
 from ratchet.operate.outcome import Change, Move, Outcome
-from ratchet.protocol import leftovers
+from ratchet.protocol import leftovers, plan
 from ratchet.protocol.commit import advance, move_on
 from ratchet.protocol.leftovers import discard_finished
 from ratchet.spec.pipeline import Pipeline
@@ -73,6 +73,18 @@ def changed(
 ) -> Change:
     """What has become of a transaction."""
     return Change(row.txid, row.revision, None, from_state, row.state, tuple(ranges), reason)
+
+
+def take_out(
+    conn: Connection, row: Transaction, source: int, part: SliceRow, gone: list[OffsetRange], who: str, reason: str
+) -> Change:
+    """Take ranges out of a slice that has still to be read; a try that reads the old ones at this moment is fenced."""
+    record_losses(conn, row, source, gone, who, reason)
+    left = plan.without(part.ranges, [(r.partition, r.from_offset, r.until_offset) for r in gone])
+    mine = (slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
+    fenced = {"ranges": left, "try_number": slices.c.try_number + 1}
+    conn.execute(update(slices).where(*mine, slices.c.slice == part.slice).values(fenced))
+    return Change(row.txid, row.revision, part.slice, row.state, row.state, tuple(gone), reason)
 
 
 def record_losses(

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from ratchet.ledger.states import State
 from ratchet.ledger.work import OffsetRange, name_of
+from ratchet.protocol.sources import Cause
 
 
 class Move(StrEnum):
@@ -16,6 +17,7 @@ class Move(StrEnum):
     ABORT = "abort"
     VOID = "void"
     ACCEPT_LOSS = "accept-loss"
+    REPARTITIONED = "repartitioned"
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Change:
     """What became of one transaction or revision, or of one of its slices.
 
     `from_state` is None for a transaction that the move has made, and equals `to_state` where only its slices, or its
-    right to be tried, have changed. `ranges` are those that are given up.
+    right to be tried, have changed. `ranges` are those that are given up, or left to the next source.
     """
 
     txid: int
@@ -49,13 +51,18 @@ class Start:
 
 @dataclass(frozen=True)
 class Opened:
-    """The source that a line goes on with; `starts` are the partitions that do not go on where plans had ended."""
+    """The source that a line goes on with: at once, or where keys have moved when the one before is planned to its end.
+
+    `starts` are the partitions that do not go on where plans had ended; where keys have moved, all of them.
+    `passed_over` is the source that waited to begin, and never will.
+    """
 
     source: int
     topic: str
     topic_id: str
-    is_made_again: bool
+    cause: Cause
     starts: tuple[Start, ...]
+    passed_over: int | None = None
 
 
 @dataclass(frozen=True)
@@ -63,8 +70,8 @@ class Outcome:
     """What a move has done or, when `dry_run`, would do.
 
     `head` is where the head stands after it. `committed` are the txids that it committed on the way; `failed` is the
-    one at which that ended because it cannot be applied, and `failed_why` says why. `opened` is the source that an
-    accepted loss has begun.
+    one at which that ended because it cannot be applied, and `failed_why` says why. `opened` is the source that the
+    move has made.
     """
 
     move: Move
@@ -93,14 +100,29 @@ def losses_of(pipeline: str, change: Change) -> list[str]:
     return [f"{where}: {r}, {len(r):,} offsets, are accepted as lost" for r in change.ranges]
 
 
+def left_of(pipeline: str, change: Change) -> list[str]:
+    """A line for each range that a slice leaves to the next source."""
+    return [f"{pipeline}: {change}, slice {change.slice}, leaves {r} to the next source" for r in change.ranges]
+
+
 def opened_lines(pipeline: str, opened: Opened) -> list[str]:
     """What has become of the source, and where partitions go on."""
-    why = f"topic {opened.topic} was made again, with id {opened.topic_id}" if opened.is_made_again else "a log was cut"
-    said = [f"{pipeline}: {why}: source {opened.source} begins; what was committed of the one before stays"]
+    number = opened.source
+    stays = f"source {number} begins; what was committed of the one before stays"
+    said = {
+        Cause.MADE_AGAIN: f"topic {opened.topic} was made again, with id {opened.topic_id}: {stays}",
+        Cause.CUT: f"a log was cut: {stays}",
+        Cause.REPARTITIONED: f"keys are in other partitions from the offsets below on: source {number} begins there, "
+        "when all that is before them is planned; of a key in both, its record in the later source is the last",
+    }
+    lines = [f"{pipeline}: {said[opened.cause]}"]
+    if opened.passed_over:
+        again = f"`ratchet repartitioned {pipeline} --reason …` says anew where keys have moved"
+        lines.append(f"{pipeline}: source {opened.passed_over}, which waited, never begins; {again}")
     for at in opened.starts:
         where = f"{opened.topic}-{at.partition}"
-        said.append(f"{pipeline}: {where} goes on at offset {at.offset}; it was planned up to {at.planned_until}")
-    return said
+        lines.append(f"{pipeline}: {where} goes on at offset {at.offset}; it was planned up to {at.planned_until}")
+    return lines
 
 
 def _change(outcome: Outcome, change: Change) -> list[str]:
@@ -118,6 +140,8 @@ def _change(outcome: Outcome, change: Change) -> list[str]:
             return [f"{change} is VOIDED and commits nothing of {', '.join(map(str, change.ranges))}"]
         case Move.ACCEPT_LOSS:
             return losses_of(outcome.pipeline, change)
+        case Move.REPARTITIONED:
+            return left_of(outcome.pipeline, change)
 
 
 def _is_done_before(change: Change) -> bool:

@@ -28,6 +28,7 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "heads": ("SELECT", "INSERT", "UPDATE"),
     "writers": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "leader_epochs": ("SELECT", "INSERT", "DELETE"),
+    "sources": ("SELECT", "INSERT", "UPDATE"),
     "dead_letters": ("SELECT",),
     "replays": ("SELECT", "INSERT", "DELETE"),
     "drops": ("SELECT",),

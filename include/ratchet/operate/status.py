@@ -13,7 +13,7 @@ from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.states import UNFINISHED, State
 from ratchet.ledger.transactions import is_newest, read_line
 from ratchet.ledger.work import utc
-from ratchet.protocol import halts, replays
+from ratchet.protocol import halts, plan, replays, sources
 from ratchet.protocol.turns import waits_for
 
 SILENCE = timedelta(minutes=5)
@@ -41,6 +41,7 @@ class Status:
     """A pipeline's line; `halt` says why it is halted, in a line, and is None if it is not.
 
     `unattended` says, in a line, since when the maintenance was not here; None where it was, within some minutes.
+    `next_source` says, in a line, what has to be planned before keys in other partitions are; None where none wait.
     """
 
     pipeline: str
@@ -50,6 +51,7 @@ class Status:
     committed_at: datetime | None
     halt: str | None
     unattended: str | None
+    next_source: str | None
     replays: int
     """Revisions that are asked for and not begun."""
     unfinished: tuple[Standing, ...]
@@ -60,7 +62,7 @@ def status(ledger: Ledger, pipeline: str) -> Status:
     with ledger.snapshot() as conn:
         line = read_line(conn, pipeline)
         if line is None:
-            return Status(pipeline, 0, 0, 0, None, None, None, 0, ())
+            return Status(pipeline, 0, 0, 0, None, None, None, None, 0, ())
         c = transactions.c
         latest = select(func.max(c.committed_at)).where(c.pipeline == pipeline)
         found = conn.execute(
@@ -78,6 +80,7 @@ def status(ledger: Ledger, pipeline: str) -> Status:
             conn.execute(latest).scalar_one(),
             halts.why_halted(halt) if halt else None,
             _unattended(conn, line),
+            _next_source(conn, line),
             replays.waiting(conn, pipeline),
             tuple(_standing(conn, line, row) for row in unfinished),
         )
@@ -90,6 +93,14 @@ def _unattended(conn: Connection, line: Line) -> str | None:
         return None
     last = f"maintenance was here last at {utc(since)}" if line.maintained_at else "maintenance was never here"
     return f"{last}; is its DAG paused? without it lost work waits for the next run"
+
+
+def _next_source(conn: Connection, line: Line) -> str | None:
+    number, course = sources.waiting(conn, line), plan.course_of(conn, line)
+    if number is None or course.until is None:
+        return None
+    left = [f"{line.topic}-{p} from {at} to {course.until[p]}" for p, at in sorted(course.left.items())]
+    return f"source {number} begins when source {line.source} is planned to its end: {', '.join(left) or 'it is'}"
 
 
 def _standing(conn: Connection, line: Line, row: Transaction) -> Standing:

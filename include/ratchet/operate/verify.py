@@ -28,7 +28,7 @@ def verify(ledger: Ledger, spec: Pipeline, say: Callable[[str], None] = lambda _
     """Hold a pipeline's history, ranges, sinks and dead letters against the ledger, in one snapshot.
 
     1. The history chain.
-    2. Tiling: each partition's ranges follow one another, and every txid has some.
+    2. Tiling: each partition's ranges follow one another, every txid has some, and those of a later source come later.
     3. Txids: every row of a sink carries one that is committed.
     4. Append and dead letters: for each transaction, the rows and the checksum that its slices voted for.
     5. Keyed sinks: each delta is the one that was applied, and the state is the fold of the deltas.
@@ -121,7 +121,11 @@ def _tiling(conn: Connection, line: Line) -> Check:
     reached: dict[tuple[int, int], int] = {}
     planned: set[int] = set()
     of = (sources.c.pipeline == ranges.c.pipeline) & (sources.c.source == ranges.c.source)
-    query = select(ranges, sources.c.topic).join(sources, of).where(ranges.c.pipeline == line.pipeline)
+    query = (
+        select(ranges, sources.c.topic, sources.c.first_txid)
+        .join(sources, of)
+        .where(ranges.c.pipeline == line.pipeline)
+    )
     rows = conn.execute(query.order_by(ranges.c.txid)).all()
     for row in rows:
         place = (row.source, row.partition)
@@ -129,6 +133,10 @@ def _tiling(conn: Connection, line: Line) -> Check:
             faults.append(
                 f"transaction {row.txid}: {row.topic}-{row.partition} starts at {row.from_offset}, "
                 f"the range before it ends at {reached.get(place)}"
+            )
+        if row.txid and (row.first_txid is None or row.txid < row.first_txid):
+            faults.append(
+                f"transaction {row.txid} is of source {row.source}, which begins with transaction {row.first_txid}"
             )
         reached[place] = row.until_offset
         planned.add(row.txid)

@@ -11,7 +11,7 @@ from ratchet.ledger.work import name_of
 from ratchet.protocol import due, halts, replays
 from ratchet.protocol.begin import KafkaOffsets
 from ratchet.protocol.claims import IsActive, abandoned, unclaimed
-from ratchet.protocol.plan import backlog, previous_until
+from ratchet.protocol.plan import Course, backlog, course_of
 from ratchet.spec.pipeline import Pipeline
 
 
@@ -72,13 +72,14 @@ def waiting_records(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets)
     with ledger.begin() as conn:
         line = read_line(conn, spec.name)
         halt = halts.halt(conn, spec.name)
-        previous = previous_until(conn, spec.name, line.source) if line else {}
+        course = course_of(conn, line) if line else Course({})
     if halt or spec.plan == "interval" or (line is not None and line.in_flight >= spec.max_in_flight):
         return None
     if line is None and due.is_asked_for(spec):
         return None
     offsets = kafka_offsets(None, None)
-    waiting = backlog(previous, offsets, due.limit(spec, line, offsets))
+    course = course.next if course.is_at_end else course
+    waiting = backlog(course.previous, offsets, course.limit(offsets, due.limit(spec, line, offsets)))
     return WaitingRecords(waiting) if waiting else None
 
 

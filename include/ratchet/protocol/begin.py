@@ -22,9 +22,9 @@ from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.plan import (
     anchor,
     check_readable,
+    course_of,
     cut,
     plan,
-    previous_until,
     store,
     store_cut,
     taken_by,
@@ -327,9 +327,12 @@ def _allocate(
         # Another run has found new leaders, or a person has accepted another log: the answer is not to what is known.
         return _ask(conn, line)
     anchor(conn, line, offsets)
-    previous = previous_until(conn, spec.name, line.source)
+    sources.check_partitions(conn, spec, line, offsets)
+    course = course_of(conn, line)
+    if course.is_at_end:
+        return _ask(conn, sources.begin_next(conn, line))
     try:
-        check_readable(spec.name, previous, offsets)
+        check_readable(spec.name, course.left, offsets)
     except (RecordsLost, TopicChanged):
         if now != kafka.known:
             # Another run has planned since, by a newer answer: what this one does not know of is not lost.
@@ -339,10 +342,10 @@ def _allocate(
     if wants.asks:
         due.ask(conn, line, offsets)
     wanted = offsets.wanted if wants.asks or offsets.wanted else due.limit(spec, line, offsets)
-    planned = plan(previous, offsets, wants.max_records, wanted)
+    planned = plan(course.previous, offsets, wants.max_records, course.limit(offsets, wanted))
     if not planned:
         why = _why_nothing(conn, line, offsets, wants)
-        if due.is_asked_for(spec) and plan(previous, offsets, 1):
+        if due.is_asked_for(spec) and plan(course.previous, offsets, 1, course.limit(offsets, None)):
             why = "all that a schedule or a person has asked for is taken; what has come since waits for the next time"
         return Skipped(Skip.NO_RECORDS, f"{spec.name}: {why}")
     row = claims.open_transaction(conn, spec, run, next_txid(conn, line))

@@ -14,6 +14,7 @@ from ratchet.ledger import writers
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move
+from ratchet.protocol.sources import window
 from ratchet.protocol.votes import read_votes, rows_of
 from ratchet.sinks import stage
 from ratchet.sinks.lookup import sinks_of
@@ -34,6 +35,7 @@ def deltas(conn: Connection, spec: Pipeline, row: Transaction) -> Iterator[tuple
     sinks = sinks_of(spec)
     relations = stage.relations(conn, sinks, row)
     names = {sink.name for sink in sinks}
+    since, until = window(conn, spec.name, row.txid)
     if any(set(voted) != names for _, _, voted in votes):
         raise Failed from StageMismatch(
             f"{spec.name}: transaction {row.txid} was prepared for other sinks than today's"
@@ -44,7 +46,7 @@ def deltas(conn: Connection, spec: Pipeline, row: Transaction) -> Iterator[tuple
         )
     for sink in sinks:
         rows = rows_of(votes, sink.name, relations[sink.name], row.txid)
-        yield sink, Delta(spec.name, spec.source.name, row.txid, rows, replaces=row.revision > 0)
+        yield sink, Delta(spec.name, spec.source.name, row.txid, rows, row.revision > 0, since, until)
 
 
 @contextmanager

@@ -41,6 +41,47 @@ def previous_until(conn: Connection, pipeline: str, source: int) -> dict[int, in
     return {partition: until for partition, until in rows}
 
 
+@dataclass(frozen=True)
+class Course:
+    """Where a line's plans go on by partition and, where another source waits for it, up to where they go at most."""
+
+    previous: dict[int, int]
+    until: dict[int, int] | None = None
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all is planned, so that the source that waits begins."""
+        return self.until is not None and all(self.previous.get(p, 0) >= at for p, at in self.until.items())
+
+    @property
+    def next(self) -> Course:
+        """Of the source that waits."""
+        return Course(self.until or {})
+
+    @property
+    def left(self) -> dict[int, int]:
+        """Where those partitions go on of which something may still be planned."""
+        if self.until is None:
+            return self.previous
+        return {p: at for p, at in self.previous.items() if at < self.until.get(p, 0)}
+
+    @property
+    def taken(self) -> dict[int, int]:
+        """Up to where the records of each partition are the business of plans that are made."""
+        return {p: at if self.until is None else min(at, self.until.get(p, 0)) for p, at in self.previous.items()}
+
+    def limit(self, offsets: TopicOffsets, wanted: dict[int, int] | None) -> dict[int, int] | None:
+        """Up to where the next plan may go in each partition, which is wanted up to there; None for all that is."""
+        if self.until is None:
+            return wanted
+        return {p: min(self.until.get(p, 0), (wanted or {}).get(p, end)) for p, end in offsets.stable.items()}
+
+
+def course_of(conn: Connection, line: Line) -> Course:
+    """Where the plans of a line go on."""
+    return Course(previous_until(conn, line.pipeline, line.source), ends(conn, line.pipeline, line.source))
+
+
 def check_readable(pipeline: str, previous: dict[int, int], offsets: TopicOffsets) -> None:
     """Raise when Kafka no longer has what the next plan would start with, naming the missing offsets."""
     for partition, until in sorted(previous.items()):
@@ -164,7 +205,10 @@ def copy_cut(conn: Connection, row: Transaction, before: int) -> None:
 
 
 def reached(conn: Connection, line: Line) -> tuple[int, dict[int, int]]:
-    """The source of the line's turn, and {partition: until where its records are committed or voided}."""
+    """The source of the line's turn, and {partition: until where its records are committed or voided}.
+
+    What a person took out of its plans, the next source takes.
+    """
     ahead = select(func.min(ranges.c.source)).where(ranges.c.pipeline == line.pipeline, ranges.c.txid > line.head)
     source = conn.execute(ahead).scalar_one_or_none() or line.source
     rows = conn.execute(
@@ -172,7 +216,7 @@ def reached(conn: Connection, line: Line) -> tuple[int, dict[int, int]]:
         .where(ranges.c.pipeline == line.pipeline, ranges.c.source == source, ranges.c.txid <= line.head)
         .group_by(ranges.c.partition)
     )
-    return source, {partition: until for partition, until in rows}
+    return source, Course({p: until for p, until in rows}, ends(conn, line.pipeline, source)).taken
 
 
 def taken_by(conn: Connection, line: Line, wanted: dict[int, int]) -> int | None:

@@ -1,28 +1,43 @@
 """A line's sources: which log its plans are of, and the leader epochs by which a log that was cut is told.
 
-A source is one topic id, and one lineage of its partitions' logs. Where a person accepts that a log was cut, or that a
-topic was made again, the next source begins: its offsets may repeat those of the source before.
+A source is one topic id, one lineage of its partitions' logs, and one division of keys among partitions. Where a person
+accepts that a log was cut, or that a topic was made again, the next source begins: its offsets may repeat those of the
+source before. Where keys have gone to other partitions, the next source waits until the one before is planned up to
+where the next one starts: no transaction has records of both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from ratchet.errors import TopicChanged
+from ratchet.errors import Repartitioned, TopicChanged
 from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import heads, leader_epochs, pipelines, ranges, sources
 from ratchet.source.lineage import Lineage
 from ratchet.source.offsets import TopicOffsets
+from ratchet.spec.pipeline import Pipeline
 
 FIRST = 1
 """The number of a line's first source."""
 
 Lineages = dict[int, Lineage]
 """{partition: the leader epochs of its log}."""
+
+
+class Cause(StrEnum):
+    """Why a source begins."""
+
+    FIRST = "first"
+    CUT = "cut"
+    """A log was cut: keys are where they were."""
+    MADE_AGAIN = "made_again"
+    REPARTITIONED = "repartitioned"
+    """Keys have gone to other partitions."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +62,8 @@ def register(conn: Connection, pipeline: str, offsets: TopicOffsets) -> None:
     of = {"topic": offsets.topic, "topic_id": offsets.topic_id}
     conn.execute(upsert(pipelines).values(pipeline=pipeline, source=FIRST, **of).on_conflict_do_nothing())
     conn.execute(upsert(heads).values(pipeline=pipeline).on_conflict_do_nothing())
-    conn.execute(upsert(sources).values(pipeline=pipeline, source=FIRST, **of).on_conflict_do_nothing())
+    first = {"source": FIRST, "cause": Cause.FIRST, "partitions": len(offsets.stable), "first_txid": 1}
+    conn.execute(upsert(sources).values(pipeline=pipeline, **first, **of).on_conflict_do_nothing())
     topic, topic_id = conn.execute(
         select(pipelines.c.topic, pipelines.c.topic_id).where(pipelines.c.pipeline == pipeline)
     ).one()
@@ -140,12 +156,76 @@ def ends(conn: Connection, pipeline: str, source: int) -> dict[int, int] | None:
     return found
 
 
-def open_next(conn: Connection, line: Line, offsets: TopicOffsets, starts: Mapping[int, int]) -> int:
-    """Begin the next source, whose partitions start there; the caller holds the pipeline's lock."""
-    number = line.source + 1
+def needs_partitions(spec: Pipeline) -> list[str]:
+    """The sinks to which the last record of a key is the last one of its partition."""
+    return [sink.name for sink in spec.sinks if sink.needs_key]
+
+
+def check_partitions(conn: Connection, spec: Pipeline, line: Line, offsets: TopicOffsets) -> None:
+    """Raise Repartitioned where the topic has more partitions than its keys were divided among, and that matters."""
+    number, partitions = newest(conn, line)
+    if len(offsets.stable) <= partitions:
+        return
+    sinks = needs_partitions(spec)
+    if not sinks:
+        of = (sources.c.pipeline == line.pipeline, sources.c.source == number)
+        conn.execute(update(sources).where(*of).values(partitions=len(offsets.stable)))
+        return
+    raise Repartitioned(
+        f"{spec.name}: topic {offsets.topic} has {len(offsets.stable)} partitions, {partitions} were there before: "
+        f"producers give keys to other partitions now, and {', '.join(sinks)} has no order column by which the last "
+        f"record of such a key is told; nothing was planned; `ratchet repartitioned {spec.name} --reason …` goes on, "
+        "with the partitions of before up to their present ends first"
+    )
+
+
+def window(conn: Connection, pipeline: str, txid: int) -> tuple[int, int | None]:
+    """(first, next): among the transactions from the first on, and before the next, a key has one partition."""
+    c = sources.c
+    begun = select(c.first_txid).where(c.pipeline == pipeline, c.first_txid.is_not(None), c.cause != Cause.CUT)
+    firsts = conn.execute(begun).scalars().all()
+    return max(at for at in firsts if at <= txid), min((at for at in firsts if at > txid), default=None)
+
+
+def waiting(conn: Connection, line: Line) -> int | None:
+    """The source that begins when the present one is planned up to its end."""
+    c = sources.c
+    return conn.execute(select(func.min(c.source)).where(c.pipeline == line.pipeline, c.source > line.source)).scalar()
+
+
+def begin_next(conn: Connection, line: Line) -> Line:
+    """Begin the source that waits; the caller holds the pipeline's lock, and nothing of the present one is left."""
+    number = waiting(conn, line)
+    assert number is not None, "the present source has an end"
+    of = (sources.c.pipeline == line.pipeline, sources.c.source == number)
+    conn.execute(update(sources).where(*of).values(first_txid=line.last_txid + 1))
+    conn.execute(update(pipelines).where(pipelines.c.pipeline == line.pipeline).values(source=number))
+    return replace(line, source=number)
+
+
+def open_next(conn: Connection, line: Line, offsets: TopicOffsets, starts: Mapping[int, int], cause: Cause) -> int:
+    """Begin the next source, whose partitions start there; the caller holds the pipeline's lock.
+
+    One that waits is passed over: it never begins.
+    """
+    number = announce(conn, line, offsets, starts, cause)
     of = {"topic": offsets.topic, "topic_id": offsets.topic_id}
-    conn.execute(insert(sources).values(pipeline=line.pipeline, source=number, **of))
+    mine = (sources.c.pipeline == line.pipeline, sources.c.source == number)
+    conn.execute(update(sources).where(*mine).values(first_txid=line.last_txid + 1))
     conn.execute(update(pipelines).where(pipelines.c.pipeline == line.pipeline).values(source=number, due=None, **of))
+    return number
+
+
+def announce(conn: Connection, line: Line, offsets: TopicOffsets, starts: Mapping[int, int], cause: Cause) -> int:
+    """Make the next source, whose partitions start there; it waits until it is begun."""
+    c = sources.c
+    mine = (c.pipeline == line.pipeline, c.source == line.source)
+    partitions = len(offsets.stable)
+    if cause == Cause.CUT:
+        partitions = conn.execute(select(c.partitions).where(*mine)).scalar_one()
+    number = newest(conn, line)[0] + 1
+    of = {"topic": offsets.topic, "topic_id": offsets.topic_id, "cause": cause, "partitions": partitions}
+    conn.execute(insert(sources).values(pipeline=line.pipeline, source=number, **of))
     row = {"pipeline": line.pipeline, "source": number, "txid": 0, "from_offset": None}
     conn.execute(insert(ranges), [{**row, "partition": p, "until_offset": at} for p, at in sorted(starts.items())])
     row = {"pipeline": line.pipeline, "source": number}
@@ -157,6 +237,13 @@ def open_next(conn: Connection, line: Line, offsets: TopicOffsets, starts: Mappi
     if epochs:
         conn.execute(insert(leader_epochs), epochs)
     return number
+
+
+def newest(conn: Connection, line: Line) -> tuple[int, int]:
+    """(number, partitions) of the newest source, also of one that waits."""
+    query = select(sources.c.source, sources.c.partitions).where(sources.c.pipeline == line.pipeline)
+    row = conn.execute(query.order_by(sources.c.source.desc()).limit(1)).one()
+    return row.source, row.partitions
 
 
 def _starts(conn: Connection, pipeline: str, source: int) -> dict[int, int]:

@@ -44,6 +44,10 @@ class Delta:
     rows: Rows
     replaces: bool
     """Whether an older revision's delta is to give way to this one."""
+    since: int = 1
+    """Among the transactions from this one on, and before `until`, each Kafka key has one partition."""
+    until: int | None = None
+    """The first one of those whose keys have gone to other partitions; None where there is none yet."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ class Upsert(Keyed, frozen=True):
 
     Of records with equal orders in two partitions none is the later, but by transaction and by offset.
     Without `order` the key must be the Kafka key, whose records Kafka keeps in order in one partition;
-    then, and only then, a tombstone deletes the row.
+    then, and only then, a tombstone deletes the row. Where a person has said from where on keys are in other
+    partitions, a record from there on is later than every one before.
     """
 
     kind: Literal["upsert"] = "upsert"
@@ -156,7 +157,8 @@ class Upsert(Keyed, frozen=True):
             living = living.where(*self._not_deleted_later(merged, self.order, of.txid))
         folding = upsert(into).from_select(names, living)
         new = folding.excluded
-        wins = _is_later(into.c[self.order], new[self.order]) if self.order else into.c._partition == new._partition
+        follows = or_(into.c._partition == new._partition, into.c._txid < of.since)
+        wins = _is_later(into.c[self.order], new[self.order]) if self.order else follows
         folding = folding.on_conflict_do_update(
             index_elements=keys, set_={n: new[n] for n in names if n not in keys}, where=wins
         )
@@ -200,7 +202,7 @@ class Upsert(Keyed, frozen=True):
         """A deletion of a row that came from another partition; other rows are counted as they are folded."""
         deltas, into = self.delta, self.target
         for same_key in same_keys(deltas, into, self.key_names):
-            other = and_(same_key, deltas.c._partition != into.c._partition)
+            other = and_(same_key, deltas.c._partition != into.c._partition, into.c._txid >= of.since)
             found = select(*(deltas.c[k] for k in self.key_names)).join_from(deltas, into, other)
             found = found.where(deltas.c._txid == of.txid, deltas.c._deleted)
             clash = conn.execute(found.limit(1)).one_or_none()
@@ -216,7 +218,7 @@ class Upsert(Keyed, frozen=True):
             key_columns = [seen.c[k] for k in keys]
             last = (
                 select(*key_columns, seen.c._partition, deltas.c._partition.label("other"), deltas.c._deleted)
-                .join_from(seen, deltas, and_(same_key, deltas.c._txid < of.txid))
+                .join_from(seen, deltas, and_(same_key, deltas.c._txid.between(of.since, of.txid - 1)))
                 .ext(distinct_on(*key_columns))
                 .order_by(*key_columns, deltas.c._txid.desc(), deltas.c._offset.desc(), deltas.c._n.desc())
                 .subquery("last")
@@ -232,12 +234,13 @@ class Upsert(Keyed, frozen=True):
             return
         deltas, keys = self.delta, self.key_names
         mine = select(deltas).where(deltas.c._txid == of.txid).subquery("mine")
+        last = head if of.until is None else min(head, of.until - 1)
         seen = self.living(self.reduced(mine, self._names).subquery("reduced")).cte("seen")
         for same_key in same_keys(deltas, seen, keys):
             key_columns = [seen.c[k] for k in keys]
             following = (
                 select(*key_columns, seen.c._partition, deltas.c._partition.label("other"))
-                .join_from(seen, deltas, and_(same_key, deltas.c._txid > of.txid, deltas.c._txid <= head))
+                .join_from(seen, deltas, and_(same_key, deltas.c._txid.between(of.txid + 1, last)))
                 .ext(distinct_on(*key_columns))
                 .order_by(*key_columns, deltas.c._txid)
                 .subquery("following")
@@ -245,7 +248,7 @@ class Upsert(Keyed, frozen=True):
             found = select(*(following.c[k] for k in keys)).where(following.c._partition != following.c.other)
             clash = conn.execute(found.limit(1)).one_or_none()
             if clash is not None:
-                self._refuse(conn, of, tuple(clash), head)
+                self._refuse(conn, of, tuple(clash), last)
 
     def _refuse(self, conn: Connection, of: Delta, key: tuple[object, ...], until: int | None = None) -> NoReturn:
         """Refused, with the positions of a key that is in two partitions."""
@@ -253,7 +256,7 @@ class Upsert(Keyed, frozen=True):
         is_key = [deltas.c[name].is_not_distinct_from(value) for name, value in zip(self.key_names, key, strict=True)]
         latest = (
             select(deltas.c._partition, deltas.c._offset)
-            .where(deltas.c._txid <= (until or of.txid), *is_key)
+            .where(deltas.c._txid.between(of.since, until or of.txid), *is_key)
             .ext(distinct_on(deltas.c._partition))
             .order_by(deltas.c._partition, deltas.c._txid.desc(), deltas.c._offset.desc())
             .limit(2)
@@ -261,8 +264,9 @@ class Upsert(Keyed, frozen=True):
         (p, o), (p2, o2) = conn.execute(latest).all()
         raise Refused(
             f"{self.name}: key {', '.join(map(str, key))} is in partition {p} at offset {o} and in partition {p2} at "
-            f"offset {o2}, so no order says which is the last; give the sink an order column, or produce every key to "
-            "one partition"
+            f"offset {o2}, so no order says which is the last; where producers give keys to other partitions since a "
+            f"time, `ratchet repartitioned {of.pipeline} --at TIME --reason …` lets what came since follow what came "
+            "before; else give the sink an order column, or produce every key to one partition"
         )
 
 

@@ -85,7 +85,7 @@ CREATE TABLE ratchet.losses (
     PRIMARY KEY (pipeline, txid, source, partition, from_offset),
     CONSTRAINT losses_are_half_open CHECK (from_offset < until_offset)
 );
-COMMENT ON TABLE ratchet.losses IS 'planned offsets that Kafka no longer has, accepted as lost by a person';
+COMMENT ON TABLE ratchet.losses IS 'planned offsets that a person took out of a plan: Kafka has lost them, or the next source takes them';
 
 CREATE TABLE ratchet.pipelines (
     pipeline TEXT NOT NULL,
@@ -103,7 +103,7 @@ CREATE TABLE ratchet.pipelines (
 );
 COMMENT ON TABLE ratchet.pipelines IS 'one row a pipeline; its row lock is the commit lock';
 COMMENT ON COLUMN ratchet.pipelines.topic_id IS 'Kafka''s id of the topic that new plans are of';
-COMMENT ON COLUMN ratchet.pipelines.source IS 'the source that new plans are of: the newest';
+COMMENT ON COLUMN ratchet.pipelines.source IS 'the source that new plans are of';
 COMMENT ON COLUMN ratchet.pipelines.compacted IS 'up to this txid deltas are a base, and nothing can be revised';
 COMMENT ON COLUMN ratchet.pipelines.merged IS 'up to this txid the base is merged';
 COMMENT ON COLUMN ratchet.pipelines.maintained_at IS 'when the maintenance was here last';
@@ -123,11 +123,17 @@ CREATE TABLE ratchet.sources (
     source SMALLINT NOT NULL,
     topic TEXT NOT NULL,
     topic_id TEXT NOT NULL,
+    cause TEXT NOT NULL,
+    partitions INTEGER NOT NULL,
+    first_txid BIGINT,
     PRIMARY KEY (pipeline, source),
     CONSTRAINT sources_pipeline FOREIGN KEY(pipeline) REFERENCES ratchet.pipelines (pipeline)
 );
-COMMENT ON TABLE ratchet.sources IS 'the logs whose records a pipeline has taken, numbered from 1: a topic, and what it became where a person accepted that it was cut or made again';
+COMMENT ON TABLE ratchet.sources IS 'the logs whose records a pipeline has taken, numbered from 1: a topic, and what it became where a person accepted that it was cut or made again, or that its keys have gone to other partitions';
 COMMENT ON COLUMN ratchet.sources.source IS 'rows carry it as _source';
+COMMENT ON COLUMN ratchet.sources.cause IS 'why it begins: first, cut, made_again or repartitioned';
+COMMENT ON COLUMN ratchet.sources.partitions IS 'among how many the keys of its records are divided';
+COMMENT ON COLUMN ratchet.sources.first_txid IS 'its first transaction; null while the source before is still planned';
 
 CREATE TABLE ratchet.ranges (
     pipeline TEXT NOT NULL,
