@@ -139,4 +139,7 @@ class Client:
 def _may_pass(error: BaseException) -> bool:
     """Whether another broker may answer soon; one that let us wait has had its time."""
     waited = client_errors.KafkaTimeoutError, client_errors.RequestTimedOutError
+    # A leader that came after the client had heard of all brokers: a new connection hears of it.
+    if isinstance(error, client_errors.UnknownBrokerIdError):
+        return True
     return isinstance(error, client_errors.KafkaError) and error.retriable and not isinstance(error, waited)
