@@ -3,7 +3,7 @@
 import re
 import subprocess
 import time
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -14,27 +14,6 @@ from ratchet.errors import BrokerUnreachable, CompactedTopic, GroupHasMembers, I
 from ratchet.ledger.work import OffsetRange
 from ratchet.source.kafka import Kafka
 from tests.until import until
-
-
-@pytest.fixture
-def client(kafka_properties):
-    with Kafka(kafka_properties) as client:
-        yield client
-
-
-@pytest.fixture
-def make_topic(client):
-    """Make a topic with a new name, these partitions and configs; returns its name."""
-
-    def make(partitions: int = 1, name: str | None = None, **configs: str) -> str:
-        name = name or f"topic-{uuid4().hex[:12]}"
-        # Some records have times of years ago, and Kafka would delete them while the test runs.
-        named = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()}
-        wanted = {"num_partitions": partitions, "replication_factor": 1, "configs": named}
-        client.admin.create_topics({name: wanted}, wait_for_metadata=True)
-        return name
-
-    return make
 
 
 def send(properties: dict[str, str], topic: str, values: list[bytes], partition: int = 0, **settings) -> None:
@@ -153,95 +132,6 @@ def test_a_range_that_is_not_there_is_no_count(kafka_properties, client, make_to
     send(kafka_properties, topic, [b"only"])
     with pytest.raises(IncompleteRead, match="offset 1"):
         client.committed_records_between(OffsetRange(topic, 0, 0, 2))
-
-
-# Offsets at a time
-
-T0 = datetime(2024, 5, 1, tzinfo=UTC)
-
-
-def at(seconds: float) -> datetime:
-    return T0 + timedelta(seconds=seconds)
-
-
-def send_at(properties: dict[str, str], topic: str, *seconds: float, partition: int = 0) -> None:
-    """A record for each of these seconds after T0, with that as its timestamp, in this order."""
-    producer = KafkaProducer(bootstrap_servers=properties["bootstrap.servers"], acks="all", linger_ms=0)
-    for moment in seconds:
-        # One batch each, so that Kafka's index of times has what there is to know.
-        producer.send(topic, b"x", partition=partition, timestamp_ms=int(at(moment).timestamp() * 1000)).get(10)
-    producer.close()
-
-
-def test_offsets_at_a_time(kafka_properties, client, make_topic):
-    topic = make_topic(3)
-    send_at(kafka_properties, topic, 0, 1, 2, 3)
-    send_at(kafka_properties, topic, 2.5, partition=1)
-
-    def found(moment: datetime) -> list[int]:
-        offsets = client.offsets_at(topic, moment)
-        assert sorted(offsets) == [0, 1, 2]
-        return [offsets[p] for p in range(3)]
-
-    assert found(at(-1)) == [0, 0, 0]
-    assert found(at(0)) == [0, 0, 0]
-    assert found(at(1)) == [1, 0, 0]
-    assert found(at(1).astimezone(timezone(timedelta(hours=5)))) == [1, 0, 0]
-    # Kafka counts milliseconds: a record of 1.000 s is before 1.0001 s.
-    assert found(at(1) + timedelta(microseconds=100)) == [2, 0, 0]
-    assert found(at(2.6)) == [3, 1, 0]
-    assert found(at(3.001)) == [4, 1, 0]
-    assert found(datetime(1950, 1, 1, tzinfo=UTC)) == [0, 0, 0]
-    assert found(datetime.now(UTC) + timedelta(days=1)) == [4, 1, 0]
-    with pytest.raises(ValueError, match="time zone"):
-        client.offsets_at(topic, datetime(2024, 5, 1))
-    with pytest.raises(UnknownTopic, match="absent"):
-        client.offsets_at("absent", T0)
-
-
-def test_where_times_go_back_nothing_below_the_offset_is_as_late(kafka_properties, client, make_topic):
-    topic = make_topic()
-    moments = [5, 1, 7, 3, 9, 2]
-    send_at(kafka_properties, topic, *moments)
-    for moment in range(11):
-        offset = client.offsets_at(topic, at(moment))[0]
-        assert all(m < moment for m in moments[:offset])
-        assert offset == len(moments) or moments[offset] >= moment
-
-
-def test_offsets_at_a_time_start_where_retention_has_left_off(kafka_properties, client, make_topic):
-    topic = make_topic()
-    send_at(kafka_properties, topic, 0, 1, 2, 3)
-    client.admin.delete_records({TopicPartition(topic, 0): 2})
-    assert client.offsets_at(topic, at(0)) == {0: 2}
-    client.admin.delete_records({TopicPartition(topic, 0): 4})
-    assert client.offsets_at(topic, at(0)) == {0: 4}
-
-
-def test_offsets_at_a_time_stop_before_an_undecided_transaction(kafka_properties, client, make_topic):
-    topic = make_topic()
-    send_at(kafka_properties, topic, 0, 1)
-    # Now, years after T0: at offsets 2 and 3, then the plain record at 4, which nobody may read yet.
-    open_ = Transaction(kafka_properties, topic, [b"x", b"y"])
-    send(kafka_properties, topic, [b"behind"])
-    assert client.offsets_at(topic, at(1)) == {0: 1}
-    assert client.offsets_at(topic, at(2)) == {0: 2}
-    late = (datetime.now(UTC) + timedelta(minutes=30)).replace(microsecond=0)
-    send_at(kafka_properties, topic, (late - T0).total_seconds())  # 5
-    assert client.offsets_at(topic, late) == {0: 2}
-    open_.end(commit=True)  # marker 6
-    wait_until_stable(client, topic, 7)
-    assert client.offsets_at(topic, late) == {0: 5}
-    assert client.offsets_at(topic, late + timedelta(seconds=1)) == {0: 7}
-
-
-def test_offsets_at_a_time_after_an_aborted_transaction(kafka_properties, client, make_topic):
-    topic = make_topic()
-    send_at(kafka_properties, topic, 0)
-    Transaction(kafka_properties, topic, [b"x", b"y"]).end(commit=False)  # 1, 2, marker 3
-    wait_until_stable(client, topic, 4)
-    assert client.offsets_at(topic, at(1)) == {0: 1}
-    assert client.committed_records_between(OffsetRange(topic, 0, 1, 4)) == 0
 
 
 # Offsets for monitoring tools

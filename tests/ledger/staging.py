@@ -24,6 +24,7 @@ from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.sinks import delta
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.lookup import sink_of, sinks_of
+from ratchet.source.interval import Ahead, IntervalEnd
 from ratchet.source.lineage import Lineage
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import DEAD_LETTERS
@@ -60,15 +61,19 @@ class Log:
     stable: dict[int, int] = field(default_factory=lambda: {0: 50, 1: 50})
 
     wanted: dict[datetime, dict[int, int]] = field(default_factory=dict)
+    asked: list[IntervalEnd] = field(default_factory=list)
+    ahead: dict[int, Ahead] = field(default_factory=dict)
 
     end: dict[int, int] = field(default_factory=dict)
     lineages: dict[int, Lineage] = field(default_factory=dict)
     kept: dict[int, int] = field(default_factory=dict)
 
-    def offsets(self, before: datetime | None = None, known: Mapping[int, Lineage] | None = None) -> TopicOffsets:
-        wanted = self.wanted[before] if before else None
+    def offsets(self, before: IntervalEnd | None = None, known: Mapping[int, Lineage] | None = None) -> TopicOffsets:
+        wanted = self.wanted[before.at] if before else None
+        self.asked += [before] if before else []
         logs = (dict(self.end), dict(self.lineages), dict(self.kept)) if known is not None else ()
-        return TopicOffsets(self.topic, self.topic_id, dict(self.beginning), dict(self.stable), wanted, *logs)
+        ends = dict(self.beginning), dict(self.stable)
+        return TopicOffsets(self.topic, self.topic_id, *ends, wanted, *logs, ahead=self.ahead if before else {})
 
 
 def always_active(dag_id: str, run_id: str) -> bool:

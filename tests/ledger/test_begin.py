@@ -19,6 +19,7 @@ from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Skip, Skipped
 from ratchet.protocol.claims import settle
 from ratchet.protocol.sources import Lineages
+from ratchet.source.interval import Ahead
 from ratchet.source.offsets import TopicOffsets, Undecided
 
 from .staging import (
@@ -268,3 +269,32 @@ def test_by_interval_a_run_without_one_finishes_what_is_abandoned_and_plans_noth
 def test_what_an_interval_wants_is_never_beyond_the_last_stable_offset(ledger, dated):
     dated.stable = {0: 3, 1: 0}
     assert taken(start(ledger, DATED, dated, "two", interval_end=TWO)) == ["t-0[0,3)"]
+
+
+def test_how_late_a_record_may_be_is_by_the_ledgers_clock_and_looked_for_from_where_plans_end(ledger, dated):
+    spec = DATED.model_copy(update={"max_future": timedelta(hours=3)})
+    dated.ahead = {0: Ahead(3, 4_070_908_800_000, 1)}
+    begun = start(ledger, spec, dated, "noon", interval_end=NOON)
+    assert "allocated; the record at offset 3 of t-0 is stamped 2099-01-01 00:00:00 UTC: more" in begun.message
+    with ledger.begin() as conn:
+        now = conn.execute(text("select clock_timestamp()")).scalar_one()
+    start(ledger, spec, dated, "one", interval_end=ONE, max_records=3)
+    first, second = dated.asked
+    assert (first.at, first.starts, first.most) == (NOON, {}, 100)
+    assert (second.at, second.starts, second.most) == (ONE, {0: 5, 1: 7}, 3)
+    assert first.latest <= now + timedelta(hours=3) <= second.latest < now + timedelta(hours=3, minutes=1)
+
+
+def test_where_another_run_plans_meanwhile_the_end_of_the_interval_is_looked_for_again(ledger, dated):
+    """It was looked for from where plans ended, as far as one plan takes: behind that are records of it too."""
+
+    def offsets(before=None, known=None):
+        if not dated.asked:
+            said = dated.offsets(before, known)
+            start(ledger, DATED, dated, "another", interval_end=NOON)
+            return replace(said, wanted={0: 4, 1: 7})
+        return dated.offsets(before, known)
+
+    begun = begin(ledger, DATED, Run("dag", "one"), offsets, always_active, interval_end=ONE)
+    assert taken(begun) == ["t-0[5,9)"]
+    assert [asked.starts for asked in dated.asked] == [{}, {}, {0: 5, 1: 7}]

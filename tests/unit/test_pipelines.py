@@ -28,6 +28,9 @@ def pipeline(**changes) -> Pipeline:
     return Pipeline(**good | changes)
 
 
+DATED = {"plan": "interval", "schedule": "@daily"}
+
+
 def test_a_valid_spec_needs_only_four_fields():
     spec = pipeline()
     assert spec.sink("orders").table == ("public", "orders")
@@ -55,6 +58,9 @@ def test_a_valid_spec_needs_only_four_fields():
         ({"keep_deltas": timedelta(days=-1)}, "Pipeline.keep_deltas"),
         ({"plan": "hourly"}, "Pipeline.plan"),
         ({"plan": "interval"}, 'plan: "interval" needs a schedule'),
+        ({**DATED, "max_future": timedelta(0)}, "Pipeline.max_future: Input should be greater than 0"),
+        ({**DATED, "max_future": timedelta.max}, "Pipeline.max_future: Input should be less than or equal to 365000"),
+        ({"max_future": timedelta(days=2)}, 'max_future: only plan="interval" goes by the times of records'),
         ({"schedule": "@daily", "runs": Arrivals()}, "runs: either a schedule decides when runs start, or records do"),
         ({"runs": "records"}, "Pipeline.runs"),
         ({"name": "maintenance"}, "maintenance is the name of a DAG"),

@@ -24,6 +24,7 @@ from ratchet.protocol.plan import (
     check_readable,
     course_of,
     cut,
+    end_of_interval,
     plan,
     store,
     store_cut,
@@ -33,13 +34,14 @@ from ratchet.protocol.plan import (
 from ratchet.protocol.revise import check, check_cut, revise
 from ratchet.protocol.sources import Known
 from ratchet.sinks import tables
+from ratchet.source.interval import IntervalEnd
 from ratchet.source.lineage import Lineage
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
-KafkaOffsets = Callable[[datetime | None, Mapping[int, Lineage] | None], TopicOffsets]
-"""Asks Kafka for a topic's offsets; given a time, also for those `wanted` that hold nothing of that time or later, and
-given what was known of its logs, whether they are the same."""
+KafkaOffsets = Callable[[IntervalEnd | None, Mapping[int, Lineage] | None], TopicOffsets]
+"""Asks Kafka for a topic's offsets; given an interval, also for those `wanted` at which it ends, and given what was
+known of its logs, whether they are the same."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ def begin(
         if not isinstance(found, _AskKafka):
             return found
         # Step 3: only who allocates needs Kafka; what is prepared is finished without it.
-        offsets = kafka_offsets(wants.interval_end, found.known.lineages)
+        before = end_of_interval(ledger, spec, wants.interval_end, cap)
+        offsets = kafka_offsets(before, found.known.lineages)
         with ledger.begin() as conn:
             sources.register(conn, spec.name, offsets)
             # The line may have been dropped meanwhile, which has to stay so.
@@ -323,8 +326,9 @@ def _allocate(
     """The next txid and its plan, in this one database transaction; the caller holds the pipeline's lock."""
     offsets = kafka.offsets
     now = sources.known(conn, line)
-    if not now.has_logs_of(kafka.known):
+    if not now.has_logs_of(kafka.known) or (offsets.wanted is not None and now != kafka.known):
         # Another run has found new leaders, or a person has accepted another log: the answer is not to what is known.
+        # Or another run has planned, and where the interval ends was looked for from where plans ended before.
         return _ask(conn, line)
     anchor(conn, line, offsets)
     sources.check_partitions(conn, spec, line, offsets)
@@ -353,8 +357,8 @@ def _allocate(
     store_cut(conn, spec.name, row.txid, cut(planned, spec.slice_records))
     said = {"from": None, "ranges": [str(r) for r in planned], "why": "allocated"}
     history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
-    held = offsets.held_back(only_hanging=True)
-    return given(conn, spec, row.token, "allocated", f"allocated; {held}" if held else "allocated")
+    odd = filter(None, (offsets.held_back(only_hanging=True), offsets.stamped_ahead()))
+    return given(conn, spec, row.token, "allocated", "; ".join(("allocated", *odd)))
 
 
 def _why_nothing(conn: Connection, line: Line, offsets: TopicOffsets, wants: _Wants) -> str:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import Connection, and_, false, func, insert, or_, select
 
 from ratchet.errors import RecordsLost, TopicChanged
+from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.schema import losses, ranges, slices, sources
+from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import OffsetRange, divided
 from ratchet.protocol.sources import cut_logs, ends, source_of
+from ratchet.source.interval import IntervalEnd
 from ratchet.source.offsets import TopicOffsets
+from ratchet.spec.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,21 @@ class Course:
 def course_of(conn: Connection, line: Line) -> Course:
     """Where the plans of a line go on."""
     return Course(previous_until(conn, line.pipeline, line.source), ends(conn, line.pipeline, line.source))
+
+
+def end_of_interval(ledger: Ledger, spec: Pipeline, at: datetime | None, most: int) -> IntervalEnd | None:
+    """Up to when a run of the interval that ends `at` takes records, at most so many of them; None without one.
+
+    What is too late to be true is told by the ledger's clock, which is one for all runs, and not by the interval's end:
+    of an interval long past, today's records are the later ones.
+    """
+    if at is None:
+        return None
+    with ledger.begin() as conn:
+        now: datetime = conn.execute(select(func.clock_timestamp())).scalar_one()
+        line = read_line(conn, spec.name)
+        starts = previous_until(conn, spec.name, line.source) if line else {}
+    return IntervalEnd(at, now + spec.max_future, starts, most, spec.source.reader)
 
 
 def check_readable(pipeline: str, previous: dict[int, int], offsets: TopicOffsets) -> None:

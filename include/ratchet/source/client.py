@@ -32,6 +32,7 @@ class Client:
     """
 
     def __init__(self, properties: dict[str, str]):
+        self._properties = properties
         self._settings = client_settings(properties)
         self._admin: KafkaAdminClient | None = None
 

@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import partial
+from operator import attrgetter
 from time import monotonic
 from typing import Any
 from uuid import UUID
 
 import kafka.errors as client_errors
+import numpy as np
 from kafka import IsolationLevel, KafkaConsumer, OffsetAndMetadata, OffsetSpec, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.consumer.fetcher import ConsumerRecord
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 from kafka.structs import OffsetAndTimestamp
 
@@ -22,14 +26,19 @@ from ratchet.errors import (
     CompactedTopic,
     GroupHasMembers,
     IncompleteRead,
+    RecordsLost,
     SettingsError,
     TopicChanged,
     UnknownTopic,
 )
 from ratchet.ledger.work import OffsetRange
 from ratchet.source.client import TIMEOUT_MS, Client
+from ratchet.source.columnar import ColumnarSource
+from ratchet.source.interval import IntervalEnd, Stamps, interval_ends, stamps_of
 from ratchet.source.lineage import Compared, EpochEnd, Lineage, compared
 from ratchet.source.offsets import TopicOffsets, Undecided
+from ratchet.source.port import Origin
+from ratchet.source.properties import unfit_for_columnar
 
 _OF_MEMBERS = (
     client_errors.UnknownMemberIdError,
@@ -37,7 +46,7 @@ _OF_MEMBERS = (
     client_errors.RebalanceInProgressError,
 )
 """What a group with members says to somebody else who wants to set its offsets."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_STAMP = attrgetter("offset"), attrgetter("timestamp")
 _NO_TOPIC_IDS = ("None", str(UUID(int=0)))
 """How the client gives the id of a topic whose brokers know of none."""
 
@@ -55,9 +64,9 @@ class Kafka(Client):
         return self._reaching(lambda: self._topic_id(topic), _describing(topic))
 
     def offsets(
-        self, topic: str, before: datetime | None = None, known: Mapping[int, Lineage] | None = None
+        self, topic: str, before: IntervalEnd | None = None, known: Mapping[int, Lineage] | None = None
     ) -> TopicOffsets:
-        """Id, first and last stable offsets of every partition, in one look; given a time, also those wanted by then.
+        """Id, first and last stable offsets of every partition, in one look; given an interval, also where it ends.
 
         Given what was known of the logs' leader epochs, also what is so now; only where a leader has changed are the
         leaders asked. Raises UnknownTopic, CompactedTopic, TopicChanged (it was made again during the look); and
@@ -92,28 +101,7 @@ class Kafka(Client):
             )
 
         found = self._reaching(look, _describing(topic))
-        return found if before is None else replace(found, wanted=self.offsets_at(topic, before))
-
-    def offsets_at(self, topic: str, at: datetime) -> dict[int, int]:
-        """{partition: the first offset whose record has a timestamp of `at` or later}, at most the last stable offset.
-
-        Where there is no such record below it, that is the last stable offset. Timestamps may go back within a
-        partition, so records beyond the offset may be older than `at`; none below it is `at` or later. Raises
-        UnknownTopic.
-        """
-        if at.tzinfo is None:
-            raise ValueError(f"{at} has no time zone")
-        # Kafka counts whole milliseconds, and means other things by negative ones.
-        since = max(0, -((_EPOCH - at) // timedelta(milliseconds=1)))
-
-        def look() -> dict[int, int]:
-            _, partitions = self._topic_id(topic)
-            # The last stable offsets first: what comes between the two looks must not be passed over.
-            stable = self._list_offsets(topic, partitions, OffsetSpec.LATEST)
-            found = self._list_offsets(topic, partitions, since)
-            return {p: stable[p] if found[p] < 0 else min(found[p], stable[p]) for p in partitions}
-
-        return self._reaching(look, _describing(topic))
+        return found if before is None else self._wanted(found, before)
 
     def mirror(self, group: str, topic: str, offsets: dict[int, int]) -> None:
         """Set the committed offsets of a consumer group to exactly `offsets`, {partition: next offset}, back or forth.
@@ -158,6 +146,10 @@ class Kafka(Client):
         return self._reaching(lambda: self._count(r), f"READ on topic {r.topic!r}")
 
     def _count(self, r: OffsetRange) -> int:
+        return sum(map(len, self._committed(r)))
+
+    def _committed(self, r: OffsetRange) -> Iterator[list[ConsumerRecord]]:
+        """The committed records of a range, piece by piece, until the position is at its end."""
         tp = TopicPartition(r.topic, r.partition)
         reader = KafkaConsumer(
             **self._settings,
@@ -172,21 +164,53 @@ class Kafka(Client):
         try:
             reader.assign([tp])
             reader.seek(tp, r.from_offset)
-            count, position = 0, r.from_offset
+            position = r.from_offset
             deadline = monotonic() + TIMEOUT_MS / 1000
             while position < r.until_offset:
                 # Short polls: over markers the position moves, but poll() waits for a record.
                 polled = reader.poll(timeout_ms=100)
-                count += sum(record.offset < r.until_offset for record in polled.get(tp, ()))
+                yield [record for record in polled.get(tp, ()) if record.offset < r.until_offset]
                 # None where the broker has not said it in time: then it has not moved.
                 before, position = position, reader.position(tp, timeout_ms=TIMEOUT_MS) or position
                 if position > before:
                     deadline = monotonic() + TIMEOUT_MS / 1000
                 elif monotonic() > deadline:
                     raise IncompleteRead(f"{r}: an independent reader stays at offset {position}")
-            return count
         finally:
             reader.close()
+
+    def _wanted(self, found: TopicOffsets, end: IntervalEnd) -> TopicOffsets:
+        """With where the interval ends, and what is stamped absurdly late before that."""
+        topic, partitions = found.topic, sorted(found.stable)
+
+        def look() -> TopicOffsets:
+            # What comes after the last stable offsets were asked for is passed over: they are the ends.
+            first = self._list_offsets(topic, partitions, end.since)
+            wanted, ahead = interval_ends(topic, end, first, found.stable, partial(self._stamps, found, end))
+            return replace(found, wanted=wanted, ahead=ahead)
+
+        try:
+            return self._reaching(look, _describing(topic))
+        except RecordsLost as error:
+            # Where it was planned or will be, the next look at the beginnings says so.
+            raise IncompleteRead(
+                f"retention deletes records of topic {topic!r} while their times are looked at; nothing was planned, "
+                "the next try looks again"
+            ) from error
+
+    def _stamps(self, found: TopicOffsets, end: IntervalEnd, ranges: list[OffsetRange]) -> Iterator[Stamps]:
+        """Positions and times of the committed records of ranges, by the reader that slices are read with, or slowly
+        by this client where that is Spark's.
+        """
+        if end.reader == "columnar" and unfit_for_columnar(self._properties) is None:
+            origins = {found.topic: Origin(topic_id=found.topic_id)}
+            with ColumnarSource(self._properties, origins).read(ranges) as reading:
+                yield from stamps_of(reading)
+            return
+        for r in ranges:
+            for records in self._committed(r):
+                offsets, millis = (np.array([of(record) for record in records], np.int64) for of in _STAMP)
+                yield Stamps(r.partition, offsets, millis)
 
     def _topic_id(self, topic: str) -> tuple[str, list[int]]:
         return self._id_and_partitions(self._described(topic))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from ratchet.ledger.work import utc
+from ratchet.source.interval import Ahead
 from ratchet.source.lineage import Lineage
 
 HANGS_AFTER = timedelta(minutes=15)
@@ -35,8 +36,8 @@ class TopicOffsets:
     """What a topic holds now, per partition.
 
     `beginning` is the first offset that is still there; `stable` is the last stable offset: every record
-    below it belongs to a Kafka transaction that is decided. `wanted` ends each partition earlier, where a time was
-    given: no record below it is of that time or later. `topic_id` tells a topic from a later one with
+    below it belongs to a Kafka transaction that is decided. `wanted` is where a data interval ends, if one was
+    given, and `ahead` what is stamped too late to be true before that. `topic_id` tells a topic from a later one with
     the same name.
 
     `end` is the high watermark, and `undecided` what keeps a last stable offset below it.
@@ -54,11 +55,25 @@ class TopicOffsets:
     lineages: Mapping[int, Lineage] = field(default_factory=dict[int, Lineage])
     kept: Mapping[int, int] = field(default_factory=dict[int, int])
     undecided: Mapping[int, Undecided] = field(default_factory=dict[int, Undecided])
+    ahead: Mapping[int, Ahead] = field(default_factory=dict[int, Ahead])
 
     def same(self, partition: int, until: int) -> int:
         """Up to which offset, at most `until`, a partition's log is there, and the one that was known."""
         end = self.end.get(partition, self.stable.get(partition, 0))
         return min(until, end, self.kept.get(partition, until))
+
+    def stamped_ahead(self) -> str | None:
+        """Which records have times that are too late to be true, and how these are treated."""
+        said = [
+            f"{found.records:,} records of {self.topic}-{partition} from offset {found.offset} on are {found}"
+            if found.records > 1
+            else f"the record at offset {found.offset} of {self.topic}-{partition} is {found}"
+            for partition, found in sorted(self.ahead.items())
+        ]
+        if not said:
+            return None
+        treated = "more than max_future from now, so each is taken with its neighbours as if of their time"
+        return f"{'; '.join(said)}: {treated}"
 
     def held_back(self, *, only_hanging: bool = False) -> str | None:
         """Which records wait behind Kafka transactions that are not decided, since when, and for which producer."""

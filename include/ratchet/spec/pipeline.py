@@ -19,6 +19,9 @@ from ratchet.spec.source import Topic
 DEAD_LETTERS = "dead_letters"
 """The name under which a transform returns records that it gives up."""
 
+MAX_FUTURE = timedelta(days=1)
+"""How far from now a record's time may be, if the spec does not say."""
+
 
 class Pipeline(Declaration, frozen=True):
     """One topic → one transform → its sinks, in one ordered line of transactions.
@@ -31,7 +34,8 @@ class Pipeline(Declaration, frozen=True):
     still lives. `timeout_seconds` is how long an epoch may stay unprepared before it is aborted. After `max_failures`
     failed claims of one transaction, outages not counted, the line halts. Committed transactions can be revised for
     `keep_deltas`. `gates` are checked before each commit. `plan` is "stable" for all that is decided in Kafka, or
-    "interval" for what is older than the end of the run's data interval.
+    "interval" for what is older than the end of the run's data interval; there a record that is stamped more than
+    `max_future` from now is taken with its neighbours, whatever its time.
     `kafka`, `spark` and `ledger` are Airflow connection ids.
     """
 
@@ -51,6 +55,7 @@ class Pipeline(Declaration, frozen=True):
     keep_deltas: Annotated[timedelta, Field(ge=timedelta(0))] = timedelta(days=30)
     gates: list[SerializeAsAny[InstanceOf[DeclaredGate]]] = []
     plan: Literal["stable", "interval"] = "stable"
+    max_future: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=365_000))] = MAX_FUTURE
     kafka: str = "ratchet_kafka"
     spark: str = "ratchet_spark"
     ledger: str = "ratchet_ledger"
@@ -90,6 +95,8 @@ class Pipeline(Declaration, frozen=True):
             raise ValueError("runs: either a schedule decides when runs start, or records do; leave one out")
         if self.plan == "interval" and self.schedule is None:
             raise ValueError('plan: "interval" needs a schedule, whose intervals the runs take')
+        if self.plan != "interval" and self.max_future != MAX_FUTURE:
+            raise ValueError('max_future: only plan="interval" goes by the times of records; leave it out')
         if self.max_records > self.slice_records * 1000:
             raise ValueError("slice_records: more than 1,000 slices in a transaction; make slices larger")
         return self

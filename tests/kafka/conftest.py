@@ -1,0 +1,28 @@
+"""A client of the broker, and topics of a test's own."""
+
+from uuid import uuid4
+
+import pytest
+
+from ratchet.source.kafka import Kafka
+
+
+@pytest.fixture
+def client(kafka_properties):
+    with Kafka(kafka_properties) as client:
+        yield client
+
+
+@pytest.fixture
+def make_topic(client):
+    """Make a topic with a new name, these partitions and configs; returns its name."""
+
+    def make(partitions: int = 1, name: str | None = None, **configs: str) -> str:
+        name = name or f"topic-{uuid4().hex[:12]}"
+        # Some records have times of years ago, and Kafka would delete them while the test runs.
+        named = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()}
+        wanted = {"num_partitions": partitions, "replication_factor": 1, "configs": named}
+        client.admin.create_topics({name: wanted}, wait_for_metadata=True)
+        return name
+
+    return make
