@@ -24,6 +24,7 @@ from ratchet.protocol.votes import load_work
 from ratchet.spark.engine import driver_session
 from ratchet.spark.slice import run_slice
 from ratchet.spec.loading import load_pipeline
+from ratchet.values.withheld import kept_out
 
 
 def main(arguments: list[str]) -> None:
@@ -31,9 +32,9 @@ def main(arguments: list[str]) -> None:
     token = token_of(arguments)
     ledger_url, kafka = secrets()
     spec = load_pipeline(token.pipeline)
-    with Ledger(ledger_url) as ledger, errors_recorded(ledger, token):
+    with kept_out(spec.private), Ledger(ledger_url) as ledger, errors_recorded(ledger, token):
         work = load_work(ledger, spec, token)
-        spark = driver_session(f"{token.pipeline} {token.dotted}")
+        spark = driver_session(f"{token.pipeline} {token.dotted}", quiet=spec.private)
         try:
             print(process_slice(ledger, spec, work, lambda: run_slice(spark, spec, work, ledger_url, kafka)))
         finally:

@@ -69,6 +69,7 @@ def test_a_valid_spec_needs_only_four_fields():
         ({"schedule": 5}, "Pipeline.schedule"),
         ({"slice_records": 0}, "Pipeline.slice_records"),
         ({"max_in_flight": 33}, "Pipeline.max_in_flight"),
+        ({"private": "partly"}, "Pipeline.private"),
         ({"kafka": None}, "Pipeline.kafka"),
         ({"spark": None}, "Pipeline.spark"),
         ({"ledger": None}, "Pipeline.ledger"),

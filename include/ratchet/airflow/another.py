@@ -14,7 +14,6 @@ from ratchet.airflow import connections
 from ratchet.airflow.run import activity, run_of, working_on
 from ratchet.ledger.work import Run
 from ratchet.logs import about, get_logger
-from ratchet.spec.loading import load_pipeline
 
 
 class RunOperator(TriggerDagRunOperator):
@@ -48,8 +47,7 @@ class AnotherRunOperator(RunOperator):
         from ratchet.source.kafka import Kafka
 
         run = run_of(context)
-        with working_on(self.pipeline):
-            spec = load_pipeline(self.pipeline)
+        with working_on(self.pipeline) as spec:
             kafka = connections.kafka_properties(spec.kafka)
             with Ledger(connections.ledger_url(spec.ledger)) as ledger, Kafka(kafka) as brokers:
                 claim = claims.claim_of(ledger, run)

@@ -12,7 +12,6 @@ from ratchet.airflow import connections
 from ratchet.airflow.another import drains
 from ratchet.airflow.run import activity, run_of, working_on
 from ratchet.logs import about, get_logger
-from ratchet.spec.loading import load_pipeline
 
 
 class BeginOperator(BaseOperator):
@@ -34,8 +33,7 @@ class BeginOperator(BaseOperator):
 
         log = get_logger()
         run, params = run_of(context), context["params"]
-        with working_on(self.pipeline):
-            spec = load_pipeline(self.pipeline)
+        with working_on(self.pipeline) as spec:
             in_clear = connections.spark_target(spec.spark).in_clear
             if in_clear:
                 log.warning(in_clear)

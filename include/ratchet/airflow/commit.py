@@ -10,7 +10,6 @@ from ratchet.airflow import connections
 from ratchet.airflow.run import run_of, working_on
 from ratchet.errors import Fenced
 from ratchet.logs import about, get_logger
-from ratchet.spec.loading import load_pipeline
 
 
 class CommitOperator(BaseOperator):
@@ -34,8 +33,7 @@ class CommitOperator(BaseOperator):
         from ratchet.protocol import claims
         from ratchet.protocol.commit import Waits, commit
 
-        with working_on(self.pipeline):
-            spec = load_pipeline(self.pipeline)
+        with working_on(self.pipeline) as spec:
             with Ledger(connections.ledger_url(spec.ledger)) as ledger:
                 claim = claims.claim_of(ledger, run_of(context))
                 with about(claim):

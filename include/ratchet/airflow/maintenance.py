@@ -16,7 +16,6 @@ from ratchet.airflow.run import activity, working_on
 from ratchet.errors import GroupHasMembers, NotGranted, UnknownTopic
 from ratchet.ledger.work import turn_of
 from ratchet.logs import get_logger
-from ratchet.spec.loading import load_pipeline
 from ratchet.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -72,8 +71,7 @@ class UpkeepOperator(RunOperator):
         from ratchet.protocol.another import abandoned_work, asked_revision
 
         log, ti = get_logger(), context["ti"]
-        with working_on(self.pipeline):
-            spec = load_pipeline(self.pipeline)
+        with working_on(self.pipeline) as spec:
             is_active = activity(ti)
             with Ledger(connections.ledger_url(spec.ledger)) as ledger:
                 for line in upkeep(ledger, spec, is_active):

@@ -10,7 +10,6 @@ from ratchet.airflow import connections
 from ratchet.airflow.connections import SparkTarget
 from ratchet.airflow.run import run_of, working_on
 from ratchet.logs import about, get_logger
-from ratchet.spec.loading import load_pipeline
 from ratchet.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -43,8 +42,7 @@ class ProcessOperator(BaseOperator):
         from ratchet.protocol.votes import NothingToDo
 
         log = get_logger()
-        with working_on(self.pipeline):
-            spec = load_pipeline(self.pipeline)
+        with working_on(self.pipeline) as spec:
             target = connections.spark_target(spec.spark)
             kafka = connections.kafka_properties(spec.kafka)
             with Ledger(connections.ledger_url(spec.ledger)) as ledger:

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRuntimeError
 
 from ratchet.errors import WORTH_ANOTHER_TRY, RatchetError
 from ratchet.ledger.work import Run
 from ratchet.logs import about, get_logger, quiet_clients
+from ratchet.spec.loading import load_pipeline
+from ratchet.values.withheld import kept_out
 
 if TYPE_CHECKING:
     from ratchet.protocol.claims import IsActive
+    from ratchet.spec.pipeline import Pipeline
 
 _ENDED = ("success", "failed")
 
@@ -46,11 +49,16 @@ def _says_deleted(error: AirflowRuntimeError) -> bool:
 
 
 @contextmanager
-def working_on(pipeline: str) -> Iterator[None]:
-    """The frame of every task: its lines name the pipeline, clients are quiet, and errors end it as they should."""
+def working_on(pipeline: str) -> Iterator[Pipeline]:
+    """The frame of every task, with the pipeline's spec: its lines name the pipeline, clients are quiet, and errors end
+    it as they should, without values of records where the spec keeps them out.
+    """
     quiet_clients()
     with about(pipeline), final_errors():
-        yield
+        spec = load_pipeline(pipeline)
+        # Airflow's own say nothing of records.
+        with kept_out(spec.private, AirflowException, AirflowRuntimeError):
+            yield spec
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from ratchet.airflow import connections
 from ratchet.airflow.run import run_of, working_on
 from ratchet.ledger.states import State
 from ratchet.logs import about, get_logger
-from ratchet.spec.loading import load_pipeline
 
 if TYPE_CHECKING:
     from ratchet.ledger.rows import Transaction
@@ -38,8 +37,7 @@ class SettleOperator(BaseOperator):
 
         run = run_of(context)
         states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id]).get(run.run_id, {})
-        with working_on(self.pipeline):
-            spec = load_pipeline(self.pipeline)
+        with working_on(self.pipeline) as spec:
             with Ledger(connections.ledger_url(spec.ledger)) as ledger:
                 claim = claims.claim_of(ledger, run)
                 with ledger.begin() as conn:

@@ -28,6 +28,7 @@ from ratchet.spec.types import Json as JsonType
 from ratchet.values.arrow import arrow_type
 from ratchet.values.jsonb import canonical
 from ratchet.values.unfit import Unfit
+from ratchet.values.withheld import record_error
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 RECORD = pa.struct(
@@ -82,9 +83,13 @@ class _PerRecord:
 
 
 class Envelope:
-    """Opens the records of a topic; with `key_required` one without a key is an error."""
+    """Opens the records of a topic; with `key_required` one without a key is an error.
 
-    def __init__(self, topic: Topic, *, key_required: bool = False):
+    `private` keeps what was found in a record out of its error.
+    """
+
+    def __init__(self, topic: Topic, *, key_required: bool = False, private: bool = False):
+        self._types = {c.name: c.type for c in topic.columns} if private else None
         self._decoder = decoder_of(topic.value)
         self._deletes = topic.tombstones == "delete"
         self._columns = topic.columns
@@ -109,6 +114,11 @@ class Envelope:
             wrong = np.flatnonzero(decoded.errors.is_valid().to_numpy(zero_copy_only=False))
             errors |= dict(zip(present[wrong].tolist(), decoded.errors.drop_null().to_pylist(), strict=True))
         errors = {**parts.errors, **errors, **key.errors}
+        beside: Mapping[str, frozenset[str]] = {**decoded.beside, **(key.beside or {})}
+        if self._types is not None:
+            # What a format says of a value may be anything, and so may the names within one.
+            errors = {at: record_error(said, self._types, (TOMBSTONE, NO_KEY)) for at, said in errors.items()}
+            beside = dict.fromkeys(beside, frozenset[str]())
         rows, of, deleted = self._rows(decoded, present, values, errors)
         record = _record(batch)
         columns = {name: decoded_column for name, decoded_column in zip(rows.schema.names, rows.columns, strict=True)}
@@ -124,7 +134,6 @@ class Envelope:
         empty = np.flatnonzero(good)
         dead = _hidden(batch, record, bad, np.zeros(len(bad), np.int32))
         dead["error"] = pa.array([errors[i] for i in bad.tolist()], pa.string())
-        beside = {**decoded.beside, **(key.beside or {})}
         named = frozenset(c.name for c in self._parts) if len(of) else frozenset[str]()
         return Opened(
             pa.RecordBatch.from_pydict(given),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
@@ -76,6 +76,8 @@ def _of(ledger: Ledger, spec: Pipeline, again: Again, txid: int) -> Difference:
         tried = {sink.name: comparison.make(conn, sink, txid) for sink in sinks}
         again(work, lambda sink, parts: comparison.copy(conn, tried[sink.name], sink, parts))
         found = [comparison.compare(conn, spec.name, sink, tried[sink.name], txid) for sink in sinks]
+        if spec.private:
+            found = [replace(of, examples=tuple(example.withheld for example in of.examples)) for of in found]
         return Difference(txid, tuple(found))
 
 

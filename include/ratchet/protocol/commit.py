@@ -25,7 +25,7 @@ from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, lock_rows, move, move_head, notify, read_line, read_transaction
 from ratchet.ledger.work import Claim, turn_of
 from ratchet.protocol import leftovers, revise
-from ratchet.protocol.failures import commit_failed
+from ratchet.protocol.failures import commit_failed, first_line
 from ratchet.protocol.fold import Failed, decide, deltas, failing
 from ratchet.protocol.gates import is_passed, judge
 from ratchet.protocol.halts import why_stopped
@@ -90,7 +90,7 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
     try:
         return _commit(ledger, spec, claim)
     except DBAPIError as error:
-        raise commit_failed(ledger, claim, error) from error
+        raise commit_failed(ledger, spec, claim, error) from error
 
 
 def _commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
@@ -209,7 +209,7 @@ def advance(conn: Connection, spec: Pipeline, line: Line, by: Transaction | None
                 # What the server cannot do now for another's commit must not undo this one.
                 if error.connection_invalidated or is_own:
                     raise
-                return Advanced(tuple(done), row.txid, str(error.orig).splitlines()[0])
+                return Advanced(tuple(done), row.txid, first_line(error, spec))
             done.append(row.txid)
         move_head(conn, spec.name, head)
         head += 1
@@ -290,7 +290,7 @@ def _commit_one(conn: Connection, spec: Pipeline, row: Transaction, by: Transact
     started = time.monotonic()
     applied: dict[str, Applied] = {}
     for sink, of in deltas(conn, spec, row):
-        with failing(sink):
+        with failing(spec, sink):
             applied[sink.name] = sink.fold(conn, of)
     decide(conn, row, applied, started, "its turn" if by is not None and row.txid == by.txid else together)
 
@@ -338,7 +338,7 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     _check_replaceable(conn, spec, read_line(conn, spec.name), row)
     replaced: list[tuple[Sink, Delta, Table | None]] = []
     for sink, of in deltas(conn, spec, row):
-        with failing(sink):
+        with failing(spec, sink):
             replaced.append((sink, of, sink.replace(conn, of)))
     line = lock_pipeline(conn, spec.name)
     now = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
@@ -351,7 +351,7 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     assert line is not None, "a foreign key holds each transaction to its pipeline"
     applied: dict[str, Applied] = {}
     for sink, of, touched in replaced:
-        with failing(sink):
+        with failing(spec, sink):
             applied[sink.name] = sink.refold(conn, of, touched, line.head)
     decide(conn, now, applied, started, "a revision waits for no turn")
     original = read_transaction(conn, spec.name, row.txid, lock=True)

@@ -18,6 +18,8 @@ from ratchet.ledger.schema import events
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Claim, SliceToken
+from ratchet.spec.pipeline import Pipeline
+from ratchet.values.withheld import postgres_said
 
 DEADLINE = "deadline"
 """Who aborts an epoch that was not prepared in time, as the history has it."""
@@ -58,13 +60,19 @@ def other_code(conn: Connection, row: Transaction, code: str, slice_number: int,
     return f"{why}; the next run begins a new epoch with its own code"
 
 
-def commit_failed(ledger: Ledger, claim: Claim, error: DBAPIError) -> CommitFailed:
+def first_line(error: DBAPIError, spec: Pipeline) -> str:
+    """What PostgreSQL said, in a line; without values of records where the spec keeps them out."""
+    assert error.orig is not None, "of a statement that PostgreSQL has refused"
+    return postgres_said(error.orig, private=spec.private).splitlines()[0]
+
+
+def commit_failed(ledger: Ledger, spec: Pipeline, claim: Claim, error: DBAPIError) -> CommitFailed:
     """Write into the history what PostgreSQL said to a commit whose connection is fine, and say it.
 
     A limit that this role or server has, such as `temp_file_limit`, is met by each commit of the same rows, so it
     counts as a failure of the claim; what the server lacks does not.
     """
-    why = str(error.orig).splitlines()[0]
+    why = first_line(error, spec)
     outage = (getattr(error.orig, "sqlstate", None) or "").startswith(_OF_THE_SERVER)
     with suppress(RatchetError), ledger.begin() as conn:
         row = read_transaction(conn, claim.pipeline, claim.txid, claim.revision, lock=True)

@@ -14,6 +14,7 @@ from ratchet.ledger import writers
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move
+from ratchet.protocol.failures import first_line
 from ratchet.protocol.sources import window
 from ratchet.protocol.votes import read_votes, rows_of
 from ratchet.sinks import stage
@@ -46,11 +47,12 @@ def deltas(conn: Connection, spec: Pipeline, row: Transaction) -> Iterator[tuple
         )
     for sink in sinks:
         rows = rows_of(votes, sink.name, relations[sink.name], row.txid)
-        yield sink, Delta(spec.name, spec.source.name, row.txid, rows, row.revision > 0, since, until)
+        replaces, private = row.revision > 0, spec.private
+        yield sink, Delta(spec.name, spec.source.name, row.txid, rows, replaces, since, until, private)
 
 
 @contextmanager
-def failing(sink: Sink) -> Generator[None]:
+def failing(spec: Pipeline, sink: Sink) -> Generator[None]:
     """Failed where the data does not fit a sink, and will not at a second try."""
     try:
         yield
@@ -61,7 +63,7 @@ def failing(sink: Sink) -> Generator[None]:
         if isinstance(error, OperationalError) and not sqlstate.startswith(_PROGRAM_LIMIT):
             raise
         # A constraint of the target, a sum out of range.
-        raise Failed from StageMismatch(f"{sink.name}: {str(error.orig).splitlines()[0]}")
+        raise Failed from StageMismatch(f"{sink.name}: {first_line(error, spec)}")
 
 
 def decide(conn: Connection, row: Transaction, applied: dict[str, Applied], started: float, why: str) -> None:

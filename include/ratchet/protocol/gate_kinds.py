@@ -18,6 +18,7 @@ from ratchet.sinks import delta
 from ratchet.sinks.port import Rows, Sink
 from ratchet.spec.parts import DeclaredGate, DeclaredSink
 from ratchet.spec.pipeline import DEAD_LETTERS
+from ratchet.values.withheld import postgres_said
 
 Answer = dict[str, object]
 """`{"yes": bool, "why": a line, and the numbers}`."""
@@ -32,6 +33,8 @@ class Prepared:
     records: int
     written: Mapping[str, tuple[Sink, Rows]]
     """{sink: (itself, the rows for it)}, the dead letters among them."""
+    private: bool = False
+    """Whether an answer must not show values."""
 
     def rows(self, sink: str) -> int:
         """How many rows the votes name in one sink."""
@@ -137,5 +140,7 @@ class Condition(Gate, frozen=True):
         except OperationalError:
             raise
         except DBAPIError as error:
-            return {"yes": False, "why": f"it cannot be evaluated: {str(error.orig).splitlines()[0]}"}
+            assert error.orig is not None, "of a statement that PostgreSQL has refused"
+            why = postgres_said(error.orig, private=of.private).splitlines()[0]
+            return {"yes": False, "why": f"it cannot be evaluated: {why}"}
         return {"yes": answer is True, "why": f"{self.sql} is {'null' if answer is None else str(answer).lower()}"}

@@ -64,4 +64,4 @@ def _prepared(conn: Connection, spec: Pipeline, row: Transaction) -> Prepared:
     relations = stage.relations(conn, sinks, row)
     # Writer by writer: what else stands under the txid will not be visible.
     written = {sink.name: (sink, rows_of(votes, sink.name, relations[sink.name], row.txid)) for sink in sinks}
-    return Prepared(row.pipeline, row.txid, row.records or 0, written)
+    return Prepared(row.pipeline, row.txid, row.records or 0, written, spec.private)

@@ -16,6 +16,7 @@ from ratchet.sinks.binary import COPY_BEGINS, COPY_ENDS
 from ratchet.sinks.keys import temporary
 from ratchet.sinks.port import Sink
 from ratchet.sinks.types import sql_column
+from ratchet.values.withheld import WITHHELD
 
 EXAMPLES = 5
 """So many rows of each sink and transaction are shown that differ."""
@@ -31,6 +32,12 @@ class Example:
     what: str
     named: dict[str, object]
     columns: dict[str, tuple[object, object]]
+
+    @property
+    def withheld(self) -> Example:
+        """The same by its position and the names of its columns, without values."""
+        named = {name: value if name.startswith("_") else WITHHELD for name, value in self.named.items()}
+        return Example(self.what, named, dict.fromkeys(self.columns, (WITHHELD, WITHHELD)))
 
     def __str__(self) -> str:
         at = ", ".join(f"{name.removeprefix('_')} {value}" for name, value in self.named.items())

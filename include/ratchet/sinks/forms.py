@@ -14,15 +14,15 @@ from ratchet.values.documents import staged
 from ratchet.values.unfit import Unfit
 
 
-def in_one_form(sink: str, rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
+def in_one_form(sink: str, rows: pa.Table, columns: Sequence[Column], *, private: bool = False) -> pa.Table:
     """The rows with the values of these columns as they are written, so that equal ones are equal; may be themselves.
 
-    TransformError where a value is none of its column's type.
+    TransformError where a value is none of its column's type; `private` keeps the value out of it.
     """
     for column in columns:
         if _has_other_forms(column.type):
             at = rows.schema.get_field_index(column.name)
-            cells = [_written(sink, column, value) for value in rows.column(at).to_pylist()]
+            cells = [_written(sink, column, value, private) for value in rows.column(at).to_pylist()]
             rows = rows.set_column(at, column.name, pa.array(cells, written_type(column.type)))
     return rows
 
@@ -37,11 +37,11 @@ def written_schema(columns: Sequence[Column]) -> pa.Schema:
     return pa.schema([(c.name, written_type(c.type)) for c in columns])
 
 
-def _written(sink: str, column: Column, value: object) -> object:
+def _written(sink: str, column: Column, value: object, private: bool) -> object:
     try:
         return staged(column.type, value)
     except Unfit as unfit:
-        raise TransformError(f"sink {sink!r}: {unfit.said(f'column {column.name}')}") from None
+        raise TransformError(f"sink {sink!r}: {unfit.said(f'column {column.name}', private=private)}") from None
 
 
 def _has_other_forms(kind: Type) -> bool:

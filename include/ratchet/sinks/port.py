@@ -48,6 +48,8 @@ class Delta:
     """Among the transactions from this one on, and before `until`, each Kafka key has one partition."""
     until: int | None = None
     """The first one of those whose keys have gone to other partitions; None where there is none yet."""
+    private: bool = False
+    """Whether errors must not show keys."""
 
 
 @dataclass(frozen=True)

@@ -262,8 +262,9 @@ class Upsert(Keyed, frozen=True):
             .limit(2)
         )
         (p, o), (p2, o2) = conn.execute(latest).all()
+        shown = "a key" if of.private else f"key {', '.join(map(str, key))}"
         raise Refused(
-            f"{self.name}: key {', '.join(map(str, key))} is in partition {p} at offset {o} and in partition {p2} at "
+            f"{self.name}: {shown} is in partition {p} at offset {o} and in partition {p2} at "
             f"offset {o2}, so no order says which is the last; where producers give keys to other partitions since a "
             f"time, `ratchet repartitioned {of.pipeline} --at TIME --reason …` lets what came since follow what came "
             "before; else give the sink an order column, or produce every key to one partition"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from types import TracebackType
@@ -28,6 +28,7 @@ from ratchet.sinks.port import Sink
 from ratchet.sinks.spans import Span
 from ratchet.sinks.types import PIPELINE, SOURCE, TXID, WRITER
 from ratchet.values.arrow import arrow_type
+from ratchet.values.withheld import postgres_said
 
 BUFFER_ROWS = 50_000
 BUFFER_BYTES = 8 * 2**20
@@ -48,7 +49,8 @@ _ENDED = (
 class Into:
     """Where a slice's rows are written, carried to the workers by value.
 
-    `relations` maps a sink to its table; `source` is the number of the topic, which each row carries.
+    `relations` maps a sink to its table; `source` is the number of the topic, which each row carries. `private` keeps
+    values out of errors.
     """
 
     ledger_url: str
@@ -56,6 +58,7 @@ class Into:
     ranges: tuple[OffsetRange, ...]
     relations: Mapping[str, Relation]
     source: int
+    private: bool = False
 
     def __repr__(self) -> str:
         # The URL holds a password, and Spark may print a plan.
@@ -111,7 +114,7 @@ class Writer:
         check_own(sink, rows, self._into.ranges)
         going = self._going[sink.name]
         going.spans.add(rows)
-        going.waiting.append(in_one_form(sink.name, rows, sink.needed))
+        going.waiting.append(in_one_form(sink.name, rows, sink.needed, private=self._into.private))
         waiting = going.waiting
         if sum(t.num_rows for t in waiting) >= BUFFER_ROWS or sum(t.nbytes for t in waiting) >= BUFFER_BYTES:
             self._flush(sink)
@@ -121,7 +124,7 @@ class Writer:
         for sink in self._sinks:
             self._flush(sink)
         if self._conn is not None:
-            with self._told(), refusals_told(self._where, ", ".join(sink.name for sink in self._sinks)):
+            with self._told(), self._refusals(", ".join(sink.name for sink in self._sinks)):
                 with _as_the_driver_says_it():
                     for going in self._going.values():
                         if going.done.writer:
@@ -139,7 +142,7 @@ class Writer:
         combined = sink.combine(pa.concat_tables(waiting)).combine_chunks()
         # What they were made of is needed no more.
         del waiting
-        with self._told(), refusals_told(self._where, sink.name):
+        with self._told(), self._refusals(sink.name):
             self._connect()
             done = going.done if going.done.writer else Written(self._register(sink))
             batches = combined.to_batches(max_chunksize=SENT_ROWS)
@@ -183,6 +186,9 @@ class Writer:
             # A transform may take its time between two batches.
             be_patient(self._conn)
 
+    def _refusals(self, sink: str) -> AbstractContextManager[None]:
+        return refusals_told(self._where, sink, private=self._into.private)
+
     @property
     def _where(self) -> str:
         token = self._into.token
@@ -209,8 +215,8 @@ class Writer:
             raise LedgerUnreachable(f"{self._where}: {error}; nothing was voted, the slice is tried again") from error
         except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
             raise LedgerUnreachable(
-                f"{self._where}: the ledger did not answer while rows were written: {str(error).strip()}; nothing was "
-                "voted, the slice is tried again"
+                f"{self._where}: the ledger did not answer while rows were written: "
+                f"{postgres_said(error, private=self._into.private)}; nothing was voted, the slice is tried again"
             ) from error
 
 
@@ -228,7 +234,7 @@ def _as_the_driver_says_it() -> Iterator[None]:
 
 
 @contextmanager
-def refusals_told(where: str, sink: str) -> Iterator[None]:
+def refusals_told(where: str, sink: str, *, private: bool = False) -> Iterator[None]:
     """What PostgreSQL says no to while it answers, by what is to be done about it."""
     try:
         yield
@@ -239,7 +245,8 @@ def refusals_told(where: str, sink: str) -> Iterator[None]:
         ) from error
     except (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.ProgramLimitExceeded, OverflowError) as error:
         # A row that is too big is a limit of the program to PostgreSQL, and to psycopg something that passes.
-        raise TransformError(f"{where}: sink {sink!r}: PostgreSQL cannot hold a value: {error}") from error
+        why = postgres_said(error, private=private)
+        raise TransformError(f"{where}: sink {sink!r}: PostgreSQL cannot hold a value: {why}") from error
     except psycopg.errors.UndefinedTable as error:
         raise Fenced(f"{where}: the table is gone, so its epoch is over; nothing was written") from error
     except (psycopg.OperationalError, psycopg.InternalError) as error:
@@ -247,8 +254,8 @@ def refusals_told(where: str, sink: str) -> Iterator[None]:
             raise
         # A full disk, a limit of time or memory: that may pass, and may as well be this transaction's own doing.
         raise WritingFailed(
-            f"{where}: sink {sink!r}: PostgreSQL could not take the rows: {str(error).strip()}; nothing was voted, "
-            "the slice is tried again"
+            f"{where}: sink {sink!r}: PostgreSQL could not take the rows: {postgres_said(error, private=private)}; "
+            "nothing was voted, the slice is tried again"
         ) from error
 
 

@@ -14,6 +14,7 @@ from ratchet.formats.envelope import HIDDEN, Opened
 from ratchet.spark.data_types import data_type
 from ratchet.spark.intake import Intake
 from ratchet.spark.tally import NAMES_KEPT, Tally
+from ratchet.spark.withholding import withholding
 from ratchet.spec.source import Topic
 from ratchet.values.arrow import arrow_type
 
@@ -83,6 +84,11 @@ class Decoding:
 
     intake: Intake
 
+    @property
+    def private(self) -> bool:
+        return self.intake.private
+
+    @withholding
     def __call__(self, given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Every record once, and behind them a row for each part, which only a whole read comes to."""
         tally = Tally()

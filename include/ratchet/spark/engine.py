@@ -146,11 +146,16 @@ def _leave(session: SparkSession) -> None:
     session.stop()
 
 
-def driver_session(name: str) -> SparkSession:
-    """A session of this driver's own, for an application that was submitted; EngineUnreachable if none is to be had."""
+def driver_session(name: str, *, quiet: bool = False) -> SparkSession:
+    """A session of this driver's own, for an application that was submitted; EngineUnreachable if none is to be had.
+
+    A `quiet` one's own log, which quotes whatever a task has raised, goes nowhere.
+    """
     builder = SparkSession.builder.appName(name)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
+    if quiet:
+        builder = builder.config("spark.log.level", "OFF")
     try:
         return builder.getOrCreate()
     except (Py4JError, PySparkException) as error:

@@ -30,6 +30,7 @@ from ratchet.errors import (
     TransformError,
     UnknownTopic,
 )
+from ratchet.values.withheld import is_of_library, named, place_of
 
 _OF_THE_QUERY = (
     AnalysisException,
@@ -62,25 +63,28 @@ _OF_THE_ENGINE = frozenset(
 )
 """Spark's conditions that say something about the server or its workers, and nothing about the query."""
 _RAISED = re.compile(r"(?:  File [^\n]*\n(?:    [^\n]*\n)*)+(?P<kind>[\w.]+)(?:: (?P<said>.*))?\Z", re.DOTALL)
+_FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
 _WORKER_SUFFIX = re.compile(r"\s*SQLSTATE: 38000\s*\Z")
 _GRPC_DETAILS = re.compile(r'<_\w*Rpc\w*Error of RPC .*?^\s*details = "(.*?)"$', re.DOTALL | re.MULTILINE)
 _OWN = f"{errors.__name__}."
 
 
 @contextmanager
-def explained(where: str, transform: str, check_topic: Callable[[], None]) -> Iterator[None]:
+def explained(where: str, transform: str, check_topic: Callable[[], None], private: bool = False) -> Iterator[None]:
     """Turn whatever the transform or Spark raises into the error that says what to do.
 
     `where` names pipeline, transaction and slice. An error of ratchet's own comes out as it is, also when it was
     raised on a worker. Spark may be the first to notice that records are gone, so the topic is looked at again:
-    `check_topic` raises what it finds. EngineLost is what another try can mend, TransformError what it cannot.
+    `check_topic` raises what it finds. `private` keeps values out of all that is said. EngineLost is what another try
+    can mend, TransformError what it cannot.
     """
     try:
         yield
     except RatchetError:
         raise
     except Exception as error:
-        own = _own_words(error)
+        own = _own_words(error, private)
+        told = said(error, private)
         if own is not None:
             if isinstance(own, RecordsLost | TopicChanged | UnknownTopic):
                 # The driver's own look says it of the whole slice.
@@ -91,14 +95,15 @@ def explained(where: str, transform: str, check_topic: Callable[[], None]) -> It
             if is_of_the_engine(error):
                 if silent:
                     raise BrokerUnreachable(
-                        f"{where}: {silent}; Spark said: {said(error)}; nothing was voted, the slice is tried again"
+                        f"{where}: {silent}; Spark said: {told}; nothing was voted, the slice is tried again"
                     ) from error
                 raise EngineLost(
-                    f"{where}: Spark, one of its workers or the connection to it went away: {said(error)}; nothing was "
+                    f"{where}: Spark, one of its workers or the connection to it went away: {told}; nothing was "
                     "voted, the slice is tried again"
                 ) from error
-            raise TransformError(f"{where}: the job failed: {said(error)}") from error
-        raise TransformError(f"{where}: {transform} raised {type(error).__name__}: {error}") from error
+            raise TransformError(f"{where}: the job failed: {told}") from error
+        told = named(error) if private else f"{type(error).__name__}: {error}"
+        raise TransformError(f"{where}: {transform} raised {told}") from error
 
 
 def is_sparks(error: Exception) -> bool:
@@ -123,8 +128,10 @@ def is_of_the_engine(error: Exception) -> bool:
     return condition.partition(".")[0] in _OF_THE_ENGINE
 
 
-def said(error: Exception) -> str:
-    """The error's text without the stacks that a server or the JVM sends along."""
+def said(error: Exception, private: bool = False) -> str:
+    """The error's text without the stacks that a server or the JVM sends along; `private`, its condition alone."""
+    if private:
+        return _condition(error)
     text = str(error).partition("JVM stacktrace:")[0]
     grpc_s = _GRPC_DETAILS.search(text)
     if grpc_s:
@@ -132,13 +139,35 @@ def said(error: Exception) -> str:
     return "\n".join(line for line in text.splitlines() if not line.lstrip(" ").startswith("\tat ")).strip()
 
 
-def _own_words(error: Exception) -> RatchetError | None:
-    """The error of ratchet's own that was raised on a worker; it arrives as text."""
+def _condition(error: Exception) -> str:
+    """What an error is, without its words: those of a library that knows what must be left out are kept."""
+    if isinstance(error, PythonException):
+        kind, message = _last_raised(error)
+        frames = _frames(error)
+        if frames and is_of_library(frames[-1][0]):
+            return message or kind
+        return f"{kind or 'Python raised an error'}{place_of(frames)}"
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    return f"{type(error).__name__} {condition}" if condition else type(error).__name__
+
+
+def _frames(error: PythonException) -> list[tuple[str, str]]:
+    """(file, line) of what ended the worker's Python, the innermost last."""
+    return _FRAME.findall(said(error).rpartition("Traceback (most recent call last):\n")[2])
+
+
+def _own_words(error: Exception, private: bool) -> RatchetError | None:
+    """The error of ratchet's own that was raised on a worker; it arrives as text.
+
+    Of a private pipeline, one that a person's own code has raised is told without its words.
+    """
     if not isinstance(error, PythonException):
         return None
     kind, message = _last_raised(error)
     if not kind.startswith(_OWN):
         return None
+    if private:
+        message = _condition(error)
     found = getattr(errors, kind.removeprefix(_OWN), None)
     return found(message or None) if isinstance(found, type) and issubclass(found, RatchetError) else None
 

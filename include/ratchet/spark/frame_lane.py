@@ -19,12 +19,13 @@ from ratchet.ledger.work import SinkVote, SliceWork
 from ratchet.sinks.lookup import sink_of, sinks_of
 from ratchet.sinks.writer import Into
 from ratchet.spark.decode import END, NO_ROW, SEEN, decode
+from ratchet.spark.failure import is_sparks
 from ratchet.spark.intake import MOST_PARTS, Intake
 from ratchet.spark.result import letters_of, rows_of
 from ratchet.spark.tally import Tally
 from ratchet.spark.writing import write
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
-from ratchet.transforms.result import check_names
+from ratchet.transforms.result import check_names, raised
 
 NOTHING = SinkVote((), 0, 0)
 KEEP_FROM = 20_000
@@ -78,7 +79,13 @@ def transformed(spec: Pipeline, txn_time: datetime, decoded: DataFrame) -> dict[
     good = decoded.where(F.col("_error").isNull() & (F.col("_n") >= 0)).drop("_error", SEEN)
     function = spec.load_transform()
     assert function is not None
-    returned = function(good.withColumn("_txn_time", F.lit(txn_time)))
+    given = good.withColumn("_txn_time", F.lit(txn_time))
+    try:
+        returned = function(given)
+    except Exception as error:
+        if spec.private and not is_sparks(error):
+            raise raised(spec, error) from None
+        raise
     return check_names(spec, returned, DataFrame, "DataFrame")
 
 

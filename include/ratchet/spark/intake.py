@@ -34,6 +34,7 @@ class Intake:
     kafka: dict[str, str]
     key_required: bool
     parts: tuple[tuple[OffsetRange, ...], ...] | None
+    private: bool = False
 
     def __repr__(self) -> str:
         # The properties hold a password, and Spark may print a plan.
@@ -70,7 +71,7 @@ class Intake:
 
     def opened(self, given: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[Opened]:
         """Rows and dead letters of a task's records, batch by batch, counted."""
-        envelope = Envelope(self.topic, key_required=self.key_required)
+        envelope = Envelope(self.topic, key_required=self.key_required, private=self.private)
         for batch in self.batches(given, tally):
             opened = envelope.open(batch)
             tally.opened(opened)

@@ -34,7 +34,9 @@ def letters_of(spec: Pipeline, frame: DataFrame) -> DataFrame:
     """What the transform gave up, with the record's bytes and its reason as columns of their own."""
     if "_record" not in frame.columns:
         raise lost_column(spec, DEAD_LETTERS, "_record")
-    reason = F.col("error") if "error" in frame.columns else F.lit(None).cast("string")
+    # What the transform says may hold values.
+    has_reason = "error" in frame.columns and not spec.private
+    reason = F.col("error") if has_reason else F.lit(None).cast("string")
     record = [F.col("_record").getField(part).alias(part) for part in RECORD_PARTS]
     error = F.coalesce(reason, F.lit(GIVEN_UP)).alias("error")
     place = [F.col(name) for name in ("_partition", "_offset") if name in frame.columns]

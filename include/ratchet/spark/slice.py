@@ -48,11 +48,11 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
         # Step 1
         with clock.step("start"):
             _check_topic(spec, work, client)
-        with explained(_where(spec, work), _transform(spec), lambda: _check_topic(spec, work, client)):
+        with explained(_where(spec, work), _transform(spec), lambda: _check_topic(spec, work, client), spec.private):
             # Step 2
             votes, tally = dict.fromkeys((sink.name for sink in sinks_of(spec)), NOTHING), Tally()
             if any(map(len, work.ranges)):
-                into = Into(ledger_url, work.token, work.ranges, work.relations, work.source)
+                into = Into(ledger_url, work.token, work.ranges, work.relations, work.source, spec.private)
                 votes, tally = _run(spark, spec, work, into, kafka, clock)
         with clock.step("check"):
             # Step 3
@@ -82,7 +82,7 @@ def recompute(
     """
     ranges = _ranges(works)
     with _again(spark, spec, works, kafka) as found:
-        return {name: summed(rows, sink_of(spec, name), ranges) for name, rows in found.items()}
+        return {name: summed(rows, sink_of(spec, name), ranges, spec.private) for name, rows in found.items()}
 
 
 def encode(
@@ -97,7 +97,7 @@ def encode(
     with _again(spark, spec, works, kafka) as found:
         for name, rows in found.items():
             sink = sink_of(spec, name)
-            take(sink, encoded(rows, sink, ranges))
+            take(sink, encoded(rows, sink, ranges, spec.private))
 
 
 def _ranges(works: Sequence[SliceWork]) -> tuple[OffsetRange, ...]:
@@ -117,7 +117,7 @@ def _again(
                 _check_topic(spec, work, client)
 
         check()
-        with explained(_where(spec, works[0]), _transform(spec), check):
+        with explained(_where(spec, works[0]), _transform(spec), check, spec.private):
             for work in works:
                 for name, rows in _given(spark, spec, work, kafka).items():
                     found[name].append(rows)
@@ -160,10 +160,10 @@ def _intake(spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[st
             get_logger().warning(
                 f"{_where(spec, work)}: read by Spark's Kafka source, which is slower than the columnar one: {instead}"
             )
-        return Intake(spec.source, work.topic_id, kafka, needs_key, None), read(spark, work.ranges, kafka)
+        return Intake(spec.source, work.topic_id, kafka, needs_key, None, spec.private), read(spark, work.ranges, kafka)
     parts = parts_of(work.ranges)
     numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
-    return Intake(spec.source, work.topic_id, kafka, needs_key, parts), numbers
+    return Intake(spec.source, work.topic_id, kafka, needs_key, parts, spec.private), numbers
 
 
 class _Clock:

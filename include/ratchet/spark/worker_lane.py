@@ -21,6 +21,7 @@ from ratchet.sinks.writer import Into, Writer
 from ratchet.spark.data_types import data_type
 from ratchet.spark.intake import Intake
 from ratchet.spark.tally import Tally
+from ratchet.spark.withholding import withholding
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.transforms.tables import TableTransform, letters
 
@@ -38,6 +39,11 @@ class WorkerLane:
     into: Into
     txn_time: datetime
 
+    @property
+    def private(self) -> bool:
+        return self.spec.private
+
+    @withholding
     def __call__(self, given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write this task's part of the slice into all sinks in one pass, and report it in one row.
 
@@ -77,6 +83,11 @@ class Giving:
     txn_time: datetime
     sink: str
 
+    @property
+    def private(self) -> bool:
+        return self.spec.private
+
+    @withholding
     def __call__(self, given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows that the sink needs, batch by batch."""
         transform = TableTransform(self.spec)

@@ -15,6 +15,7 @@ from ratchet.sinks.checksum import MODULUS, batch_checksum
 from ratchet.sinks.forms import in_one_form
 from ratchet.sinks.port import Sink
 from ratchet.sinks.writer import Into, Writer, check_own
+from ratchet.spark.withholding import withholding
 
 PART_BYTES = 2**20
 """So much is sent to the driver at once, or one row where that is more."""
@@ -29,6 +30,11 @@ class Writing:
     sink: Sink
     into: Into
 
+    @property
+    def private(self) -> bool:
+        return self.into.private
+
+    @withholding
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the batches as a writer of this attempt's own, and report it in one row; no rows, no report."""
         task = TaskContext.get()
@@ -64,10 +70,12 @@ class Summing:
 
     sink: Sink
     ranges: tuple[OffsetRange, ...]
+    private: bool
 
+    @withholding
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Report how many rows are kept, with their checksum."""
-        kept = _kept(self.sink, batches, self.ranges)
+        kept = _kept(self.sink, batches, self.ranges, self.private)
         if kept is None:
             return
         checksum = sum(batch_checksum(self.sink.written, batch) for batch in kept.combine_chunks().to_batches())
@@ -81,10 +89,12 @@ class Encoding:
 
     sink: Sink
     ranges: tuple[OffsetRange, ...]
+    private: bool
 
+    @withholding
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row for each part."""
-        kept = _kept(self.sink, batches, self.ranges)
+        kept = _kept(self.sink, batches, self.ranges, self.private)
         if kept is None:
             return
         batches = kept.combine_chunks().to_batches(max_chunksize=max(1, kept.num_rows * PART_BYTES // kept.nbytes))
@@ -102,26 +112,28 @@ def _part(encoded: bytes) -> pa.RecordBatch:
     return pa.record_batch([pa.array([encoded], pa.binary())], ["part"])
 
 
-def _kept(sink: Sink, batches: Iterator[pa.RecordBatch], ranges: tuple[OffsetRange, ...]) -> pa.Table | None:
+def _kept(
+    sink: Sink, batches: Iterator[pa.RecordBatch], ranges: tuple[OffsetRange, ...], private: bool
+) -> pa.Table | None:
     """All rows of a task as its sink keeps them: combined, written columns only; None where there are none."""
     tables = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
     if not tables:
         return None
-    rows = in_one_form(sink.name, pa.concat_tables(tables), sink.needed)
+    rows = in_one_form(sink.name, pa.concat_tables(tables), sink.needed, private=private)
     check_own(sink, rows, ranges)
     kept = sink.combine(rows).select([c.name for c in sink.written])
     return kept if kept.num_rows else None
 
 
-def summed(rows: DataFrame, sink: Sink, ranges: tuple[OffsetRange, ...]) -> tuple[int, int]:
+def summed(rows: DataFrame, sink: Sink, ranges: tuple[OffsetRange, ...], private: bool = False) -> tuple[int, int]:
     """(rows, checksum) of what a sink would keep of these rows, one row a key where it has keys."""
-    reports = _by_key(rows, sink).mapInArrow(Summing(sink, ranges), "rows bigint, checksum string").collect()
+    reports = _by_key(rows, sink).mapInArrow(Summing(sink, ranges, private), "rows bigint, checksum string").collect()
     return sum(r.rows for r in reports), sum(int(r.checksum) for r in reports) % MODULUS
 
 
-def encoded(rows: DataFrame, sink: Sink, ranges: tuple[OffsetRange, ...]) -> Iterator[bytes]:
+def encoded(rows: DataFrame, sink: Sink, ranges: tuple[OffsetRange, ...], private: bool = False) -> Iterator[bytes]:
     """What a sink would keep of these rows, in binary, task by task."""
-    parts = _by_key(rows, sink).mapInArrow(Encoding(sink, ranges), "part binary").toLocalIterator()
+    parts = _by_key(rows, sink).mapInArrow(Encoding(sink, ranges, private), "part binary").toLocalIterator()
     return (bytes(row.part) for row in parts)
 
 

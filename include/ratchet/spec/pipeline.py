@@ -36,6 +36,7 @@ class Pipeline(Declaration, frozen=True):
     `keep_deltas`. `gates` are checked before each commit. `plan` is "stable" for all that is decided in Kafka, or
     "interval" for what is older than the end of the run's data interval; there a record that is stamped more than
     `max_future` from now is taken with its neighbours, whatever its time.
+    With `private` no value of a record is in a log, an error, the history or a dead letter's reason.
     `kafka`, `spark` and `ledger` are Airflow connection ids.
     """
 
@@ -56,6 +57,7 @@ class Pipeline(Declaration, frozen=True):
     gates: list[SerializeAsAny[InstanceOf[DeclaredGate]]] = []
     plan: Literal["stable", "interval"] = "stable"
     max_future: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=365_000))] = MAX_FUTURE
+    private: bool = False
     kafka: str = "ratchet_kafka"
     spark: str = "ratchet_spark"
     ledger: str = "ratchet_ledger"
@@ -107,9 +109,11 @@ class Pipeline(Declaration, frozen=True):
 
     @property
     def plan_hash(self) -> str:
-        """A hash of what the spec says about data, gates included: not of schedules, tags, limits, indexes or ages."""
+        """A hash of what the spec says about data, gates included, and `private`, by which dead letters have other
+        reasons: not of schedules, tags, limits, indexes or ages.
+        """
         said = self.model_dump_json(
-            include={"name", "source", "transform", "sinks", "gates"},
+            include={"name", "source", "transform", "sinks", "gates", "private"},
             exclude={"sinks": {"__all__": {"indexes", "keep"}}},
         )
         return hashlib.sha256(said.encode()).hexdigest()[:16]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 
-from ratchet.errors import TransformError
+from ratchet.errors import RatchetError, TransformError
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.values.withheld import named
 
 T = TypeVar("T")
 
@@ -40,6 +41,19 @@ def check_names(spec: Pipeline, result: object, kind: type[T] | Any, noun: str) 
                 f"{spec.name}: {spec.transform} returned a {type(part).__name__} for sink {name!r}, not a {noun}"
             )
     return cast("dict[str, T]", given)
+
+
+def raised(spec: Pipeline, error: Exception) -> RatchetError:
+    """What to say of an error that the transform has raised; an error of ratchet's own is its own, such as Refused.
+
+    Of a private pipeline's only the class and the place are told: its text is a person's, and may hold values.
+    """
+    if spec.private:
+        kind = type(error) if isinstance(error, RatchetError) else TransformError
+        return kind(f"{spec.name}: {spec.transform} raised {named(error)}")
+    if isinstance(error, RatchetError):
+        return error
+    return TransformError(f"{spec.name}: {spec.transform} raised {type(error).__name__}: {error}")
 
 
 def lost_column(spec: Pipeline, sink: str, hidden: str) -> TransformError:

@@ -8,14 +8,21 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ratchet.errors import RatchetError, TransformError
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
 from ratchet.sinks.types import DELETED, POSITION
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.spec.types import NAMED, WIDER
-from ratchet.transforms.result import GIVEN_UP, RECORD_PARTS, check_names, lost_column, missing_column, other_type
+from ratchet.transforms.result import (
+    GIVEN_UP,
+    RECORD_PARTS,
+    check_names,
+    lost_column,
+    missing_column,
+    other_type,
+    raised,
+)
 from ratchet.values.arrow import arrow_type
 
 _SAME = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
@@ -44,10 +51,11 @@ class TableTransform:
         else:
             try:
                 returned = self._function(records)
-            except RatchetError:
-                raise
             except Exception as error:
-                raise TransformError(f"{spec.name}: {spec.transform} raised {type(error).__name__}: {error}") from error
+                told = raised(spec, error)
+                if told is error:
+                    raise
+                raise told from (None if spec.private else error)
             result = check_names(spec, returned, pa.Table, "Table")
         *declared, letters = self._sinks
         given = {sink.name: self._rows(sink, result[sink.name]) for sink in declared}
@@ -97,7 +105,9 @@ def _letters(spec: Pipeline, table: pa.Table) -> pa.Table:
     record = table.column("_record").combine_chunks()
     given = {part: pc.struct_field(record, part) for part in RECORD_PARTS}
     nothing = pa.nulls(table.num_rows, pa.string())
-    error = table.column("error") if "error" in table.column_names else pa.chunked_array([nothing])
+    # What the transform says may hold values.
+    has_reason = "error" in table.column_names and not spec.private
+    error = table.column("error") if has_reason else pa.chunked_array([nothing])
     place = {name: table.column(name) for name in ("_partition", "_offset") if name in table.column_names}
     return pa.table({**given, "error": pc.fill_null(error.cast(pa.string()), GIVEN_UP), **place})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ratchet.values.withheld import WITHHELD
+
 EXCERPT = 200
 """An error shows so many characters of what was found."""
 
@@ -17,8 +19,10 @@ class Unfit(Exception):
         """The same, seen from one level further out."""
         return Unfit(self.found, self.wanted, step + self.at)
 
-    def said(self, where: str) -> str:
-        """The error of a value: where, what was found, what was wanted."""
+    def said(self, where: str, *, private: bool = False) -> str:
+        """The error of a value: where, what was found, what was wanted; `private`, without what was found."""
+        if private:
+            return f"{where}: found {WITHHELD}, wanted {self.wanted}"
         return f"{where}{self.at}: found {self.found}, wanted {self.wanted}"
 
 
