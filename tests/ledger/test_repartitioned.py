@@ -87,8 +87,8 @@ class Topic_(Log):
 
     def offsets(self, before=None, known=None):
         if before is not None:
-            since = (before - BEGUN).total_seconds()
-            self.wanted[before] = {p: sum(at < since for _, _, at in of) for p, of in self.records.items()}
+            since = (before.at - BEGUN).total_seconds()
+            self.wanted[before.at] = {p: sum(at < since for _, _, at in of) for p, of in self.records.items()}
         return super().offsets(before, known)
 
     def _look(self) -> None:

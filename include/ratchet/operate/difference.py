@@ -58,7 +58,7 @@ def differences(
     with ledger.begin() as conn:
         tables.probe(conn, spec)
         line = read_line(conn, spec.name)
-        wanted, left_out = replay.revisable(conn, line, first, last, voided=voided) if line else ([], [])
+        wanted, left_out = replay.revisable(conn, spec, line, first, last, voided=voided) if line else ([], [])
     yield from left_out
     for txid in wanted:
         try:

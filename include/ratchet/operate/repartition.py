@@ -49,7 +49,8 @@ def repartitioned(
         raise IllegalMove(f"{spec.name}: no sink needs to know: none is an Upsert without an order column")
     with ledger.begin() as conn:
         seen = known(conn, lock(conn, spec))
-    offsets = kafka_offsets(at, seen.lineages)
+        since = plan.since(conn, spec, at) if at else None
+    offsets = kafka_offsets(since, seen.lineages)
 
     def decide(conn: Connection) -> Decided:
         line = lock(conn, spec)

@@ -66,7 +66,7 @@ def ask(ledger: Ledger, spec: Pipeline, first: int, last: int, reason: str, who:
     """Ask for a revision of each of the transactions `first` to `last`; runs begin them, one at a time.
 
     A voided one is left out unless `voided`: whoever voided it did not want its records. Raises NotRevisable, and asks
-    for nothing, where the range goes beyond the head or into what is merged, or nothing of it is left.
+    for nothing, where the range goes beyond the head or into what is merged or expired, or nothing of it is left.
     """
     txids: list[int] = []
     before: list[int] = []
@@ -75,8 +75,8 @@ def ask(ledger: Ledger, spec: Pipeline, first: int, last: int, reason: str, who:
     for part in _parts(first, last):
         with ledger.begin() as conn:
             line = _lock(conn, spec)
-            check(line, first)
-            check(line, last)
+            check(conn, spec, line, first)
+            check(conn, spec, line, last)
             wanted, refused = _revisable(conn, spec.name, part, voided=voided)
             asked = replays.ask(conn, spec.name, wanted, who, reason)
             waiting = replays.waiting(conn, spec.name)
@@ -104,14 +104,14 @@ def take_back(ledger: Ledger, spec: Pipeline, first: int, last: int, reason: str
 
 
 def revisable(
-    conn: Connection, line: Line, first: int, last: int, *, voided: bool = False
+    conn: Connection, spec: Pipeline, line: Line, first: int, last: int, *, voided: bool = False
 ) -> tuple[list[int], list[tuple[int, str]]]:
     """The transactions of a range that can be revised, and those that are left out, and why.
 
     Raises NotRevisable where the range goes beyond the head or into what is merged.
     """
-    check(line, first)
-    check(line, last)
+    check(conn, spec, line, first)
+    check(conn, spec, line, last)
     return _revisable(conn, line.pipeline, range(first, last + 1), voided=voided)
 
 

@@ -213,7 +213,7 @@ def _resume(
     if not is_mine:
         return _committed_by_another(where, original)
     if replays.is_going_on(conn, spec.name, besides=before.txid):
-        check(line, before.txid)
+        check(conn, spec, line, before.txid)
         check_cut(conn, newest)
         replays.ask(conn, spec.name, [before.txid], str(run), f"run {run.run_id} was cleared")
         # A begin that is repeated asks no second time.

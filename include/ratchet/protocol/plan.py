@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import Connection, and_, false, func, insert, or_, select
@@ -87,6 +87,10 @@ def course_of(conn: Connection, line: Line) -> Course:
     return Course(previous_until(conn, line.pipeline, line.source), ends(conn, line.pipeline, line.source))
 
 
+MOST_OFFSETS = 2**63 - 1
+"""As many as a partition can have."""
+
+
 def end_of_interval(ledger: Ledger, spec: Pipeline, at: datetime | None, most: int) -> IntervalEnd | None:
     """Up to when a run of the interval that ends `at` takes records, at most so many of them; None without one.
 
@@ -96,10 +100,15 @@ def end_of_interval(ledger: Ledger, spec: Pipeline, at: datetime | None, most: i
     if at is None:
         return None
     with ledger.begin() as conn:
-        now: datetime = conn.execute(select(func.clock_timestamp())).scalar_one()
         line = read_line(conn, spec.name)
         starts = previous_until(conn, spec.name, line.source) if line else {}
-    return IntervalEnd(at, now + spec.max_future, starts, most, spec.source.reader)
+        return replace(since(conn, spec, at), starts=starts, most=most)
+
+
+def since(conn: Connection, spec: Pipeline, at: datetime) -> IntervalEnd:
+    """The first record of that time or later, wherever it is."""
+    now: datetime = conn.execute(select(func.clock_timestamp())).scalar_one()
+    return IntervalEnd(at, now + spec.max_future, {}, MOST_OFFSETS, spec.source.reader)
 
 
 def check_readable(pipeline: str, previous: dict[int, int], offsets: TopicOffsets) -> None:
