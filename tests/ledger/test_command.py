@@ -166,19 +166,20 @@ MISFITS = {
 }
 
 
-def test_migrate_does_what_it_can_and_one_pipeline_alone_where_it_is_asked(ledger, ratchet, tmp_path):
+def test_migrate_does_what_it_can_and_one_pipeline_alone_where_it_is_asked(ledger, log, ratchet, tmp_path):
+    committed(ledger, log, "a")
     (tmp_path / "misfits").mkdir()
     for name, line in {**MISFITS, "__init__": ""}.items():
         imports = "from ratchet import Append\nfrom tests.ledger.staging import SPEC\n"
         (tmp_path / "misfits" / f"{name}.py").write_text(imports + line)
     with ledger.begin() as conn:
-        conn.execute(text("alter table totals alter column n type int"))
+        conn.execute(text("alter table totals alter column n type numeric"))
     where = {"RATCHET_PIPELINES": "misfits", "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
 
     status, out, err = ratchet("migrate", "two", **where)
     assert (status, err) == (0, "") and "two: twos: created ratchet_delta.public.twos, created view twos" in out
     status, out, err = ratchet("migrate", "line", **where)
-    assert status == 1 and "line: sink 'totals': public.totals.n is INTEGER" in err
+    assert status == 1 and "line: sink 'totals': public.totals.n is NUMERIC" in err
     status, out, err = ratchet("migrate", "--json", **where)
     answer = json.loads(out)
     assert status == 1 and "misfits.three: cannot be imported: NameError" in err and "line: sink 'totals'" in err

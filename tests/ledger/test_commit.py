@@ -11,13 +11,14 @@ from ratchet.errors import CommitFailed, Fenced, IllegalMove, RecordsLost, Refus
 from ratchet.ledger import history
 from ratchet.ledger.schema import heads, pipelines, stages
 from ratchet.ledger.states import State
-from ratchet.ledger.transactions import move, read_line, read_transaction
+from ratchet.ledger.transactions import lock_pipeline, move, read_line, read_transaction
 from ratchet.ledger.work import Run, SliceToken
 from ratchet.operate.actions import retry
 from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, Waits, commit
 from ratchet.protocol.plan import reached
+from ratchet.protocol.revise import revise
 from ratchet.protocol.votes import cast_vote, take_try, work_of
 
 from .staging import (
@@ -141,8 +142,12 @@ def test_of_transaction_10_the_stages_stay_when_those_of_transaction_1_are_disca
         prepare(ledger, SPEC, done[-1])
         commit(ledger, SPEC, done[-1].claim)
     # Only revisions have stages.
-    tenth, first = (start(ledger, SPEC, log, f"r{txid}", 1) for txid in (10, 1))
-    assert [(again.how, again.claim.txid) for again in (tenth, first)] == [("revised", 10), ("revised", 1)]
+    tenth = start(ledger, SPEC, log, "r10", 1)
+    with ledger.begin() as conn:
+        # Beside another one, as where a person has taken it up again.
+        revise(conn, SPEC, lock_pipeline(conn, "line"), 1, Run("dag", "r1", 1))
+    first = start(ledger, SPEC, log, "r1", 1)
+    assert [again.claim.txid for again in (tenth, first)] == [10, 1]
     prepare(ledger, SPEC, tenth)
     prepare(ledger, SPEC, first)
     assert commit(ledger, SPEC, first.claim).txids == (1,)
@@ -248,13 +253,14 @@ def test_a_move_of_who_read_before_another_run_took_the_transaction_is_fenced(le
         move(conn, row, State.ABORTED, who="me", why="for the test", reason="for the test")
 
 
-def test_what_voted_is_found_again_as_its_job_had_it(ledger, log):
+def test_each_slice_is_found_again_as_its_job_had_it(ledger, log):
     begun = start(ledger, SPEC, log, "a")
     token = do_slice(ledger, SPEC, begun, 1)
     take_try(ledger, SPEC, begun.claim, 0)
     with ledger.begin() as conn:
-        (work,) = work_of(conn, SPEC, read_transaction(conn, SPEC.name, 1))
-    assert (work.token, work.ranges) == (token, begun.slices[1].ranges)
+        tried, voted = work_of(conn, SPEC, read_transaction(conn, SPEC.name, 1))
+    assert (voted.token, voted.ranges) == (token, begun.slices[1].ranges)
+    assert (tried.token.slice, tried.ranges) == (0, begun.slices[0].ranges)
 
 
 @pytest.mark.invariant("I6")

@@ -12,6 +12,7 @@ from ratchet.errors import NotRevisable
 from ratchet.ledger.schema import expired, transactions
 from ratchet.ledger.work import Run
 from ratchet.operate.migrate import migrate
+from ratchet.operate.replay import ask
 from ratchet.operate.upkeep import upkeep
 from ratchet.protocol import compact
 from ratchet.protocol.begin import begin
@@ -106,6 +107,8 @@ def test_a_transaction_whose_rows_have_expired_is_not_revised_also_where_that_wa
         commit(line.ledger, KEPT, begun.claim)
     with pytest.raises(NotRevisable, match="transaction 1 is older .*; the old result stays"):
         begin(line.ledger, KEPT, Run("dag", line.owners[1], 8), line.log.offsets, always_active)
+    with pytest.raises(NotRevisable, match="transaction 2 is older"):
+        ask(line.ledger, KEPT, 2, 5, "for the test", "me")
     line.is_right()
     # Where the rows are gone, they are so also for a spec that keeps them for ever since.
     line.migrated(KEPT.model_copy(update={"sinks": [Append("every", columns=KEPT.sinks[0].columns), *KEPT.sinks[1:]]}))
@@ -146,3 +149,16 @@ def test_how_long_rows_are_kept_is_no_other_code_and_who_has_another_spec_than_w
     line.migrated(KEPT.model_copy(update={"sinks": [*KEPT.sinks[:2], wider]}))
     assert kept_up(line, KEPT) == []
     assert kept_up(line)
+
+
+def test_a_replay_that_waits_while_the_rows_expire_is_given_up_and_holds_nobody_up(line):
+    ask(line.ledger, KEPT, 1, 4, "for the test", "me")
+    let_pass(line, 2)
+    assert kept_up(line)
+    forget(line, 2)
+    # Live transactions go first: nothing more has arrived.
+    line.log.stable = {0: 25, 1: 25}
+    begun = start(line.ledger, KEPT, line.log, "replays")
+    assert (begun.claim.txid, begun.claim.revision) == (4, 1)
+    line.finish(begun, 6)
+    line.is_right()
