@@ -29,7 +29,7 @@ from ratchet.protocol.begun import Begun, Skip, Skipped
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.compact import compact
-from ratchet.protocol.plan import reached
+from ratchet.protocol.plan import course_of, reached
 from ratchet.sinks.lookup import sink_of
 from tests.proof.reference import Made
 
@@ -432,3 +432,46 @@ def test_keys_are_said_to_have_moved_only_where_that_means_something(moving, top
     topic.topic_id = "second"
     with pytest.raises(TopicChanged, match="`ratchet accept-loss moving --reason …` comes first"):
         say(moving, topic)
+
+
+@dataclass
+class Cut(Topic_):
+    """A topic whose log of partition 0 is cut at an offset, and has grown again since."""
+
+    at: int | None = None
+
+    def offsets(self, before=None, known=None):
+        if known is not None:
+            cut = {0: ((0, 0), (1, self.at))} if self.at is not None else {}
+            self.lineages = {p: cut.get(p, ((0, 0),)) for p in self.records}
+            self.kept = {p: of[1][1] for p, of in self.lineages.items() if len(of) > 1 and len(known.get(p, ())) == 1}
+        return super().offsets(before, known)
+
+
+@pytest.mark.invariant("I1")
+def test_a_cut_of_what_is_planned_is_told_though_nothing_of_its_partition_is_left_to_plan(moving):
+    topic = Cut(records={0: [], 1: []})
+    topic.produce(*["k0"] * 6, *["k1"] * 30)
+    start(moving, SPEC, topic, "a")
+    topic.add_partitions(4)
+    repartitioned(moving, SPEC, topic.offsets, "they are four", "amy")
+    many = SPEC.model_copy(update={"max_in_flight": 20})
+    number, left = 0, {0: 0}
+    while 0 in left:
+        start(moving, many, topic, f"b{number}")
+        number += 1
+        with moving.begin() as conn:
+            left = course_of(conn, read_line(conn, SPEC.name)).left
+    assert left, "the next source waits"
+    topic.at = 4
+    with pytest.raises(RecordsLost, match="t-0 was cut at offset 4"):
+        start(moving, many, topic, "c")
+    with pytest.raises(RecordsLost, match="t-0 was cut at offset 4"):
+        repartitioned(moving, SPEC, topic.offsets, "again", "amy", BEGUN)
+
+
+def test_a_time_that_has_not_come_says_nothing_of_where_keys_are(moving, topic):
+    topic.produce("k0", "k1")
+    start(moving, SPEC, topic, "a")
+    with pytest.raises(IllegalMove, match="has not come yet"):
+        repartitioned(moving, SPEC, topic.offsets, "tomorrow", "amy", datetime.now(UTC) + timedelta(hours=1))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
 from sqlalchemy import func, select
 
 from ratchet import Arrivals
-from ratchet.errors import Halted, IllegalMove, NotRevisable
+from ratchet.errors import Halted, IllegalMove, NotRevisable, RecordsLost
 from ratchet.ledger import history
 from ratchet.ledger.schema import replays, transactions
 from ratchet.ledger.states import State
@@ -332,3 +332,41 @@ def test_a_long_range_is_asked_for_in_steps(ledger, log, monkeypatch):
     monkeypatch.setattr(replay, "STEP", 3)
     assert ask(ledger, ONE, 1, 7).txids == tuple(range(1, 8))
     assert replay.take_back(ledger, ONE, 2, 7, "enough", "amy").waiting == 1
+
+
+@pytest.mark.parametrize("failures", [1, SPEC.max_failures])
+def test_a_run_that_failed_to_replay_what_was_voided_is_cleared_and_resumes_it(ledger, log, failures):
+    committed(ledger, log, "a")
+    start(ledger, SPEC, log, "b")
+    void(ledger, SPEC, 2, "looked wrong", "amy")
+    log.stable = {0: 20, 1: 20}
+    ask(ledger, SPEC, 2, 2, voided=True)
+    for number in range(failures):
+        start(ledger, SPEC, log, f"n{number}")
+        settle(ledger, SPEC, Run("dag", f"n{number}"), succeeded=False, reason="it fails")
+    again = start(ledger, SPEC, log, f"n{failures - 1}", 1)
+    assert (again.how, str(again.claim)) == ("resumed", "revision 1 of transaction 2")
+
+
+def test_a_replay_is_done_while_a_loss_keeps_the_line_from_planning(ledger, log):
+    before = many(ledger, log, 3)
+    ask(ledger, ONE, 1, 1)
+    log.stable = {p: until + 20 for p, until in log.stable.items()}
+    log.beginning = {0: 10, 1: 0}
+    begun = start(ledger, ONE, log, "a")
+    assert (begun.how, begun.claim.txid) == ("replayed", 1)
+    finish(ledger, begun, "a")
+    with pytest.raises(RecordsLost, match="retention has deleted"):
+        start(ledger, ONE, log, "b")
+    is_whole(ledger, *before)
+
+
+def test_a_run_with_a_data_interval_is_kept_for_that(ledger, log):
+    committed(ledger, log, "a")
+    ask(ledger, SPEC, 1, 1)
+    monthly = SPEC.model_copy(update={"plan": "interval", "max_in_flight": 1})
+    start(ledger, SPEC, log, "b")
+    end = datetime(2025, 2, 1, tzinfo=UTC)
+    skipped = attempt(ledger, monthly, log, "c", interval_end=end)
+    assert skipped.reason is Skip.MAX_IN_FLIGHT and waiting(ledger) == [1]
+    assert start(ledger, monthly, log, "next_1").how == "replayed"

@@ -260,6 +260,11 @@ def corrected(df):
     return thrice(df.withColumn("_n", f.lit(0)).unionByName(again))
 
 
+def multiplied(df):
+    """What a join makes that meets two rows."""
+    return thrice(df.unionByName(df))
+
+
 def broken(df):
     return thrice(df.withColumn("a", functions.raise_error(functions.lit("no such rate")).cast("int")))
 
@@ -345,6 +350,7 @@ def test_a_dry_run_of_a_replay_says_which_rows_and_keys_differ_and_changes_nothi
     again = partial(encode, rig.spark, alone, kafka=rig.kafka)
     (found,) = differences(rig.ledger, alone, lambda works, take: again(works, take=take), 1, 1)
     assert [of.is_same for of in found.sinks] == [True, True]
+    assert "rows: 40 rows repeat a (_partition, _offset, _n)" in compared(multiplied).fails
     failing = compared(broken)
     assert failing.sinks == () and "no such rate" in failing.fails
     assert lines_of(failing)[0].startswith("transaction 1: a revision would fail: ")

@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DataError
 
-from ratchet.errors import RecordsLost, Refused, TopicChanged, TransformError
+from ratchet.errors import IllegalMove, NotRevisable, RecordsLost, Refused, TopicChanged, TransformError
 from ratchet.ledger.connection import Ledger, be_patient
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.transactions import newest_revision, read_line, read_transaction
 from ratchet.ledger.work import SliceWork
 from ratchet.operate import replay
-from ratchet.protocol.revise import newest_applied
+from ratchet.protocol.failures import first_line
+from ratchet.protocol.revise import check, newest_applied
 from ratchet.protocol.votes import work_of
 from ratchet.sinks import comparison, tables
 from ratchet.sinks.comparison import SinkDifference
@@ -53,18 +55,25 @@ def differences(
     """What a replay of the transactions `first` to `last` would change, one after the other; nothing is written.
 
     Those that a replay would leave out are given as (txid, why). Rows that a task sends are held in temporary tables
-    of the database, so memory is bounded by what one of Spark's tasks keeps. Raises NotRevisable, as a replay would.
+    of the database, so memory is bounded by what one of Spark's tasks keeps. Gates, and rules that hold across
+    transactions, are not asked. Raises NotRevisable and IllegalMove, as a replay would.
     """
     with ledger.begin() as conn:
         tables.probe(conn, spec)
         line = read_line(conn, spec.name)
-        wanted, left_out = replay.revisable(conn, spec, line, first, last, voided=voided) if line else ([], [])
+        if line is None:
+            raise IllegalMove(f"the ledger has nothing of pipeline {spec.name} yet")
+        wanted, left_out = replay.revisable(conn, spec, line, first, last, voided=voided)
     yield from left_out
     for txid in wanted:
         try:
             yield _of(ledger, spec, again, txid)
+        except NotRevisable as error:
+            yield txid, str(error)
         except (RecordsLost, Refused, TopicChanged, TransformError) as error:
             yield Difference(txid, (), str(error))
+        except DataError as error:
+            yield Difference(txid, (), first_line(error, spec))
 
 
 def _of(ledger: Ledger, spec: Pipeline, again: Again, txid: int) -> Difference:
@@ -76,9 +85,19 @@ def _of(ledger: Ledger, spec: Pipeline, again: Again, txid: int) -> Difference:
         tried = {sink.name: comparison.make(conn, sink, txid) for sink in sinks}
         again(work, lambda sink, parts: comparison.copy(conn, tried[sink.name], sink, parts))
         found = [comparison.compare(conn, spec.name, sink, tried[sink.name], txid) for sink in sinks]
+        _check_same(conn, spec, row)
         if spec.private:
             found = [replace(of, examples=tuple(example.withheld for example in of.examples)) for of in found]
         return Difference(txid, tuple(found))
+
+
+def _check_same(conn: Connection, spec: Pipeline, row: Transaction) -> None:
+    """NotRevisable where the deltas are not those of before any more: merged, expired, or revised meanwhile."""
+    line = read_line(conn, spec.name)
+    assert line is not None, "a line that has begun stays"
+    check(conn, spec, line, row.txid)
+    if _newest(conn, spec, row.txid).revision != row.revision:
+        raise NotRevisable(f"{spec.name}: transaction {row.txid} was revised meanwhile; look again")
 
 
 def _newest(conn: Connection, spec: Pipeline, txid: int) -> Transaction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection, func, or_, select, update
@@ -48,8 +49,14 @@ def repartitioned(
     if not needs_partitions(spec):
         raise IllegalMove(f"{spec.name}: no sink needs to know: none is an Upsert without an order column")
     with ledger.begin() as conn:
-        seen = known(conn, lock(conn, spec))
+        line = lock(conn, spec)
+        seen = known(conn, line)
         since = plan.since(conn, spec, at) if at else None
+        if since is not None and since.at > since.latest - spec.max_future:
+            raise IllegalMove(f"{spec.name}: {utc(at)} has not come yet; say since when keys are in other partitions")
+        if since is not None:
+            # What is committed stays where it is, so it need not be looked at.
+            since = replace(since, starts=_taken(conn, line, _chain(conn, line)))
     offsets = kafka_offsets(since, seen.lineages)
 
     def decide(conn: Connection) -> Decided:
@@ -62,7 +69,7 @@ def repartitioned(
         if known(conn, line) != seen:
             raise IllegalMove(f"{spec.name}: a run has planned meanwhile; nothing was decided; look again")
         course = plan.course_of(conn, line)
-        plan.check_readable(spec.name, course.left, offsets)
+        plan.check_readable(spec.name, course, offsets)
         first = _chain(conn, line)
         taken = _taken(conn, line, first)
         starts = {p: max(start, taken.get(p, 0)) for p, start in _starts(conn, line, course, offsets, at).items()}

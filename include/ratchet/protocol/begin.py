@@ -105,8 +105,15 @@ def begin(
             candidates = claims.unclaimed(conn, spec)
         asked = {(c.dag_id, c.run_id): is_active(c.dag_id, c.run_id) for c in candidates if not c.claim_ended}
         # Step 2: decide, under the pipeline's lock.
-        with ledger.begin() as conn:
-            found = _decide(conn, spec, run, asked, kafka, wants)
+        try:
+            with ledger.begin() as conn:
+                found = _decide(conn, spec, run, asked, kafka, wants)
+        except (RecordsLost, TopicChanged):
+            # Nothing can be planned until a person has decided; what is committed can be replayed meanwhile.
+            with ledger.begin() as conn:
+                found = _replay(conn, spec, run, wants)
+            if found is None:
+                raise
         has_other_work = isinstance(found, Begun) and found.how in ("adopted", "resumed", "replayed")
         is_busy = isinstance(found, Halted) or has_other_work
         unheard = due.ask_besides(ledger, spec, kafka_offsets) if wants.asks and is_busy else None
@@ -148,7 +155,7 @@ def _decide(
     if found:
         return found
     found = _plan(conn, spec, line, run, kafka, wants)
-    return found if isinstance(found, Begun | _AskKafka) else _replay(conn, spec, line, run) or found
+    return found if isinstance(found, Begun | _AskKafka) else _replay(conn, spec, run, wants) or found
 
 
 def _plan(
@@ -175,9 +182,10 @@ def _plan(
     return _allocate(conn, spec, run, line, kafka, wants) if kafka else _ask(conn, line)
 
 
-def _replay(conn: Connection, spec: Pipeline, line: Line, run: Run) -> Begun | None:
-    """The revision that is asked for and due."""
-    begun = replays.begin_next(conn, spec, line, run)
+def _replay(conn: Connection, spec: Pipeline, run: Run, wants: _Wants) -> Begun | None:
+    """The revision that is asked for and due; a run that has a data interval of its own is kept for that."""
+    line = lock_pipeline(conn, spec.name)
+    begun = replays.begin_next(conn, spec, line, run) if line and wants.interval_end is None else None
     if begun is None:
         return None
     claim, wanted = begun
@@ -202,14 +210,14 @@ def _resume(
     newest = newest_revision(conn, spec.name, before.txid)
     where = f"{spec.name}: transaction {before.txid}"
     is_mine = (original.dag_id, original.run_id) == (run.dag_id, run.run_id)
+    if newest.revision and newest.is_unfinished and (newest.dag_id, newest.run_id) == (run.dag_id, run.run_id):
+        return _taken(conn, spec, line, newest, run, kafka, "resumed", "resumed after a clear", afresh=True)
     if original.state == State.VOIDED:
         return Skipped(Skip.VOIDED, f"{where} is voided: {original.reason}")
     if original.state != State.COMMITTED:
         if not is_mine and not original.claim_ended:
             return Skipped(Skip.ADOPTED, f"{where} was adopted by run {original.run_id}, which works on it")
         return _taken(conn, spec, line, original, run, kafka, "resumed", "resumed after a clear", afresh=True)
-    if newest.revision and newest.is_unfinished and (newest.dag_id, newest.run_id) == (run.dag_id, run.run_id):
-        return _taken(conn, spec, line, newest, run, kafka, "resumed", "resumed after a clear", afresh=True)
     if not is_mine:
         return _committed_by_another(where, original)
     if replays.is_going_on(conn, spec.name, besides=before.txid):
@@ -336,7 +344,7 @@ def _allocate(
     if course.is_at_end:
         return _ask(conn, sources.begin_next(conn, line))
     try:
-        check_readable(spec.name, course.left, offsets)
+        check_readable(spec.name, course, offsets)
     except (RecordsLost, TopicChanged):
         if now != kafka.known:
             # Another run has planned since, by a newer answer: what this one does not know of is not lost.

@@ -111,9 +111,13 @@ def since(conn: Connection, spec: Pipeline, at: datetime) -> IntervalEnd:
     return IntervalEnd(at, now + spec.max_future, {}, MOST_OFFSETS, spec.source.reader)
 
 
-def check_readable(pipeline: str, previous: dict[int, int], offsets: TopicOffsets) -> None:
-    """Raise when Kafka no longer has what the next plan would start with, naming the missing offsets."""
-    for partition, until in sorted(previous.items()):
+def check_readable(pipeline: str, course: Course, offsets: TopicOffsets) -> None:
+    """Raise when Kafka no longer has what the next plan would start with, naming the missing offsets.
+
+    And where a log was cut below what is planned, also in partitions of which nothing is left to plan: their records
+    may have to be read yet, and their offsets are others' now.
+    """
+    for partition, until in sorted(course.left.items()):
         where = f"{pipeline}: {offsets.topic}-{partition}"
         if partition not in offsets.stable:
             raise TopicChanged(f"{where} is gone, though the ledger has planned it up to offset {until}")
@@ -124,12 +128,13 @@ def check_readable(pipeline: str, previous: dict[int, int], offsets: TopicOffset
                 "nothing was planned; lengthen the topic's retention.ms, and go on without the missing records by "
                 f"`ratchet accept-loss {pipeline} --reason …`"
             )
-    for partition, at in sorted(cut_logs(previous, offsets).items()):
+    planned = course.taken
+    for partition, at in sorted(cut_logs(planned, offsets).items()):
         end = offsets.end.get(partition, offsets.stable[partition])
         grown = f" and has other records up to {end} now" if end > at else ""
         raise RecordsLost(
             f"{pipeline}: the log of {offsets.topic}-{partition} was cut at offset {at}{grown}, though the ledger has "
-            f"planned it up to {previous[partition]}, as by an unclean change of leader or a restored disk; nothing "
+            f"planned it up to {planned[partition]}, as by an unclean change of leader or a restored disk; nothing "
             f"was planned; `ratchet accept-loss {pipeline} --reason …` goes on from {at} with every new record, and "
             "keeps what was committed of the old ones"
         )

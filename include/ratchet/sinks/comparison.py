@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,14 @@ import sqlalchemy as sa
 from psycopg import sql
 from sqlalchemy import Connection, Table, and_, func, insert, literal, select, union_all
 
+from ratchet.errors import LedgerUnreachable, Refused
+from ratchet.ledger.connection import driver_of
 from ratchet.sinks import delta
 from ratchet.sinks.binary import COPY_BEGINS, COPY_ENDS
 from ratchet.sinks.keys import temporary
 from ratchet.sinks.port import Sink
 from ratchet.sinks.types import sql_column
+from ratchet.sinks.writer import refusals_told
 from ratchet.values.withheld import WITHHELD
 
 EXAMPLES = 5
@@ -77,7 +81,7 @@ def make(conn: Connection, sink: Sink, txid: int) -> Table:
     for column in columns:
         if column.name in {c.name for c in sink.added}:
             column.server_default = sa.DefaultClause(sa.text(given[column.name]))
-    name = delta.index_name("tried", "_".join(sink.table))
+    name = delta.index_name("tried", ".".join(sink.table))
     made = Table(name, sa.MetaData(), *columns, prefixes=["TEMPORARY"], postgresql_on_commit="DROP")
     made.create(conn)
     return made
@@ -85,20 +89,34 @@ def make(conn: Connection, sink: Sink, txid: int) -> Table:
 
 def copy(conn: Connection, into: Table, sink: Sink, parts: Iterable[bytes]) -> None:
     """Fill it with rows of the written columns, as the middle of a binary COPY has them."""
-    driver = conn.connection.driver_connection
-    assert isinstance(driver, psycopg.Connection)
     columns = sql.SQL(", ").join(sql.Identifier(c.name) for c in sink.written)
     statement = sql.SQL("copy {} ({}) from stdin (format binary)").format(sql.Identifier(into.name), columns)
-    with driver.cursor() as cursor, cursor.copy(statement) as copy:
-        copy.write(COPY_BEGINS)
-        for part in parts:
-            copy.write(part)
-        copy.write(COPY_ENDS)
+    # What PostgreSQL says of it is not the transform's doing.
+    with refusals_told("dry run", sink.name), _lost_told(), driver_of(conn).cursor() as cursor:
+        with cursor.copy(statement) as copy:
+            copy.write(COPY_BEGINS)
+            for part in parts:
+                copy.write(part)
+            copy.write(COPY_ENDS)
+
+
+@contextmanager
+def _lost_told() -> Iterator[None]:
+    try:
+        yield
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        if error.sqlstate is not None and not isinstance(error, psycopg.errors.AdminShutdown):
+            raise
+        raise LedgerUnreachable(f"dry run: the ledger did not answer: {str(error).strip()}") from error
 
 
 def compare(conn: Connection, pipeline: str, sink: Sink, tried: Table, txid: int) -> SinkDifference:
-    """The rows that a transaction has in the sink beside those of `tried`."""
+    """The rows that a transaction has in the sink beside those of `tried`.
+
+    Refused where these repeat a position, which a vote would not be let to.
+    """
     names = list(sink.identity)
+    _check_repeated(conn, sink, tried)
     old = sink.one_each(sink.rows_of(pipeline, txid).subquery("kept"))
     new = sink.one_each(select(tried).subquery("tried"))
     # EXCEPT takes a null for another, and hashes.
@@ -126,6 +144,19 @@ def compare(conn: Connection, pipeline: str, sink: Sink, tried: Table, txid: int
     return SinkDifference(sink.name, counts, before, after, added, removed, changed, examples)
 
 
+def _check_repeated(conn: Connection, sink: Sink, tried: Table) -> None:
+    if sink.key_names:
+        return
+    places = select(*(tried.c[name] for name in sink.identity)).distinct().subquery("places")
+    rows, distinct = (select(func.count()).select_from(of).scalar_subquery() for of in (tried, places))
+    repeated = conn.execute(select(rows - distinct)).scalar_one()
+    if repeated:
+        raise Refused(
+            f"{sink.name}: {repeated:,} rows repeat a ({', '.join(sink.identity)}); a transform that makes several "
+            "rows of one record numbers them in _n, and must not multiply records in a join"
+        )
+
+
 def _nullable(sink: Sink) -> list[sa.Column[Any]]:
     return [sa.Column(c.name, sql_column(c).type) for c in sink.written]
 
@@ -136,12 +167,17 @@ def _example(conn: Connection, sink: Sink, gone: Table, fresh: Table, named: dic
     differ = {
         c.name: ((before or {}).get(c.name), (after or {}).get(c.name))
         for c in sink.written
-        if c.name not in named and (before or {}).get(c.name) != (after or {}).get(c.name)
+        if c.name not in named and not _alike((before or {}).get(c.name), (after or {}).get(c.name))
     }
     return Example(what, named, differ)
 
 
 def _row(conn: Connection, of: Table, named: dict[str, object]) -> dict[str, object] | None:
-    same = [of.c[n].is_not_distinct_from(value) for n, value in named.items()]
+    same = [of.c[n].is_not_distinct_from(sa.cast(value, of.c[n].type)) for n, value in named.items()]
     row = conn.execute(select(of).where(*same)).mappings().one_or_none()
     return dict(row) if row else None
+
+
+def _alike(one: object, other: object) -> bool:
+    """To PostgreSQL one NaN is like another."""
+    return one == other or (one != one and other != other)

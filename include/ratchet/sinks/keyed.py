@@ -241,6 +241,9 @@ class Keyed(Sink, frozen=True):
 
     def _is_as_committed(self, conn: Connection, of: Voted) -> bool:
         assert of.applied is not None
+        if "fingerprint" not in of.applied:
+            # Of when the sink was of another kind, whose tables had no row when they were made anew.
+            return True
         hidden = [c for c in self.written if c.name.startswith("_")]
         # Of nothing the columns may be those of tables that were made anew since.
         columns = of.columns if of.columns and of.rows else self.declared

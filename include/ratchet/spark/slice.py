@@ -51,7 +51,7 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
         with explained(_where(spec, work), _transform(spec), lambda: _check_topic(spec, work, client), spec.private):
             # Step 2
             votes, tally = dict.fromkeys((sink.name for sink in sinks_of(spec)), NOTHING), Tally()
-            if any(map(len, work.ranges)):
+            if _is_to_be_read(work):
                 into = Into(ledger_url, work.token, work.ranges, work.relations, work.source, spec.private)
                 votes, tally = _run(spark, spec, work, into, kafka, clock)
         with clock.step("check"):
@@ -118,11 +118,16 @@ def _again(
 
         check()
         with explained(_where(spec, works[0]), _transform(spec), check, spec.private):
-            for work in works:
+            for work in filter(_is_to_be_read, works):
                 for name, rows in _given(spark, spec, work, kafka).items():
                     found[name].append(rows)
             yield {name: reduce(DataFrame.unionByName, rows) for name, rows in found.items() if rows}
         check()
+
+
+def _is_to_be_read(work: SliceWork) -> bool:
+    """Not all of it was accepted as lost, perhaps with its topic."""
+    return any(map(len, work.ranges))
 
 
 def _run(
@@ -190,8 +195,7 @@ def _transform(spec: Pipeline) -> str:
 
 def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
     """Raises TopicChanged, RecordsLost, IncompleteRead, or what the client says of a topic that it does not find."""
-    if not any(map(len, work.ranges)):
-        # All of it was accepted as lost, perhaps with its topic.
+    if not _is_to_be_read(work):
         return
     where, offsets = _where(spec, work), client.offsets(spec.source.name, known=work.lineages)
     if offsets.topic_id != work.topic_id:

@@ -232,4 +232,23 @@ PLANTS = [
         "        unheard = None\n",
         layers=("ledger",),
     ),
+    plant(
+        "a cleared run is revised beside another revision",
+        "protocol/begin.py",
+        "    if replays.is_going_on(conn, spec.name, besides=before.txid):\n",
+        "    if False:\n",
+    ),
+    plant(
+        "a revision that was asked for is asked for still when it is begun",
+        "protocol/replays.py",
+        "        taken(conn, spec.name, wanted.txid)\n",
+        "",
+    ),
+    plant(
+        "a log that was cut is not looked at where nothing is left to plan of it",
+        "protocol/plan.py",
+        "    planned = course.taken\n",
+        "    planned = course.left\n",
+        layers=("ledger",),
+    ),
 ]
