@@ -93,17 +93,18 @@ def interval_ends(
     position = {p: at for p, at in found.items() if 0 <= at < stable[p]}
     ends = {p: at for p, at in stable.items() if p not in position}
     ahead: dict[int, Ahead] = {}
-    size, looked = FIRST_LOOK, 0
-    while position and looked < end.most:
+    size, known = FIRST_LOOK, 0
+    while position and known < end.most:
         ranges = [OffsetRange(topic, p, at, min(at + size, stable[p])) for p, at in sorted(position.items())]
         ends |= _ends_within(ranges, end, ahead, read)
         for r in ranges:
             start = end.starts.get(r.partition, 0)
-            looked += max(0, r.until_offset - max(r.from_offset, start))
+            # Only what a plan could take: where an interval ends early, others are looked at further.
+            known += max(0, ends.get(r.partition, r.until_offset) - max(r.from_offset, start))
             position[r.partition] = max(r.until_offset, start)
         ends |= {p: stable[p] for p, at in position.items() if p not in ends and at >= stable[p]}
         position = {p: at for p, at in position.items() if p not in ends}
-        size = max(FIRST_LOOK, min(size * _GROWTH, (end.most - looked) // max(1, len(position))))
+        size = max(FIRST_LOOK, min(size * _GROWTH, (end.most - known) // max(1, len(position))))
     return ends | position, ahead
 
 
