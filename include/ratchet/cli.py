@@ -6,14 +6,9 @@ line on stderr says why; 2 wrong usage; 3 `verify` found a fault.
 
 from __future__ import annotations
 
-import getpass
-import json
 import os
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,81 +16,36 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ratchet.command import (
+    DRY_RUN,
+    JSON,
+    NAME,
+    REASON,
+    TXID,
+    kafka_properties,
+    ledger_of_environment,
+    ledger_url,
+    moment_given,
+    print_json,
+    reason_given,
+    say,
+    spark_url,
+    who,
+)
 from ratchet.dev.stack.cli import stack_app
 from ratchet.errors import RatchetError, SettingsError, SpecError
 from ratchet.ledger.work import name_of, utc
 
 if TYPE_CHECKING:
     from ratchet.ledger.connection import Ledger
-    from ratchet.operate.outcome import Outcome
     from ratchet.operate.verify import Check
     from ratchet.spec.pipeline import Pipeline
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Exactly-once transactions over Kafka and Spark.")
 app.add_typer(stack_app, name="stack")
 
-JSON = typer.Option("--json", help="Print one JSON document instead of lines for people.")
-REASON = typer.Option("--reason", help="Why; it is kept in the history.", show_default=False)
-DRY_RUN = typer.Option("--dry-run", help="Say what would be done, and change nothing.")
-NAME = typer.Argument(help="The pipeline.", show_default=False)
-TXID = typer.Argument(help="The transaction.", min=1, show_default=False)
-
 FAULTS = 3
 """The exit status of `verify` when something is not as it should be."""
-
-
-def _ledger_url() -> str:
-    """From the environment alone: an argument could be read by everybody on the machine."""
-    url = os.environ.get("RATCHET_LEDGER_URL")
-    if not url:
-        raise SettingsError("no ledger is named; set RATCHET_LEDGER_URL=postgresql://USER@HOST/DATABASE")
-    return url
-
-
-@contextmanager
-def _ledger() -> Iterator[Ledger]:
-    from ratchet.ledger.connection import Ledger
-
-    with Ledger(_ledger_url()) as opened:
-        yield opened
-
-
-def _who() -> str:
-    return f"{getpass.getuser()} by command"
-
-
-def _say(outcome: Outcome, as_json: bool) -> None:
-    from ratchet.operate.outcome import lines_of
-
-    said = lines_of(outcome)
-    if as_json:
-        _print_json({**asdict(outcome), "said": said})
-    else:
-        typer.echo("\n".join(said))
-
-
-def _print_json(document: object) -> None:
-    typer.echo(json.dumps(document, indent=2, default=str, ensure_ascii=False))
-
-
-def _reason(said: str) -> str:
-    if not said.strip():
-        raise SettingsError("the reason is empty; say why, it is kept in the history")
-    if re.search("[\x00\ud800-\udfff]", said):
-        raise SettingsError("the reason is no text in UTF-8, or holds U+0000; the history cannot keep it")
-    return said.strip()
-
-
-def _moment(said: str | None) -> datetime | None:
-    if said is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(said)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise SettingsError(f"--at {said} is no moment with a time zone; give it as 2024-05-01T10:00:00+00:00")
-    return moment
 
 
 @app.command()
@@ -121,11 +71,11 @@ def migrate(
         specs = list(found.values())
     refused: RatchetError | None = None
     try:
-        done = run(_ledger_url(), specs, pipeline_role, reader_role, say=say, dry_run=dry_run)
+        done = run(ledger_url(), specs, pipeline_role, reader_role, say=say, dry_run=dry_run)
     except PartlyMigrated as error:
         done, refused = error.done, error
     if as_json:
-        _print_json({**asdict(done), "said": lines_of(done)})
+        print_json({**asdict(done), "said": lines_of(done)})
     else:
         typer.echo("\n".join(lines_of(done)))
     # A spec that cannot be read holds up no other pipeline either.
@@ -156,10 +106,10 @@ def status(
     from ratchet.spec.loading import load_pipeline, load_pipelines
 
     names = [load_pipeline(name).name] if name else list(load_pipelines())
-    with _ledger() as ledger:
+    with ledger_of_environment() as ledger:
         found = [look(ledger, each) for each in names]
     if as_json:
-        _print_json([asdict(each) for each in found])
+        print_json([asdict(each) for each in found])
         return
     for line in found:
         at = utc(line.committed_at)
@@ -186,10 +136,10 @@ def history(
     from ratchet.ledger.history import read
     from ratchet.spec.loading import load_pipeline
 
-    with _ledger() as ledger, ledger.snapshot() as conn:
+    with ledger_of_environment() as ledger, ledger.snapshot() as conn:
         events = read(conn, load_pipeline(name).name, txid)
     if as_json:
-        _print_json([asdict(event) for event in events])
+        print_json([asdict(event) for event in events])
         return
     for e in events:
         why = e.detail.get("why") or ", ".join(f"{key} {value}" for key, value in e.detail.items() if key != "from")
@@ -206,8 +156,8 @@ def retry(
     from ratchet.operate import actions
     from ratchet.spec.loading import load_pipeline
 
-    with _ledger() as ledger:
-        _say(actions.retry(ledger, load_pipeline(name), txid, _who()), as_json)
+    with ledger_of_environment() as ledger:
+        say(actions.retry(ledger, load_pipeline(name), txid, who()), as_json)
 
 
 @app.command()
@@ -221,8 +171,8 @@ def abort(
     from ratchet.operate import actions
     from ratchet.spec.loading import load_pipeline
 
-    with _ledger() as ledger:
-        _say(actions.abort(ledger, load_pipeline(name), txid, _reason(reason), _who()), as_json)
+    with ledger_of_environment() as ledger:
+        say(actions.abort(ledger, load_pipeline(name), txid, reason_given(reason), who()), as_json)
 
 
 @app.command()
@@ -237,8 +187,8 @@ def void(
     from ratchet.operate import actions
     from ratchet.spec.loading import load_pipeline
 
-    with _ledger() as ledger:
-        _say(actions.void(ledger, load_pipeline(name), txid, _reason(reason), _who(), dry_run=dry_run), as_json)
+    with ledger_of_environment() as ledger:
+        say(actions.void(ledger, load_pipeline(name), txid, reason_given(reason), who(), dry_run=dry_run), as_json)
 
 
 @app.command()
@@ -271,14 +221,14 @@ def replay(
         return
     if reason is None:
         raise typer.BadParameter("say why; it is kept in the history", param_hint="--reason")
-    why = _reason(reason)
-    with _ledger() as ledger:
+    why = reason_given(reason)
+    with ledger_of_environment() as ledger:
         if cancel:
-            done = replays.take_back(ledger, spec, first, until, why, _who())
+            done = replays.take_back(ledger, spec, first, until, why, who())
         else:
-            done = replays.ask(ledger, spec, first, until, why, _who(), voided=voided)
+            done = replays.ask(ledger, spec, first, until, why, who(), voided=voided)
     if as_json:
-        _print_json({**asdict(done), "said": replays.lines_of(done)})
+        print_json({**asdict(done), "said": replays.lines_of(done)})
     else:
         typer.echo("\n".join(replays.lines_of(done)))
 
@@ -296,16 +246,16 @@ def accept_loss(
     from ratchet.spec.loading import load_pipeline
 
     spec = load_pipeline(name)
-    with _ledger() as ledger, Kafka(_kafka_properties()) as brokers:
+    with ledger_of_environment() as ledger, Kafka(kafka_properties()) as brokers:
         said = actions.accept_loss(
             ledger,
             spec,
             partial(brokers.offsets, spec.source.name),
-            _reason(reason),
-            _who(),
+            reason_given(reason),
+            who(),
             dry_run=dry_run,
         )
-        _say(said, as_json)
+        say(said, as_json)
 
 
 @app.command()
@@ -324,10 +274,13 @@ def repartitioned(
     from ratchet.source.kafka import Kafka
     from ratchet.spec.loading import load_pipeline
 
-    spec, since = load_pipeline(name), _moment(at)
-    with _ledger() as ledger, Kafka(_kafka_properties()) as brokers:
+    spec, since = load_pipeline(name), moment_given(at)
+    with ledger_of_environment() as ledger, Kafka(kafka_properties()) as brokers:
         offsets = partial(brokers.offsets, spec.source.name)
-        _say(repartition.repartitioned(ledger, spec, offsets, _reason(reason), _who(), since, dry_run=dry_run), as_json)
+        say(
+            repartition.repartitioned(ledger, spec, offsets, reason_given(reason), who(), since, dry_run=dry_run),
+            as_json,
+        )
 
 
 @app.command()
@@ -342,13 +295,13 @@ def drop(
     from ratchet.operate.drop import drop as run
     from ratchet.operate.drop import lines_of
 
-    why = _reason(reason)
+    why = reason_given(reason)
     if not (yes or dry_run):
         typer.confirm(f"Drop all tables and the history of {name}?", abort=True, err=True)
-    with _ledger() as ledger:
-        done = run(ledger, name, why, _who(), lambda line: typer.echo(line, err=True), dry_run=dry_run)
+    with ledger_of_environment() as ledger:
+        done = run(ledger, name, why, who(), lambda line: typer.echo(line, err=True), dry_run=dry_run)
     if as_json:
-        _print_json({**asdict(done), "said": lines_of(done)})
+        print_json({**asdict(done), "said": lines_of(done)})
     else:
         typer.echo("\n".join(lines_of(done)))
 
@@ -367,12 +320,12 @@ def verify(
     from ratchet.spec.loading import load_pipeline
 
     spec = load_pipeline(name)
-    with _ledger() as ledger, Console(stderr=True).status(f"{spec.name}: verifying") as progress:
+    with ledger_of_environment() as ledger, Console(stderr=True).status(f"{spec.name}: verifying") as progress:
         checks = look(ledger, spec, progress.update)
         if recompute:
             checks.append(_recompute(ledger, spec, since, progress.console.print))
     if as_json:
-        _print_json([asdict(check) for check in checks])
+        print_json([asdict(check) for check in checks])
     for check in checks if not as_json else ():
         typer.echo(f"{'ok   ' if not check.faults else 'FAULT'} {check.what}: {check.checked:,} checked")
         for fault in check.faults:
@@ -386,9 +339,9 @@ def _differences(spec: Pipeline, first: int, last: int, *, voided: bool, as_json
     from ratchet.spark.engine import session_for
     from ratchet.spark.slice import encode
 
-    kafka = _kafka_properties()
+    kafka = kafka_properties()
     found: list[Difference] = []
-    with _ledger() as ledger, session_for(spec, _spark_url()) as session:
+    with ledger_of_environment() as ledger, session_for(spec, spark_url()) as session:
         again = partial(encode, session, spec, kafka=kafka)
         for of in differences(ledger, spec, lambda works, take: again(works, take=take), first, last, voided=voided):
             if isinstance(of, Difference):
@@ -398,18 +351,11 @@ def _differences(spec: Pipeline, first: int, last: int, *, voided: bool, as_json
                 lines = [f"transaction {of[0]} is left out: {of[1]}"]
             typer.echo("\n".join(lines), err=as_json)
     if as_json:
-        _print_json([asdict(of) for of in found])
+        print_json([asdict(of) for of in found])
     else:
         typer.echo("this was a dry run: nothing was changed")
     if any(of.fails for of in found):
         raise typer.Exit(1)
-
-
-def _spark_url() -> str:
-    url = os.environ.get("RATCHET_SPARK")
-    if not url:
-        raise SettingsError("no Spark is named; set RATCHET_SPARK=sc://HOST:15002")
-    return url
 
 
 def _recompute(ledger: Ledger, spec: Pipeline, since: int, say: Callable[[str], None]) -> Check:
@@ -417,27 +363,9 @@ def _recompute(ledger: Ledger, spec: Pipeline, since: int, say: Callable[[str], 
     from ratchet.spark.engine import session_for
     from ratchet.spark.slice import recompute
 
-    kafka = _kafka_properties()
-    with session_for(spec, _spark_url()) as session:
+    kafka = kafka_properties()
+    with session_for(spec, spark_url()) as session:
         return look(ledger, spec, lambda works: recompute(session, spec, works, kafka), since, say)
-
-
-def _kafka_properties() -> dict[str, str]:
-    from ratchet.source.configured import configured
-
-    try:
-        properties = json.loads(os.environ.get("RATCHET_KAFKA", ""))
-    except (ValueError, RecursionError):
-        properties = None
-    if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
-        raise SettingsError(
-            "RATCHET_KAFKA names no Kafka; set it to a JSON object of client properties, all texts, "
-            'for example {"bootstrap.servers": "HOST:9092"}'
-        )
-    given = configured(properties)
-    if given.ignored:
-        typer.echo(f"RATCHET_KAFKA: {given}", err=True)
-    return given.properties
 
 
 def main(run: Callable[[], None] = app) -> None:

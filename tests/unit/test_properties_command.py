@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from ratchet import cli
+from ratchet import cli, command
 from ratchet.errors import RatchetError, SettingsError
 
 EVERY = settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -39,7 +39,7 @@ def test_any_arguments_are_wrong_usage_or_an_error_of_ours(monkeypatch, command,
 @example("a\x00b")
 def test_any_reason_can_be_kept_in_the_history_or_is_refused(said):
     try:
-        reason = cli._reason(said)
+        reason = command.reason_given(said)
     except SettingsError as error:
         assert "the reason" in str(error)
         return
@@ -55,7 +55,7 @@ def test_any_reason_can_be_kept_in_the_history_or_is_refused(said):
 def test_any_kafka_in_the_environment_is_texts_by_name_or_a_settings_error(monkeypatch, said):
     monkeypatch.setenv("RATCHET_KAFKA", said)
     try:
-        found = cli._kafka_properties()
+        found = command.kafka_properties()
     except SettingsError as error:
         assert "RATCHET_KAFKA" in str(error)
         return

@@ -65,17 +65,32 @@ def write(rows: DataFrame, sink: Sink, into: Into) -> SinkVote:
 
 
 @dataclass(frozen=True)
-class Summing:
-    """What a task would have kept of its rows; nothing is written."""
+class _Keeping:
+    """What a task would keep of its rows for one sink; nothing is written. Carried to the workers by value."""
 
     sink: Sink
     ranges: tuple[OffsetRange, ...]
     private: bool
 
+    def _kept(self, batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
+        """All rows of a task as its sink keeps them: combined, written columns only; None where there are none."""
+        tables = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
+        if not tables:
+            return None
+        rows = in_one_form(self.sink.name, pa.concat_tables(tables), self.sink.needed, private=self.private)
+        check_own(self.sink, rows, self.ranges)
+        kept = self.sink.combine(rows).select([c.name for c in self.sink.written])
+        return kept if kept.num_rows else None
+
+
+@dataclass(frozen=True)
+class Summing(_Keeping):
+    """What a task would have kept of its rows; nothing is written."""
+
     @withholding
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Report how many rows are kept, with their checksum."""
-        kept = _kept(self.sink, batches, self.ranges, self.private)
+        kept = self._kept(batches)
         if kept is None:
             return
         checksum = sum(batch_checksum(self.sink.written, batch) for batch in kept.combine_chunks().to_batches())
@@ -84,17 +99,13 @@ class Summing:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class Encoding(_Keeping):
     """The same rows, as PostgreSQL's binary COPY has them, in parts."""
-
-    sink: Sink
-    ranges: tuple[OffsetRange, ...]
-    private: bool
 
     @withholding
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row for each part."""
-        kept = _kept(self.sink, batches, self.ranges, self.private)
+        kept = self._kept(batches)
         if kept is None:
             return
         batches = kept.combine_chunks().to_batches(max_chunksize=max(1, kept.num_rows * PART_BYTES // kept.nbytes))
@@ -110,19 +121,6 @@ class Encoding:
 
 def _part(encoded: bytes) -> pa.RecordBatch:
     return pa.record_batch([pa.array([encoded], pa.binary())], ["part"])
-
-
-def _kept(
-    sink: Sink, batches: Iterator[pa.RecordBatch], ranges: tuple[OffsetRange, ...], private: bool
-) -> pa.Table | None:
-    """All rows of a task as its sink keeps them: combined, written columns only; None where there are none."""
-    tables = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
-    if not tables:
-        return None
-    rows = in_one_form(sink.name, pa.concat_tables(tables), sink.needed, private=private)
-    check_own(sink, rows, ranges)
-    kept = sink.combine(rows).select([c.name for c in sink.written])
-    return kept if kept.num_rows else None
 
 
 def summed(rows: DataFrame, sink: Sink, ranges: tuple[OffsetRange, ...], private: bool = False) -> tuple[int, int]:

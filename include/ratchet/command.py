@@ -1,0 +1,113 @@
+"""What the commands share: options, the servers that the environment names, and how answers are printed."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import typer
+
+from ratchet.errors import SettingsError
+
+if TYPE_CHECKING:
+    from ratchet.ledger.connection import Ledger
+    from ratchet.operate.outcome import Outcome
+
+JSON = typer.Option("--json", help="Print one JSON document instead of lines for people.")
+REASON = typer.Option("--reason", help="Why; it is kept in the history.", show_default=False)
+DRY_RUN = typer.Option("--dry-run", help="Say what would be done, and change nothing.")
+NAME = typer.Argument(help="The pipeline.", show_default=False)
+TXID = typer.Argument(help="The transaction.", min=1, show_default=False)
+
+
+def ledger_url() -> str:
+    """From the environment alone: an argument could be read by everybody on the machine."""
+    url = os.environ.get("RATCHET_LEDGER_URL")
+    if not url:
+        raise SettingsError("no ledger is named; set RATCHET_LEDGER_URL=postgresql://USER@HOST/DATABASE")
+    return url
+
+
+@contextmanager
+def ledger_of_environment() -> Iterator[Ledger]:
+    """The ledger that the environment names, open."""
+    from ratchet.ledger.connection import Ledger
+
+    with Ledger(ledger_url()) as opened:
+        yield opened
+
+
+def who() -> str:
+    """Who makes a move, as the history has it."""
+    return f"{getpass.getuser()} by command"
+
+
+def say(outcome: Outcome, as_json: bool) -> None:
+    """Print what a move has done."""
+    from ratchet.operate.outcome import lines_of
+
+    said = lines_of(outcome)
+    if as_json:
+        print_json({**asdict(outcome), "said": said})
+    else:
+        typer.echo("\n".join(said))
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document."""
+    typer.echo(json.dumps(document, indent=2, default=str, ensure_ascii=False))
+
+
+def reason_given(said: str) -> str:
+    """The reason for a move; SettingsError where the history cannot keep it."""
+    if not said.strip():
+        raise SettingsError("the reason is empty; say why, it is kept in the history")
+    if re.search("[\x00\ud800-\udfff]", said):
+        raise SettingsError("the reason is no text in UTF-8, or holds U+0000; the history cannot keep it")
+    return said.strip()
+
+
+def moment_given(said: str | None) -> datetime | None:
+    if said is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(said)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise SettingsError(f"--at {said} is no moment with a time zone; give it as 2024-05-01T10:00:00+00:00")
+    return moment
+
+
+def spark_url() -> str:
+    """The address of Spark Connect."""
+    url = os.environ.get("RATCHET_SPARK")
+    if not url:
+        raise SettingsError("no Spark is named; set RATCHET_SPARK=sc://HOST:15002")
+    return url
+
+
+def kafka_properties() -> dict[str, str]:
+    """Kafka's client properties; SettingsError where they cannot be read."""
+    from ratchet.source.configured import configured
+
+    try:
+        properties = json.loads(os.environ.get("RATCHET_KAFKA", ""))
+    except (ValueError, RecursionError):
+        properties = None
+    if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
+        raise SettingsError(
+            "RATCHET_KAFKA names no Kafka; set it to a JSON object of client properties, all texts, "
+            'for example {"bootstrap.servers": "HOST:9092"}'
+        )
+    given = configured(properties)
+    if given.ignored:
+        typer.echo(f"RATCHET_KAFKA: {given}", err=True)
+    return given.properties
