@@ -24,6 +24,10 @@ class LedgerUnreachable(RatchetError):
     """The ledger's database does not answer; check that it runs and that the connection is right."""
 
 
+class ConnectionsTaken(LedgerUnreachable):
+    """The ledger's database gives no further connection; raise the limit that it names, or let fewer tasks work."""
+
+
 class OutcomeUnknown(LedgerUnreachable):
     """The ledger's database did not say whether it has committed; call again: the ledger tells what was done."""
 
@@ -128,7 +132,16 @@ WORTH_ANOTHER_TRY = (LedgerUnreachable, BrokerUnreachable, WritingFailed, Commit
 """What may be gone at the next try; every other error stays until somebody corrects its cause."""
 
 OUTAGES = (LedgerUnreachable, BrokerUnreachable, EngineUnreachable)
-"""What says that a server does not answer: no transaction is to blame for that, however often it happens."""
+"""What says that a server does not answer."""
+
+
+def is_outage(error: RatchetError) -> bool:
+    """Whether a server did not answer: no transaction is to blame for that, however often it happens.
+
+    One that answers that all connections are in use will say so again until a person raises a limit.
+    """
+    return isinstance(error, OUTAGES) and not isinstance(error, ConnectionsTaken)
+
 
 FAILED_FOR_GOOD = 65
 """The exit status of a submitted driver after an error that another try cannot mend."""

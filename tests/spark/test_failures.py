@@ -36,6 +36,7 @@ from ratchet.errors import (
     WritingFailed,
 )
 from ratchet.ledger.connection import Ledger
+from ratchet.operate.migrate import migrate
 from ratchet.source.kafka import Kafka
 from ratchet.spark import engine, frame_lane
 from ratchet.spark.engine import connect_session
@@ -288,6 +289,27 @@ def test_a_ledger_that_the_workers_do_not_reach_is_worth_another_try(rig):
     spec, work = prepared(rig, every)
     with pytest.raises(LedgerUnreachable, match="slice 0, try 1: the ledger at .* does not answer: .*refused"):
         run_slice(rig.spark, spec, work, f"postgresql://nobody@{HOST}:1/none", rig.kafka)
+
+
+def test_more_tasks_than_postgresql_gives_connections_are_done_one_after_the_other(rig, postgres):
+    topic = rig.topic(partitions=2)
+    for partition in (0, 1):
+        rig.send(topic, *numbered(range(10)), partition=partition)
+    spec = spec_of(topic, every, value="a int")
+    (work,) = rig.begin(spec)
+    name, url = f"one_{uuid4().hex[:8]}", rig.ledger.engine.url.set(drivername="postgresql")
+    with psycopg.connect(rig.ledger.url, autocommit=True) as conn:
+        conn.execute(f"create role {name} login password 'x' connection limit 1")
+        migrate(rig.ledger.url, [spec], name)
+        limited = url.set(username=name, password="x").render_as_string(hide_password=False)
+        refused, log = f'too many connections for role "{name}"', postgres.home / "logs" / "postgres.log"
+        with ThreadPoolExecutor(1) as pool, psycopg.connect(limited) as holder:
+            running = pool.submit(run_slice, rig.spark, spec, work, limited, rig.kafka)
+            until("a task is refused", lambda: running.done() or refused in log.read_text())
+            holder.close()
+            rig.check(spec, work, running.result(timeout=60))
+        conn.execute(f"drop owned by {name}")
+        conn.execute(f"drop role {name}")
 
 
 @contextmanager

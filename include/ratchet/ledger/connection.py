@@ -11,12 +11,14 @@ from sqlalchemy import (
     Connection,
     Engine,
     create_engine,
+    event,
     make_url,
     text,
 )
 from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, PendingRollbackError, ProgrammingError
 
-from ratchet.errors import LedgerUnreachable, NotMigrated, OutcomeUnknown, SettingsError
+from ratchet.errors import ConnectionsTaken, LedgerUnreachable, NotMigrated, OutcomeUnknown, SettingsError
+from ratchet.ledger import crowded
 
 _UNDEFINED_TABLE = "42P01"
 _NOT_ALLOWED = "42501"
@@ -47,10 +49,10 @@ class Ledger:
     """One database that holds the ledger and the sinks beside it.
 
     `url` is a libpq URL, `name` what PostgreSQL shows of its sessions. Connections are made when they are needed and
-    answer within 10 s or not at all.
+    answer within 10 s or not at all; where a limit on their number is reached, one is waited for, unless not `waits`.
     """
 
-    def __init__(self, url: str, name: str = "ratchet"):
+    def __init__(self, url: str, name: str = "ratchet", *, waits: bool = True):
         self.url = url
         try:
             self.engine = create_engine(
@@ -62,13 +64,16 @@ class Ledger:
         except (ArgumentError, ValueError):
             # Not shown: it may hold a password.
             raise SettingsError("the ledger's URL cannot be read; write postgresql://USER@HOST/DATABASE") from None
+        if waits:
+            event.listen(self.engine, "do_connect", crowded.connect)
 
     @contextmanager
     def begin(self, *, dry_run: bool = False) -> Generator[Connection]:
         """One database transaction: committed when the block ends, rolled back when it raises, or when `dry_run`.
 
         Raises LedgerUnreachable when the connection cannot be made, or is lost before the commit: then nothing of
-        the block has taken effect. Raises OutcomeUnknown when it is lost in the commit: the state in the ledger tells.
+        the block has taken effect; ConnectionsTaken where all are in use. Raises OutcomeUnknown when it is lost in the
+        commit: the state in the ledger tells.
         """
         with self._begin(self.engine, IDLE_SECONDS) as conn:
             yield conn
@@ -135,6 +140,11 @@ class Ledger:
             return OutcomeUnknown(
                 f"the ledger at {where} was lost in a commit: {why}; whether this step took effect is unknown until "
                 "somebody looks; call again: what was done is found, and the rest is done"
+            )
+        if crowded.is_crowded(why):
+            return ConnectionsTaken(
+                f"the ledger at {where} gives no further connection: {why}; this step has changed nothing; raise that "
+                "limit, or let fewer Spark tasks work at once, then try again"
             )
         return LedgerUnreachable(
             f"the ledger at {where} does not answer: {why}; this step has changed nothing; "

@@ -99,7 +99,7 @@ def migrate(
     locked by somebody, SettingsError where a role is missing or cannot be given what it needs; then nothing is changed.
     """
     specs = list(specs)
-    with Ledger(ledger_url, name="ratchet migrate") as ledger:
+    with Ledger(ledger_url, name="ratchet migrate", waits=False) as ledger:
         done = patiently(ledger, lambda conn: _migrate(conn, specs, pipeline_role, reader_role), say, dry_run=dry_run)
         done = replace(done, dry_run=dry_run)
         if done.indexes and not dry_run:

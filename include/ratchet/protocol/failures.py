@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import DBAPIError
 
-from ratchet.errors import OUTAGES, CommitFailed, Fenced, OtherCode, RatchetError, Refused
+from ratchet.errors import CommitFailed, Fenced, OtherCode, RatchetError, Refused, is_outage
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import check_try, read_slice
@@ -43,7 +43,7 @@ def errors_recorded(ledger: Ledger, token: SliceToken) -> Generator[None]:
             row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
             check_try(row, read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice), token)
             said = {"slice": token.slice, "try": token.try_number, "why": str(error)}
-            said["outage"] = isinstance(error, (*OUTAGES, OtherCode))
+            said["outage"] = is_outage(error) or isinstance(error, OtherCode)
             history.record(conn, row, who=row.run_id, move=_TRY_FAILED, detail=said)
         raise
 

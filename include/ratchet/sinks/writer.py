@@ -212,7 +212,7 @@ class Writer:
         try:
             yield
         except LedgerUnreachable as error:
-            raise LedgerUnreachable(f"{self._where}: {error}; nothing was voted, the slice is tried again") from error
+            raise type(error)(f"{self._where}: {error}; nothing was voted, the slice is tried again") from error
         except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
             raise LedgerUnreachable(
                 f"{self._where}: the ledger did not answer while rows were written: "
