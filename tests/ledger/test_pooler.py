@@ -16,7 +16,7 @@ import pytest
 from psycopg import sql
 from sqlalchemy import make_url, text
 
-from ratchet.airflow import trigger
+from ratchet.airflow import waiting
 from ratchet.errors import NotMigrated
 from ratchet.ledger.connection import Ledger
 from ratchet.operate.actions import void
@@ -47,7 +47,7 @@ from .staging import (
 from .task import Task
 from .test_migrate import DELTA, INDEX, indexes, write
 from .test_spec_changes import WIDER
-from .waiting import TAKEN_ALONG, Counted, Waiting, connections, is_listening
+from .waiting import TAKEN_ALONG, Counted, InLine, connections, is_listening
 
 pytestmark = pytest.mark.all
 
@@ -232,26 +232,29 @@ def test_a_statement_that_is_repeated_finds_nothing_amiss_in_another_session(led
 
 def test_a_wait_is_told_of_its_turn_by_the_connection_past_the_pooler(pooled, ledger_url, log, monkeypatch):
     connections(monkeypatch, ledger=(pooled.url, "past"), past=ledger_url)
-    monkeypatch.setattr(trigger, "POLL_SECONDS", 600)
-    assert Waiting(pooled.url, log).until(lambda: is_listening(ledger_url)) == (TAKEN_ALONG, [])
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 600)
+    assert InLine(pooled.url, log).until(lambda: is_listening(ledger_url)) == (TAKEN_ALONG, [])
 
 
 @pytest.mark.parametrize(
     ("direct", "why"),
     [
-        (None, "a pooler stands before PostgreSQL; in the extra of connection 'ledger', name one past it as 'direct'"),
+        (
+            None,
+            "a pooler stands before PostgreSQL; in the extra of the ledger's connection, name",
+        ),
         ("pooled", "a pooler stands before PostgreSQL"),
     ],
     ids=str,
 )
 def test_a_wait_that_nobody_tells_looks_and_says_so_once(single, log, monkeypatch, direct, why):
     connections(monkeypatch, ledger=(single.url, direct), pooled=single.url)
-    monkeypatch.setattr(trigger, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(trigger, "FRESH_SECONDS", 0.5)
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(waiting, "FRESH_SECONDS", 0.5)
     connected = Counted(psycopg.AsyncConnection.connect)
     monkeypatch.setattr(psycopg.AsyncConnection, "connect", connected)
     # For more than one connection, each of which looks so often that psycopg would prepare it.
-    event, said = Waiting(single.url, log).until(lambda: connected.times > 4)
+    event, said = InLine(single.url, log).until(lambda: connected.times > 4)
     assert event == TAKEN_ALONG
     (line,) = said
     assert line.startswith("is told of no move, and looks every 0 s instead: ") and why in line

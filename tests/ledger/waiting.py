@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from sqlalchemy import make_url
 from structlog.testing import capture_logs
 
-from ratchet.airflow import trigger
+from ratchet.airflow.trigger import TurnTrigger
 from ratchet.ledger.connection import Ledger
 from ratchet.protocol.commit import commit
 
@@ -36,7 +36,7 @@ def connections(monkeypatch, **urls: str | tuple[str, object]) -> None:
     monkeypatch.setattr(Connection, "async_get", get)
 
 
-class Waiting:
+class InLine:
     """The second of two prepared transactions, whose run waits for its turn, and the first, which commits."""
 
     def __init__(self, url: str, log: Log):
@@ -47,7 +47,7 @@ class Waiting:
             prepare(ledger, SPEC, second)
         claim = second.claim
         # With a lease that is never renewed within the test.
-        self._trigger = trigger.TurnTrigger("ledger", SPEC.name, claim.txid, 0, claim.number, claim.epoch, 3600)
+        self._trigger = TurnTrigger("ledger", SPEC.name, claim.txid, 0, claim.number, claim.epoch, 3600)
 
     def until(self, ready: Callable[[], bool], seconds: float = 60) -> tuple[dict, list[str]]:
         """Wait, commit the first when `ready`; what the wait ends with within so many seconds, and all it has said."""
@@ -73,10 +73,10 @@ TAKEN_ALONG = {"why": "transaction 2 is COMMITTED", "held": True}
 
 
 def is_listening(url: str) -> bool:
-    """Whether a session of this role in this database does."""
+    """Whether a session of this role in this database does, to the pipeline's channel."""
     listens = (
         "select from pg_stat_activity where datname = current_database() and usename = current_user "
-        "and query like 'listen%'"
+        "and query like 'listen %' and query not like '%;%'"
     )
     with psycopg.connect(url) as conn:
         return conn.execute(listens).fetchone() is not None

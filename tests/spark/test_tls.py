@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 from uuid import uuid4
@@ -21,7 +22,7 @@ import psycopg
 import pytest
 import yaml
 
-from ratchet.airflow.trigger import TurnTrigger
+from ratchet.airflow.waiting import Awaited, Waiting
 from ratchet.dev.stack import CHECKOUT
 from ratchet.dev.stack.ports import HOST, Ports
 from ratchet.dev.stack.postgres import _as_somebody
@@ -166,11 +167,16 @@ def test_the_ledger_sparks_workers_and_the_trigger_reach_it_and_refuse_another_r
     assert rig.written(work, SINK) == []
     rig.check(spec, work, rig.run(spec, work))
     assert content(rig.written(work, SINK)) == Counter((0, value, value) for value in range(50))
+
     # The trigger
-    trigger = TurnTrigger("ratchet_ledger", spec.name, rig.claim.txid, 0, rig.claim.number, rig.claim.epoch, 60)
-    assert asyncio.run(trigger._wait(server.good)) == {"why": "transaction 1 has its turn", "held": True}
+    async def url(which: str) -> str:
+        return which
+
+    awaited = Awaited(spec.name, rig.claim.txid, 0, rig.claim.number, 60)
+    said = asyncio.run(Waiting(partial(url, server.good)).wait(awaited))
+    assert said == {"why": "transaction 1 has its turn", "held": True}
     with pytest.raises(psycopg.OperationalError, match="certificate verify failed"):
-        asyncio.run(trigger._wait(server.bad))
+        asyncio.run(Waiting(partial(url, server.bad)).attend())
     # The ledger
     assert isinstance(commit(rig.ledger, spec, rig.claim), Committed)
     with pytest.raises(LedgerUnreachable, match="certificate verify failed"), Ledger(server.bad) as ledger:

@@ -30,6 +30,7 @@ from ratchet.airflow.maintenance import maintenance_dag
 from ratchet.airflow.run import activity, final_errors, run_of
 from ratchet.airflow.submit import check, secrets_file
 from ratchet.airflow.trigger import TurnTrigger
+from ratchet.airflow.waiting import Awaited
 from ratchet.errors import Fenced, LedgerUnreachable, SettingsError
 from ratchet.ledger.work import Claim, Run
 
@@ -267,11 +268,11 @@ def test_the_trigger_can_be_made_anew_from_what_airflow_stores():
         (("PREPARED", False, 1), True, False),
         (("COMMITTED", True, 3), True, True),
         (("ABORTED", True, 1), True, True),
-        (None, True, False),
+        ((None, None, 5), True, False),
     ],
 )
 def test_the_trigger_fires_on_its_turn_and_on_any_end(row, fires, held):
-    event = TurnTrigger("c", "orders", 3, 0, 1, 1, 60)._event(row)
+    event = Awaited("orders", 3, 0, 1, 60).event(row)
     assert bool(event) is fires and (event is None or event["held"] is held)
 
 

@@ -20,7 +20,7 @@ from airflow.sdk import Connection
 
 from ratchet import Append
 from ratchet.airflow.connections import _libpq_url
-from ratchet.airflow.trigger import TurnTrigger
+from ratchet.airflow.waiting import Waiting
 from ratchet.cli import app, main
 from ratchet.errors import LedgerUnreachable
 from ratchet.ledger.connection import Ledger
@@ -72,8 +72,11 @@ def by_writer(url: str) -> str:
 
 
 def by_trigger(url: str) -> str:
+    async def ledger() -> str:
+        return url
+
     with pytest.raises(psycopg.OperationalError) as raised:
-        asyncio.run(TurnTrigger("ratchet_ledger", "p", 1, 0, 1, 1, 60)._wait(url))
+        asyncio.run(Waiting(ledger).attend())
     return str(raised.value)
 
 

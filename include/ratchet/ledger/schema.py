@@ -25,8 +25,6 @@ from sqlalchemy.dialects.postgresql import JSON, JSONB
 SCHEMA = "ratchet"
 STAGE_SCHEMA = "ratchet_stage"
 DELTA_SCHEMA = "ratchet_delta"
-CHANNEL = "ratchet"
-"""The NOTIFY channel; the payload is the name of the pipeline that moved."""
 
 metadata = MetaData(schema=SCHEMA)
 

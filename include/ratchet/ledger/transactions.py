@@ -8,8 +8,9 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, se
 
 from ratchet.errors import Fenced, IllegalMove
 from ratchet.ledger import history
+from ratchet.ledger.channel import notify
 from ratchet.ledger.rows import Line, Transaction
-from ratchet.ledger.schema import CHANNEL, heads, pipelines, transactions
+from ratchet.ledger.schema import heads, pipelines, transactions
 from ratchet.ledger.states import State, predecessors
 from ratchet.ledger.work import name_of, turn_of
 
@@ -45,12 +46,16 @@ def lock_rows(conn: Connection, pipeline: str) -> None:
 
 
 def move_head(conn: Connection, pipeline: str, head: int) -> None:
-    """Move the head by one: what stands under the next txid is seen from this transaction's COMMIT on."""
+    """Move the head by one: what stands under the next txid is seen from this transaction's COMMIT on.
+
+    Whoever waits in the pipeline is told.
+    """
     moved = conn.execute(
         update(heads).where(heads.c.pipeline == pipeline, heads.c.txid == head).values(txid=turn_of(head))
     )
     if moved.rowcount != 1:
         raise Fenced(f"{pipeline}: the head is not {head}; nothing was committed")
+    notify(conn, pipeline)
 
 
 def next_txid(conn: Connection, line: Line) -> int:
@@ -119,7 +124,8 @@ def move(
 ) -> Transaction:
     """Move the transaction of `row` to another state, if it still stands where `row` saw it.
 
-    `values` are further columns to set; the move is written to the history and told on the channel.
+    `values` are further columns to set; the move is written to the history. That what was PREPARED is so no more is
+    told to whoever waits with it; of a commit the head tells.
     Raises IllegalMove when no rule allows it from there, Fenced when the row has changed since.
     """
     came_from = row.state
@@ -141,10 +147,6 @@ def move(
         raise Fenced(f"{row.pipeline}: {row} has moved on since epoch {row.epoch} was {came_from}")
     said = {"from": came_from, "why": why, **(detail or {})}
     history.record(conn, moved, who=who, move=str(to), detail=said)
-    notify(conn, row.pipeline)
+    if came_from == State.PREPARED and to != State.COMMITTED:
+        notify(conn, row.pipeline)
     return moved
-
-
-def notify(conn: Connection, pipeline: str) -> None:
-    """Tell every waiter, when this database transaction commits, that the pipeline has moved."""
-    conn.execute(select(func.pg_notify(CHANNEL, pipeline)))

@@ -17,7 +17,6 @@ from ratchet.ledger.transactions import (
     move,
     newest_revision,
     next_txid,
-    notify,
     read_transaction,
 )
 from ratchet.ledger.work import OffsetRange, Run
@@ -44,7 +43,6 @@ def retry(ledger: Ledger, spec: Pipeline, txid: int | None, who: str) -> Outcome
             conn.execute(update(transactions).where(is_row(row)).values(**halts.LIFTED).returning(transactions))
         )
         history.record(conn, row, who=who, move=str(Move.RETRY), detail={"why": row.reason})
-        notify(conn, spec.name)
     return Outcome(Move.RETRY, spec.name, (changed(row, row.state, row.reason),), line.head)
 
 
@@ -232,5 +230,4 @@ def _lose_of(
         conn.execute(update(transactions).where(is_row(row)).values(**halts.LIFTED))
         lost = [line for change in changes for line in losses_of(spec.name, change)]
         history.record(conn, row, who=who, move=str(Move.ACCEPT_LOSS), detail={"why": reason, "lost": lost})
-        notify(conn, spec.name)
     return changes

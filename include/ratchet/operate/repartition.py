@@ -13,7 +13,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, SliceRow, Transaction
 from ratchet.ledger.schema import ranges, slices, sources, transactions
 from ratchet.ledger.states import State
-from ratchet.ledger.transactions import is_row, move, notify, read_transaction
+from ratchet.ledger.transactions import is_row, move, read_transaction
 from ratchet.ledger.work import OffsetRange, utc
 from ratchet.operate.decisions import Decided, finish, lock, take_out
 from ratchet.operate.outcome import Change, Move, Opened, Outcome, Start, left_of, opened_lines
@@ -174,7 +174,6 @@ def _leave_of(
     conn.execute(update(transactions).where(is_row(row)).values(**halts.LIFTED))
     left = [line for change in changes for line in left_of(spec.name, change)]
     history.record(conn, row, who=who, move=str(Move.REPARTITIONED), detail={"why": reason, "left": left})
-    notify(conn, spec.name)
     return changes
 
 

@@ -10,11 +10,12 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from ratchet.errors import Fenced
 from ratchet.ledger import history
+from ratchet.ledger.channel import notify
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Binding, Transaction
 from ratchet.ledger.schema import runs, transactions
 from ratchet.ledger.states import UNFINISHED, State
-from ratchet.ledger.transactions import is_newest, is_row, move, notify, read_transaction
+from ratchet.ledger.transactions import is_newest, is_row, move, read_transaction
 from ratchet.ledger.work import Claim, Run
 from ratchet.protocol.deadlines import deadline
 from ratchet.protocol.halts import LIFTED, count_failure, why_stopped
@@ -179,6 +180,9 @@ def take(conn: Connection, spec: Pipeline, row: Transaction, run: Run, *, afresh
     history.record(conn, row, who=str(run), move="claim", detail={"claim": claim.number, "state": row.state})
     if row.state == State.OPEN:
         prepare_if_complete(conn, row)
+    else:
+        # Another run may wait with it.
+        notify(conn, row.pipeline)
     return claim
 
 
@@ -207,7 +211,8 @@ def end(conn: Connection, spec: Pipeline, row: Transaction, *, who: str, why: st
     ended = Transaction.one(found)
     said = {"claim": row.claim, "state": row.state, "why": why, "failures": failures}
     history.record(conn, ended, who=who, move="halt" if halts else "end", detail=said)
-    notify(conn, row.pipeline)
+    if row.state == State.PREPARED:
+        notify(conn, row.pipeline)
     return ended
 
 

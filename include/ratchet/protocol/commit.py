@@ -22,7 +22,7 @@ from ratchet.errors import (
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.states import State
-from ratchet.ledger.transactions import lock_pipeline, lock_rows, move, move_head, notify, read_line, read_transaction
+from ratchet.ledger.transactions import lock_pipeline, lock_rows, move, move_head, read_line, read_transaction
 from ratchet.ledger.work import Claim, turn_of
 from ratchet.protocol import leftovers, revise
 from ratchet.protocol.failures import commit_failed, first_line
@@ -227,7 +227,6 @@ def move_on(ledger: Ledger, spec: Pipeline) -> Advanced:
                 return Advanced(done)
             has_begun = True
             advanced = advance(conn, spec, line, by=None)
-            notify(conn, spec.name)
         done += advanced.committed
         if advanced.leftovers is None:
             return replace(advanced, committed=done)

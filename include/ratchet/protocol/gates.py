@@ -12,7 +12,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
-from ratchet.ledger.transactions import is_row, move, notify, read_transaction
+from ratchet.ledger.transactions import is_row, move, read_transaction
 from ratchet.protocol.gate_kinds import Gate, Prepared
 from ratchet.protocol.votes import read_votes, rows_of
 from ratchet.sinks import stage
@@ -43,7 +43,6 @@ def judge(ledger: Ledger, spec: Pipeline, row: Transaction) -> None:
         else:
             conn.execute(update(transactions).where(is_row(now)).values(verdict=said))
             history.record(conn, now, who=row.run_id, move="verdict", detail={"gates": said})
-            notify(conn, row.pipeline)
     if noes:
         raise Refused(f"{row.pipeline}: {row} is aborted: {'; '.join(noes)}")
 

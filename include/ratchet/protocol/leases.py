@@ -14,12 +14,26 @@ from ratchet.ledger.work import Claim
 from ratchet.protocol.deadlines import abort_if_overdue
 
 RENEW = """
-    update ratchet.transactions
-    set lease_until = clock_timestamp() + make_interval(secs => %(lease_seconds)s)
-    where pipeline = %(pipeline)s and txid = %(txid)s and revision = %(revision)s
-      and claim = %(claim)s and not claim_ended
+    with mine as (
+        select t.pipeline, t.txid, t.revision, w.lease_seconds
+        from unnest(
+            %(pipeline)s::text[], %(txid)s::bigint[], %(revision)s::int[], %(claim)s::int[], %(lease_seconds)s::int[]
+        ) as w (pipeline, txid, revision, claim, lease_seconds)
+        join ratchet.transactions t
+            on t.pipeline = w.pipeline and t.txid = w.txid and t.revision = w.revision
+            and t.claim = w.claim and not t.claim_ended
+        for no key update of t skip locked
+    )
+    update ratchet.transactions t
+    set lease_until = clock_timestamp() + make_interval(secs => mine.lease_seconds)
+    from mine
+    where t.pipeline = mine.pipeline and t.txid = mine.txid and t.revision = mine.revision
 """
-"""What `renew` does for a PREPARED transaction, which has no deadline, as one statement for an asynchronous driver."""
+"""What `renew` does for PREPARED transactions, which have no deadline, in one statement for an asynchronous driver.
+
+It waits for nobody: a row that another has locked, such as a commit for as long as it folds, is left to the next time.
+Else it would hold the rows of all pipelines while it waits for one of them.
+"""
 
 
 def lease(seconds: int) -> ColumnElement[datetime]:

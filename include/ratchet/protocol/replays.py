@@ -12,7 +12,7 @@ from ratchet.ledger import history
 from ratchet.ledger.rows import Line, Replay
 from ratchet.ledger.schema import replays, transactions
 from ratchet.ledger.states import UNFINISHED
-from ratchet.ledger.transactions import is_newest, newest_revision, notify, read_transaction
+from ratchet.ledger.transactions import is_newest, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run
 from ratchet.protocol.revise import revise
 from ratchet.spec.pipeline import Pipeline
@@ -34,7 +34,6 @@ def ask(conn: Connection, pipeline: str, txids: Iterable[int], who: str, why: st
             continue
         asked.append(txid)
         _record(conn, pipeline, txid, who, why)
-    notify(conn, pipeline)
     return asked
 
 

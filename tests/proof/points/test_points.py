@@ -21,7 +21,7 @@ from .written import group_points, group_writes, unseen
 
 pytestmark = pytest.mark.timeout(900)
 
-PREPARED = "process: ledger.transactions.move > ledger.transactions.notify: NOTIFY"
+PREPARED = "process: protocol.prepare.prepare_if_complete > ledger.transactions.move: UPDATE ratchet.transactions"
 VOTED = "process: protocol.process.process_slice > protocol.votes.cast_vote: COMMIT"
 COMMITTED = "commit: protocol.commit._commit > protocol.commit._commit_in_turn: COMMIT"
 BEGUN = "begin: airflow.begin.BeginOperator.execute > protocol.begin.begin: COMMIT #3"
@@ -29,7 +29,7 @@ SETTLED = "settle: airflow.settle.SettleOperator.execute > protocol.claims.settl
 COPIED = "spark worker: sinks.writer.Writer._flush > sinks.writer.Writer._copy: COPY a block #2"
 WRITTEN = "spark worker: spark.writing.Writing.__call__ > sinks.writer.Writer.finish: COMMIT"
 MOVED = "commit: protocol.commit.advance > ledger.transactions.move_head: UPDATE ratchet.heads"
-WAITING = "trigger: airflow.trigger.TurnTrigger.run > airflow.trigger.TurnTrigger._wait: UPDATE ratchet.transactions"
+WAITING = "trigger: airflow.waiting.Waiting.attend > airflow.waiting.Waiting._renew: UPDATE ratchet.transactions"
 
 TELLING = {
     "connect_1": [Point(WAITING, "before"), Point(COMMITTED, "before"), Point(BEGUN, "after"), Point(SETTLED, "after")],

@@ -266,6 +266,23 @@ def _triggers(module: ModuleType) -> None:
     module.TurnTrigger.run = traced
 
 
+def _waitings(module: ModuleType) -> None:
+    """What is asked for all who wait counts as done for one of them: one that is to be killed at it, if any is."""
+    for name in ("_listen", "_renew", "_look"):
+        setattr(module.Waiting, name, _of_one(getattr(module.Waiting, name)))
+
+
+def _of_one(inner: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(inner)
+    async def ask(*given: Any):
+        waiting = [Operation("trigger", waiter.awaited.pipeline) for waiter in given[-1]]
+        if waiting:
+            _current.set(next((doing for doing in waiting if any(_armed(doing))), waiting[0]))
+        return await inner(*given)
+
+    return ask
+
+
 def _writings(module: ModuleType) -> None:
     call = module.Writing.__call__
 
@@ -311,6 +328,7 @@ _WRAPPED: dict[str, Callable[[ModuleType], None]] = {
     "sqlalchemy.pool.impl": _pools,
     "airflow.sdk.execution_time.task_runner": _tasks,
     "ratchet.airflow.trigger": _triggers,
+    "ratchet.airflow.waiting": _waitings,
     "ratchet.spark.writing": _writings,
     "ratchet.spark.worker_lane": _worker_lanes,
     "ratchet.protocol.process": lambda module: _wrap(module, "process_slice", lambda *_: "the job"),

@@ -9,7 +9,7 @@ from types import FrameType
 
 _PLUMBING = {"ledger.connection.Ledger.begin", "ledger.connection.Ledger._begin", "ledger.connection.Ledger.snapshot"}
 """Through these goes everything; the functions that call them tell more."""
-_WORDS = re.compile(rb"\b(insert\s+into|update|delete\s+from)\s+([\w.\"]+)", re.IGNORECASE)
+_WORDS = re.compile(rb"\b(insert\s+into|update|delete\s+from)\s+(?!of\b)([\w.\"]+)", re.IGNORECASE)
 _FROM = re.compile(rb"\bfrom\s+([\w.\"]+)", re.IGNORECASE)
 _OBJECT = re.compile(
     rb"^\s*(create|drop|copy|truncate|alter|lock)\s+(?:unique\s+|temporary\s+|temp\s+)?"
@@ -38,6 +38,8 @@ def said(statement: bytes, pipeline: str) -> str:
     """What a statement does to which table, in two words: `UPDATE ratchet.slices`."""
     if b"pg_notify(" in statement:
         return "NOTIFY"
+    if statement[:6] == b"listen":
+        return "LISTEN"
     written = _WORDS.search(statement)
     if written and not statement.lstrip()[:4].lower() == b"copy":
         verb, table = written.group(1).split()[0], written.group(2)
