@@ -1,6 +1,6 @@
 """The airflow DAG that keeps every pipeline's line going and clean."""
 
 from ratchet.airflow.maintenance import maintenance_dag
-from ratchet.spec.loading import read_specs
+from ratchet.spec.loading import modules
 
-dag = maintenance_dag(read_specs()[0].values())
+dag = maintenance_dag(len(modules()))

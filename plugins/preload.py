@@ -25,9 +25,11 @@ OWN = (
     "ratchet.airflow.connect",
     "ratchet.airflow.factory",
     "ratchet.airflow.maintenance",
+    "ratchet.operate.attention",
     "ratchet.protocol.another",
     "ratchet.protocol.begin",
     "ratchet.protocol.commit",
+    "ratchet.operate.upkeep",
     "ratchet.source.kafka",
 )
 FORKS_TASKS = {"scheduler", "worker"}

@@ -1,6 +1,6 @@
 """How the cost grows: the measured curves, a module each."""
 
-from benchmarks.curves import history, messages, partitions, revised, slices, transactions, waiting
+from benchmarks.curves import history, idle, messages, partitions, revised, slices, transactions, waiting
 from benchmarks.curves.curve import Curve
 
 CURVES: dict[str, Curve] = {
@@ -11,5 +11,6 @@ CURVES: dict[str, Curve] = {
     "history": history.CURVE,
     "revised": revised.CURVE,
     "waiting": waiting.CURVE,
+    "idle": idle.CURVE,
 }
 """By the name that `make curves CURVES=…` knows, in the order in which they are measured."""

@@ -93,14 +93,15 @@ class Runs:
             until("maintenance is done", lambda: not self.active(MAINTENANCE, "running"), 90)
 
     def maintain(self) -> str:
-        """Have maintenance done once more, and wait for it; what its task for this pipeline wrote."""
+        """Have maintenance done once more, and wait for it; what its task wrote of this pipeline."""
         run_id = f"test_{time.time_ns()}"
         body = {"dag_run_id": run_id, "logical_date": None}
         self._ok(self._http.post(f"/dags/{MAINTENANCE}/dagRuns", json=body))
-        path = f"/dags/{MAINTENANCE}/dagRuns/{run_id}/taskInstances/{self.name}"
+        path = f"/dags/{MAINTENANCE}/dagRuns/{run_id}/taskInstances/upkeep_0"
         ended = ("success", "failed")
         until("maintenance is done", lambda: self._ok(self._http.get(path)).json()["state"] in ended, 90)
-        return self._ok(self._http.get(f"{path}/logs/1", params={"full_content": True})).text
+        log = self._ok(self._http.get(f"{path}/logs/1", params={"full_content": True})).text
+        return "\n".join(line for line in log.splitlines() if self.name in line)
 
     def ended(self, run_id: str, seconds: float = 120) -> str:
         """The state in which a run ends."""

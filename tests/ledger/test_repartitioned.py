@@ -11,13 +11,14 @@ import pytest
 from sqlalchemy import select, text
 
 from ratchet import Append, Json, Pipeline, Topic, Upsert
-from ratchet.errors import IllegalMove, RecordsLost, Refused, Repartitioned, TopicChanged
+from ratchet.errors import IllegalMove, RatchetError, RecordsLost, Refused, Repartitioned, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import sources
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import accept_loss, void
+from ratchet.operate.attention import may_have_records, may_want_records, standings
 from ratchet.operate.migrate import migrate
 from ratchet.operate.outcome import lines_of
 from ratchet.operate.repartition import repartitioned
@@ -117,12 +118,26 @@ def topic():
 
 def one(ledger: Ledger, topic: Topic_, run: str, spec: Pipeline = SPEC) -> Begun | Skipped:
     """A run from begin to settle; what begin has said."""
+    look(ledger, topic, spec)
     begun = begin(ledger, spec, Run("dag", run), topic.offsets, always_active)
     if isinstance(begun, Begun):
         do(ledger, spec, begun, topic.make)
         commit(ledger, spec, begun.claim)
         settle(ledger, spec, Run("dag", run), succeeded=True)
     return begun
+
+
+def look(ledger: Ledger, topic: Topic_, spec: Pipeline) -> None:
+    """The maintenance, which asks about many lines at once, overlooks no records that wait."""
+    try:
+        waiting = waiting_records(ledger, spec, topic.offsets)
+    except RatchetError:
+        # Whoever begins is told.
+        return
+    with ledger.begin() as conn:
+        standing = standings(conn, [spec.name]).get(spec.name)
+    if waiting:
+        assert may_want_records(spec, standing) and may_have_records(spec, standing, topic.stable)
 
 
 def drain(ledger: Ledger, topic: Topic_, tag: str) -> None:

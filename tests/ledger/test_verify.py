@@ -10,13 +10,13 @@ from sqlalchemy import text
 from ratchet.dev.demo import watch
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
+from ratchet.operate.attention import been_here
 from ratchet.operate.status import status
-from ratchet.operate.upkeep import upkeep
 from ratchet.operate.verify import verify
 from ratchet.protocol.commit import commit
 from ratchet.protocol.compact import compact
 
-from .staging import SPEC, always_active, prepare, start
+from .staging import SPEC, prepare, start
 
 
 def faults(ledger) -> list[str]:
@@ -113,7 +113,8 @@ def test_status_says_when_nobody_keeps_the_line_going(ledger, log):
     with ledger.begin() as conn:
         conn.execute(text(back))
     assert status(ledger, "line").unattended.startswith("maintenance was never here; is its DAG paused?")
-    list(upkeep(ledger, SPEC, always_active))
+    with ledger.begin() as conn:
+        been_here(conn, [SPEC.name])
     assert status(ledger, "line").unattended is None
     with ledger.begin() as conn:
         conn.execute(text("update ratchet.pipelines set maintained_at = maintained_at - interval '6 min'"))

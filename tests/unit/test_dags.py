@@ -23,14 +23,15 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
 from ratchet.airflow import attend, connections
-from ratchet.airflow.another import drains, run_id_for
 from ratchet.airflow.connect import ConnectJob
 from ratchet.airflow.factory import make_dag
 from ratchet.airflow.maintenance import maintenance_dag
 from ratchet.airflow.run import activity, final_errors, run_of
+from ratchet.airflow.started import drains, run_id_for
 from ratchet.airflow.submit import check, secrets_file
 from ratchet.airflow.trigger import TurnTrigger
 from ratchet.airflow.waiting import Awaited
+from ratchet.dev.stack import CHECKOUT
 from ratchet.errors import Fenced, LedgerUnreachable, SettingsError
 from ratchet.ledger.work import Claim, Run
 
@@ -124,7 +125,7 @@ def test_the_dag_is_admitted_by_the_ledger_and_not_by_airflow(dag):
 def test_the_nearer_a_run_is_to_its_end_the_sooner_it_gets_a_slot_and_maintenance_before_all(dag):
     weights = weights_of(dag)
     assert weights["begin"] < weights["process"] == weights["next"] < weights["commit"] < weights["more"]
-    assert weights["more"] < weights["settle"] < weights_of(maintenance_dag([SPEC]))[SPEC.name]
+    assert weights["more"] < weights["settle"] < weights_of(maintenance_dag(2))["upkeep_0"]
 
 
 def weights_of(dag: DAG) -> dict[str, int]:
@@ -345,3 +346,34 @@ def test_killing_the_task_interrupts_the_operations_by_their_tag(dag):
     task._job = job
     task.on_kill()
     assert tags == ["ratchet-orders-3-1-0-1"]
+
+
+PARSED = """
+import runpy, sys
+found = runpy.run_path(sys.argv[1])
+print(*(name for name, value in found.items() if type(value).__name__ == "DAG"))
+print(*sorted(name for name in sys.modules if name.startswith("pipelines.")))
+print(*sorted(name for name in sys.modules if name in ("kafka", "pyspark", "psycopg", "pandas")))
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "wanted", "dags", "specs"),
+    [
+        ("pipeline_dags.py", None, {"aircraft", "flights"}, ["pipelines.aircraft", "pipelines.flights"]),
+        ("pipeline_dags.py", "flights", {"flights"}, ["pipelines.flights"]),
+        ("maintenance.py", None, {"dag"}, []),
+        ("maintenance.py", "maintenance", {"dag"}, []),
+    ],
+)
+def test_a_file_that_is_parsed_for_one_dag_reads_and_builds_no_other(file, wanted, dags, specs):
+    env = dict(os.environ) | ({"_AIRFLOW_PARSING_CONTEXT_DAG_ID": wanted} if wanted else {})
+    command = [sys.executable, "-c", PARSED, str(CHECKOUT / "dags" / file)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    built, read, libraries = done.stdout.splitlines()[-3:]
+    assert (set(built.split()) - {"found"}, read.split(), libraries) == (dags, specs, "")
+
+
+def test_maintenance_has_a_task_for_each_five_hundred_pipelines():
+    for pipelines, tasks in ((0, 1), (1, 1), (500, 1), (501, 2), (1_000, 2), (1_001, 3)):
+        assert len(maintenance_dag(pipelines).tasks) == tasks

@@ -12,7 +12,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from ratchet import Accumulate, Append, Arrivals, Json, MaxChange, MaxDeadLetters, Pipeline, Topic, Upsert
 from ratchet.errors import SpecError
-from ratchet.spec.loading import load_pipeline, load_pipelines
+from ratchet.spec.loading import load_pipeline, load_pipelines, read_specs
 
 VALUE = Json("id bigint, name string, amount decimal(12,2)")
 
@@ -246,6 +246,30 @@ def test_limits_and_schedules_are_no_part_of_the_plan_hash():
 def test_an_unknown_pipeline_is_refused_with_the_known_ones():
     with pytest.raises(SpecError, match="aircraft, flights"):
         load_pipeline("flight")
+
+
+def test_a_pipeline_is_read_alone_from_the_module_of_its_name_which_owns_that_name(tmp_path, monkeypatch):
+    spec = (
+        "from ratchet import *\nPIPELINE = Pipeline(name={!r}, source=Topic('t', value=Json('a bigint')), sinks={})\n"
+    )
+    (tmp_path / "given").mkdir()
+    of = {
+        "another": ("orders", "[Append('others', columns='a bigint')]"),
+        "orders": ("orders", "[Append('orders', columns='a bigint')]"),
+        "renamed": ("elsewhere", "[Append('rows', columns='a bigint')]"),
+    }
+    for module, written in of.items():
+        (tmp_path / "given" / f"{module}.py").write_text(spec.format(*written))
+    (tmp_path / "given" / "__init__.py").touch()
+    (tmp_path / "given" / "broken.py").write_text("raise RuntimeError('by accident')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("RATCHET_PIPELINES", "given")
+    assert load_pipeline("orders").sinks[0].name == "orders"
+    assert [name for name in sys.modules if name.startswith("given.")] == ["given.orders"]
+    assert load_pipeline("elsewhere").sinks[0].name == "rows"
+    specs, faults = read_specs()
+    assert specs["orders"].sinks[0].name == "orders" and specs.keys() == {"orders", "elsewhere"}
+    assert [fault.partition(": ")[0] for fault in faults] == ["given.broken", "given.another"]
 
 
 def test_the_examples_are_valid():

@@ -9,8 +9,8 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from ratchet.airflow import connections
-from ratchet.airflow.another import drains
 from ratchet.airflow.run import activity, run_of, working_on
+from ratchet.airflow.started import drains
 from ratchet.logs import about, get_logger
 
 

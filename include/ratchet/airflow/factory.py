@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param, chain
 
@@ -11,6 +11,7 @@ from ratchet.airflow.another import AnotherRunOperator
 from ratchet.airflow.begin import BeginOperator
 from ratchet.airflow.commit import CommitOperator
 from ratchet.airflow.process import SLICE_NAME, ProcessOperator
+from ratchet.airflow.run import START
 from ratchet.airflow.settle import SettleOperator
 from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
@@ -19,8 +20,6 @@ DEFAULT_POOL = "default_pool"
 """Airflow's own, which every installation has."""
 PROCESS_POOL = "RATCHET_PROCESS_POOL"
 """Names the pool of the process tasks, whose slots bound how many slices are worked on at once, over all pipelines."""
-START = datetime(2025, 1, 1, tzinfo=UTC)
-"""Fixed, as Airflow asks for a date; with catchup off it means nothing."""
 
 
 def make_dag(spec: Pipeline) -> DAG:

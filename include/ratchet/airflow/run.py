@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRuntimeError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ratchet.protocol.claims import IsActive
     from ratchet.spec.pipeline import Pipeline
 
+START = datetime(2025, 1, 1, tzinfo=UTC)
+"""Where a DAG starts: fixed, as Airflow asks for a date; with catchup off it means nothing."""
 _ENDED = ("success", "failed")
 
 
@@ -56,9 +59,14 @@ def working_on(pipeline: str) -> Iterator[Pipeline]:
     quiet_clients()
     with about(pipeline), final_errors():
         spec = load_pipeline(pipeline)
-        # Airflow's own say nothing of records.
-        with kept_out(spec.private, AirflowException, AirflowRuntimeError):
+        with withheld(spec):
             yield spec
+
+
+def withheld(spec: Pipeline) -> AbstractContextManager[None]:
+    """The edge that values of records do not pass with an error, where the spec keeps them out."""
+    # Airflow's own say nothing of records.
+    return kept_out(spec.private, AirflowException, AirflowRuntimeError)
 
 
 @contextmanager

@@ -17,12 +17,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, PendingRollbackError, ProgrammingError
 
-from ratchet.errors import ConnectionsTaken, LedgerUnreachable, NotMigrated, OutcomeUnknown, SettingsError
+from ratchet.errors import ConnectionsTaken, LedgerUnreachable, Locked, NotMigrated, OutcomeUnknown, SettingsError
 from ratchet.ledger import crowded
 
 _UNDEFINED_TABLE = "42P01"
 _NOT_ALLOWED = "42501"
 _HAS_TRANSACTION_TIMEOUT = 170_000
+_LOCK_NOT_AVAILABLE = "55P03"
 _IDLE = "idle_in_transaction_session_timeout"
 _LOST_BEFORE = "8s2b"
 """SQLAlchemy's code for a statement on a connection that an earlier statement has lost."""
@@ -50,10 +51,11 @@ class Ledger:
 
     `url` is a libpq URL, `name` what PostgreSQL shows of its sessions. Connections are made when they are needed and
     answer within 10 s or not at all; where a limit on their number is reached, one is waited for, unless not `waits`.
+    With `lock_seconds` no lock is waited for any longer, and Locked is raised.
     """
 
-    def __init__(self, url: str, name: str = "ratchet", *, waits: bool = True):
-        self.url = url
+    def __init__(self, url: str, name: str = "ratchet", *, waits: bool = True, lock_seconds: float = 0):
+        self.url, self._lock_seconds = url, lock_seconds
         try:
             self.engine = create_engine(
                 make_url(url).set(drivername="postgresql+psycopg"),
@@ -110,13 +112,17 @@ class Ledger:
         in_commit = False
         try:
             with engine.begin() as conn:
-                _bound(conn, idle_seconds, "local")
+                _bound(conn, idle_seconds, "local", self._lock_seconds)
                 yield conn
                 in_commit = not conn.invalidated
         except (OperationalError, InternalError) as error:
             # A session that was idle for too long ends with an InternalError.
             if error.connection_invalidated or error.statement is None:
                 raise self._lost(" ".join(str(error.orig).split()), in_commit) from error
+            if self._lock_seconds and getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+                raise Locked(
+                    f"somebody has had a lock for more than {self._lock_seconds:g} s; nothing was changed"
+                ) from error
             raise
         except PendingRollbackError as error:
             # Whoever went on after a statement that failed learns here that it was the connection that was lost.
@@ -172,19 +178,19 @@ def be_quick(conn: Connection) -> None:
     _set(conn, "local", {_IDLE: IDLE_SECONDS})
 
 
-def _bound(conn: Connection, idle_seconds: int, scope: str) -> None:
+def _bound(conn: Connection, idle_seconds: int, scope: str, lock_seconds: float = 0) -> None:
     """Say how long a writer may be idle, and that no limit of its role is for it: in this database transaction, since
     the session may be somebody else's after it, or in the session.
 
     A fold takes as long as its rows do, and whoever waits for a turn waits as long as the commit before.
     """
-    limits = {_IDLE: idle_seconds, "statement_timeout": 0, "lock_timeout": 0}
+    limits = {_IDLE: idle_seconds, "statement_timeout": 0, "lock_timeout": lock_seconds}
     if driver_of(conn).info.server_version >= _HAS_TRANSACTION_TIMEOUT:
         limits["transaction_timeout"] = 0
     _set(conn, scope, limits)
 
 
-def _set(conn: Connection, scope: str, limits: dict[str, int]) -> None:
+def _set(conn: Connection, scope: str, limits: dict[str, float]) -> None:
     # Several at once, and without parameters: the price of a round trip is paid by every database transaction.
     conn.exec_driver_sql("; ".join(f"set {scope} {name} = '{seconds}s'" for name, seconds in limits.items()))
 

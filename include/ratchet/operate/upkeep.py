@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sqlalchemy import func, update
-
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import pipelines
 from ratchet.ledger.transactions import lock_pipeline, read_line, read_transaction
 from ratchet.ledger.work import name_of
 from ratchet.protocol import claims
@@ -30,14 +27,10 @@ def upkeep(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Iterator[str]
     2. End the claims of runs that Airflow no longer has.
     3. Move the head over what was voided, where whoever voided it has not come to that.
     4. Discard what is left of finished epochs.
-    5. Compact deltas that are older than the spec keeps them.
-    6. Delete rows that are older than their sink keeps them.
     """
     # Step 1
     with ledger.begin() as conn:
         lock_pipeline(conn, spec.name)
-        been_here = update(pipelines).where(pipelines.c.pipeline == spec.name)
-        conn.execute(been_here.values(maintained_at=func.clock_timestamp()))
         overdue = abort_overdue(conn, spec.name)
     for row in overdue:
         yield f"{name_of(row.txid, row.revision)} is aborted: {row.reason}"
@@ -51,11 +44,19 @@ def upkeep(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Iterator[str]
     dropped = discard_finished(ledger, spec.name)
     if dropped:
         yield f"{dropped} stages and writers of finished epochs are discarded"
-    # Step 5
+
+
+def clean(ledger: Ledger, spec: Pipeline) -> Iterator[str]:
+    """Do what can wait longest, which takes rows away, and say it in lines.
+
+    1. Compact deltas that are older than the spec keeps them.
+    2. Delete rows that are older than their sink keeps them.
+    """
+    # Step 1
     compacted = compact(ledger, spec)
     if compacted:
         yield compacted
-    # Step 6
+    # Step 2
     yield from expire(ledger, spec)
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -136,6 +136,42 @@ class Kafka(Client):
             return {tp.partition: said.offset for tp, said in sorted(found.items()) if tp.topic == topic}
 
         return self._reaching(look, f"DESCRIBE on consumer group {group!r} and on topic {topic!r}")
+
+    def stable_of(self, topics: Collection[str]) -> dict[str, dict[int, int]]:
+        """{topic: {partition: last stable offset}} of many topics, in one request to each of their leaders.
+
+        Without those that are not there or not shown, and those that have a partition without a leader: who asks for
+        one of them by itself is told why.
+        """
+
+        def look() -> dict[str, dict[int, int]]:
+            found = self._open().describe_topics(list(topics))
+            shown = [t for t in found if not t["error_code"] and all(p["leader_id"] >= 0 for p in t["partitions"])]
+            places = [TopicPartition(t["name"], p["partition_index"]) for t in shown for p in t["partitions"]]
+            if not places:
+                return {}
+            latest = dict.fromkeys(places, OffsetSpec.LATEST)
+            ends = self._open().list_partition_offsets(
+                latest, isolation_level=IsolationLevel.READ_COMMITTED, timeout_ms=TIMEOUT_MS
+            )
+            stable: dict[str, dict[int, int]] = {}
+            for place, end in ends.items():
+                stable.setdefault(place.topic, {})[place.partition] = end.offset
+            return stable
+
+        return self._reaching(look, "DESCRIBE on the topics of the pipelines") if topics else {}
+
+    def mirrored_of(self, groups: Mapping[str, str]) -> dict[str, dict[int, int]]:
+        """{group: what `mirrored` says of it} of many {group: topic}, in one request to each of their coordinators."""
+
+        def look() -> dict[str, dict[int, int]]:
+            found = self._open().list_group_offsets(dict.fromkeys(groups))
+            return {
+                group: {tp.partition: said.offset for tp, said in found[group].items() if tp.topic == topic}
+                for group, topic in groups.items()
+            }
+
+        return self._reaching(look, "DESCRIBE on the consumer groups of the pipelines") if groups else {}
 
     def committed_records_between(self, r: OffsetRange) -> int:
         """How many committed records a range holds, read by this client and not by Spark.

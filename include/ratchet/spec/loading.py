@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+from contextlib import suppress
 
 from ratchet.errors import SpecError
 from ratchet.spec.pipeline import Pipeline
@@ -15,25 +16,20 @@ def read_specs() -> tuple[dict[str, Pipeline], list[str]]:
 
     A module whose pipeline or table another module has already is among the second.
     """
-    package = importlib.import_module(os.environ.get("RATCHET_PIPELINES", "pipelines"))
+    found: list[tuple[str, Pipeline]] = []
     specs: dict[str, Pipeline] = {}
     faults: list[str] = []
     owners: dict[tuple[str, str], str] = {}
-    for found in pkgutil.iter_modules(package.__path__):
-        where = f"{package.__name__}.{found.name}"
+    for where in modules():
         try:
-            spec = getattr(importlib.import_module(where), "PIPELINE", None)
+            spec = _read(where)
         except SpecError as error:
             faults.append(f"{where}: {error}")
             continue
-        except Exception as error:
-            faults.append(f"{where}: cannot be imported: {type(error).__name__}: {error}")
-            continue
-        if spec is None:
-            continue
-        if not isinstance(spec, Pipeline):
-            faults.append(f"{where}: PIPELINE is a {type(spec).__name__}, not a Pipeline")
-            continue
+        if spec is not None:
+            found.append((where, spec))
+    # A name belongs to the module of that name, which `load_pipeline` reads alone.
+    for where, spec in sorted(found, key=lambda of: not _is_named(*of)):
         fault = _clash(spec, specs, owners)
         if fault:
             faults.append(f"{where}: {fault}")
@@ -52,7 +48,16 @@ def load_pipelines() -> dict[str, Pipeline]:
 
 
 def load_pipeline(name: str) -> Pipeline:
-    """The spec with this name, whatever is wrong with the others; SpecError that says what is known."""
+    """The spec with this name, whatever is wrong with the others; SpecError that says what is known.
+
+    Of many modules only the one of that name is imported, if it is there and has the spec.
+    """
+    for where in modules():
+        if where.rpartition(".")[2] == name:
+            with suppress(SpecError):
+                spec = _read(where)
+                if spec is not None and spec.name == name:
+                    return spec
     specs, faults = read_specs()
     if name not in specs:
         raise SpecError(
@@ -60,6 +65,29 @@ def load_pipeline(name: str) -> Pipeline:
             + "".join(f"; {fault}" for fault in faults)
         )
     return specs[name]
+
+
+def modules() -> list[str]:
+    """The modules that may define a pipeline; none of them is imported."""
+    package = importlib.import_module(os.environ.get("RATCHET_PIPELINES", "pipelines"))
+    return [f"{package.__name__}.{found.name}" for found in pkgutil.iter_modules(package.__path__)]
+
+
+def _read(where: str) -> Pipeline | None:
+    """The pipeline of a module, if it defines one; SpecError where that is not one, or it cannot be imported."""
+    try:
+        spec = getattr(importlib.import_module(where), "PIPELINE", None)
+    except SpecError:
+        raise
+    except Exception as error:
+        raise SpecError(f"cannot be imported: {type(error).__name__}: {error}") from error
+    if spec is not None and not isinstance(spec, Pipeline):
+        raise SpecError(f"PIPELINE is a {type(spec).__name__}, not a Pipeline")
+    return spec
+
+
+def _is_named(where: str, spec: Pipeline) -> bool:
+    return where.rpartition(".")[2] == spec.name
 
 
 def _clash(spec: Pipeline, specs: dict[str, Pipeline], owners: dict[tuple[str, str], str]) -> str | None:

@@ -154,8 +154,8 @@ PLANTS = [
     plant(
         "monitoring is told what is only planned",
         "protocol/plan.py",
-        "ranges.c.source == source, ranges.c.txid <= line.head)",
-        "ranges.c.source == source, ranges.c.txid <= line.last_txid)",
+        "source, ranges.c.txid <= line.head)",
+        "source, ranges.c.txid <= line.last_txid)",
         layers=("ledger",),
     ),
     plant(

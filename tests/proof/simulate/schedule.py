@@ -13,7 +13,6 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
 from ratchet.ledger.work import Claim, SliceWork
 from ratchet.operate.actions import void
-from ratchet.operate.upkeep import upkeep
 from ratchet.operate.verify import recompute, verify
 from ratchet.protocol.another import wants_another_run
 from ratchet.protocol.begin import begin
@@ -21,6 +20,7 @@ from ratchet.protocol.commit import Committed, Waits
 from tests.proof.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
 from tests.proof.simulate.code import KEEP_DELTAS, LEASE_SECONDS, make_of
 from tests.proof.simulate.database import Database, Saved
+from tests.proof.simulate.maintenance import maintain
 from tests.proof.simulate.watch import TOLD, Watch
 from tests.proof.simulate.work import recomputed
 from tests.proof.simulate.world import AirflowRun, Step, World
@@ -183,7 +183,7 @@ class Schedule:
         self.world.version = "two"
         for _ in range(ROUNDS):
             # Maintenance goes on all the time; it moves the head over a void whose process has died.
-            list(upkeep(self._theatre.ledger, self.world.spec, self.world.is_active))
+            maintain(self._theatre.ledger, self.world.spec, self.world.is_active)
             self._theatre.watch.look()
             wanted = wants_another_run(self._theatre.ledger, self.world.spec, self.world.offsets, self.world.is_active)
             assert bool(wanted) == self._is_work_left(), f"another run is wanted: {wanted}"
@@ -301,7 +301,7 @@ class Schedule:
         """Of the work that is done there is nothing but its result, and the ledger says the same of that."""
         ledger = self._theatre.ledger
         self.pass_time(int(KEEP_DELTAS.total_seconds()) + 1)
-        list(upkeep(ledger, self.world.spec, self.world.is_active))
+        maintain(ledger, self.world.spec, self.world.is_active)
         seen = self._theatre.watch.look()
         assert self.is_all_over() and seen.head == seen.last_txid
         assert self._theatre.database.left() == []

@@ -18,7 +18,6 @@ from ratchet.ledger.work import Claim, OffsetRange, Run, SliceToken
 from ratchet.operate.actions import abort, retry, void
 from ratchet.operate.outcome import Outcome, lines_of
 from ratchet.operate.replay import Asked, ask, take_back
-from ratchet.operate.upkeep import upkeep
 from ratchet.protocol import compact as compaction
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Begun, Skipped
@@ -30,6 +29,7 @@ from ratchet.protocol.votes import NothingToDo, take_try, vote_no
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 from tests.proof.simulate.code import LEASE_SECONDS, NAME, SPECS, TOPIC, VERSIONS, make_of
+from tests.proof.simulate.maintenance import maintain
 from tests.proof.simulate.watch import Seen
 from tests.proof.simulate.work import failing, failure, latest_event, process
 
@@ -299,7 +299,7 @@ class World:
 
     def maintain(self) -> Step:
         spec = self.spec
-        return Step("maintenance", lambda ledger: list(upkeep(ledger, spec, self.is_active)))
+        return Step("maintenance", lambda ledger: maintain(ledger, spec, self.is_active))
 
     def operate(self, what: str, txid: int) -> Step:
         """A person's move."""

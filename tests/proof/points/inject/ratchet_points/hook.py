@@ -241,14 +241,30 @@ def _tasks(module: ModuleType) -> None:
 
     @functools.wraps(execute)
     def execute_task(context: Any, ti: Any, log: Any):
-        is_maintenance = ti.dag_id == "maintenance"
-        role, pipeline = ("maintenance", ti.task_id) if is_maintenance else (ti.task_id, ti.dag_id)
-        _current.set(Operation(role, pipeline))
+        role = "maintenance" if ti.dag_id == "maintenance" else ti.task_id
+        _current.set(Operation(role, ti.dag_id))
         with point("the task"):
             return execute(context=context, ti=ti, log=log)
 
     module._execute_task = execute_task
     _wrap(module, "_handle_trigger_dag_run", lambda *_: "ask for a run")
+
+
+def _passes(module: ModuleType) -> None:
+    """What maintenance does for one of its pipelines; what it asks for all of them is no pipeline's."""
+    doing: dict[str, Operation] = {}
+    inner = module.Pass._for
+
+    @contextmanager
+    def tended(self: Any, spec: Any) -> Iterator[None]:
+        before = _current.get()
+        _current.set(doing.setdefault(spec.name, Operation("maintenance", spec.name)))
+        with inner(self, spec):
+            yield
+        _current.set(before)
+
+    module.Pass._for = tended
+    _wrap(module, "start_run", lambda *_: "ask for a run")
 
 
 def _triggers(module: ModuleType) -> None:
@@ -327,6 +343,7 @@ _WRAPPED: dict[str, Callable[[ModuleType], None]] = {
     "psycopg.connection_async": _async_connects,
     "sqlalchemy.pool.impl": _pools,
     "airflow.sdk.execution_time.task_runner": _tasks,
+    "ratchet.airflow.maintenance": _passes,
     "ratchet.airflow.trigger": _triggers,
     "ratchet.airflow.waiting": _waitings,
     "ratchet.spark.writing": _writings,

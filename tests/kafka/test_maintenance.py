@@ -1,0 +1,208 @@
+"""One pass of maintenance over many pipelines: what each needs is done for it, and what fails for one is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
+from uuid import uuid4
+
+import psycopg
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from kafka import KafkaProducer
+from sqlalchemy import text
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
+
+from ratchet import Append, Arrivals, Json, Pipeline, Topic
+from ratchet.airflow import maintenance
+from ratchet.airflow.maintenance import Pass, UpkeepOperator
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.work import Run
+from ratchet.operate.migrate import migrate
+from ratchet.protocol.begin import Begun, begin
+from ratchet.protocol.claims import settle
+from ratchet.protocol.commit import commit
+from ratchet.source.kafka import Kafka
+from tests.ledger.staging import do
+
+
+@dataclass
+class Airflow:
+    """What Airflow's supervisor says of runs; the acceptance tests have a real one."""
+
+    queued: set[str] = field(default_factory=set)
+    running: set[str] = field(default_factory=set)
+    asked: int = 0
+
+    def get_dr_count(self, dag_id: str, states: list[str]) -> int:
+        self.asked += 1
+        return dag_id in (self.queued if states == ["queued"] else self.running)
+
+    def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
+        self.asked += 1
+        return "failed"
+
+
+@dataclass
+class Rig:
+    ledger: Ledger
+    client: Kafka
+    properties: dict[str, str]
+    airflow: Airflow
+    started: list[tuple[str, str]]
+
+    def pipeline(self, name: str, records: int = 0, *, made: bool = True, **given) -> Pipeline:
+        """A spec whose topic has so many records in the first of two partitions."""
+        topic = f"{name}-{uuid4().hex[:8]}"
+        if made:
+            new = {topic: {"num_partitions": 2, "replication_factor": 1}}
+            self.client.admin.create_topics(new, wait_for_metadata=True)
+            self.send(topic, records)
+        sinks = [Append(f"rows_{name}", columns="a bigint")]
+        given = {"runs": Arrivals()} | given
+        return Pipeline(name=name, source=Topic(topic, value=Json("a bigint")), sinks=sinks, **given)
+
+    def send(self, topic: str, records: int) -> None:
+        producer = KafkaProducer(bootstrap_servers=self.properties["bootstrap.servers"], acks="all")
+        for n in range(records):
+            producer.send(topic, b'{"a": %d}' % n, partition=0)
+        producer.flush()
+        producer.close()
+
+    def begin(self, spec: Pipeline, run: str) -> Begun:
+        offsets = partial(self.client.offsets, spec.source.name)
+        begun = begin(self.ledger, spec, Run(spec.name, run), offsets, lambda *_: True)
+        assert isinstance(begun, Begun), begun
+        return begun
+
+    def committed(self, spec: Pipeline, run: str = "first") -> None:
+        begun = self.begin(spec, run)
+        do(self.ledger, spec, begun, lambda p, o: {spec.sinks[0].name: [{"a": o}]})
+        commit(self.ledger, spec, begun.claim)
+        settle(self.ledger, spec, Run(spec.name, run), succeeded=True)
+
+    def maintain(self, *specs: Pipeline) -> tuple[dict[str, str], list[str]]:
+        """One pass: {pipeline: what failed}, and {pipeline}: {line} of what was said."""
+        with capture_logs([merge_contextvars]) as lines:
+            done = Pass({"ti": self.airflow, "dag_run": SimpleNamespace(dag_id="m", run_id="now", clear_number=0)})
+            done.run("ledger", list(specs))
+        return done.failed, [f"{line.get('pipeline')}: {line['event']}" for line in lines]
+
+    def mirrored(self, spec: Pipeline) -> dict[int, int]:
+        return self.client.mirrored(f"ratchet-{spec.name}", spec.source.name)
+
+
+@pytest.fixture
+def rig(ledger_url, kafka_properties, monkeypatch):
+    airflow, started = Airflow(), []
+    monkeypatch.setattr(maintenance.connections, "ledger_url", lambda _: ledger_url)
+    monkeypatch.setattr(maintenance.connections, "kafka_properties", lambda _: kafka_properties)
+    monkeypatch.setattr(maintenance, "start_run", lambda name, run_id: started.append((name, run_id)))
+    with Kafka(kafka_properties) as client, Ledger(ledger_url) as ledger:
+        yield Rig(ledger, client, kafka_properties, airflow, started)
+
+
+def test_what_each_of_many_pipelines_needs_is_done_and_what_fails_for_one_holds_up_no_other(rig):
+    waiting, idle, new = rig.pipeline("waiting", 3), rig.pipeline("idle", 2), rig.pipeline("new", 1)
+    lost, busy, queued = rig.pipeline("lost", 2), rig.pipeline("busy", 2), rig.pipeline("queued", 2)
+    nowhere, gone = rig.pipeline("nowhere", made=False), rig.pipeline("gone", 2)
+    dated = rig.pipeline("dated", 2, runs=None)
+    specs = [waiting, idle, new, lost, busy, queued, nowhere, gone, dated]
+    migrate(rig.ledger.url, specs)
+    for spec in (waiting, idle, busy, queued, gone, dated):
+        rig.committed(spec)
+    for spec in (waiting, busy, queued, dated):
+        rig.send(spec.source.name, 4)
+    rig.begin(lost, "away")
+    with rig.ledger.begin() as conn:
+        conn.execute(text("update ratchet.transactions set lease_until = now() where pipeline = 'lost'"))
+    rig.client.admin.delete_topics([gone.source.name])
+    rig.airflow.running, rig.airflow.queued = {"busy"}, {"queued"}
+    failed, said = rig.maintain(*specs)
+    # Nobody has asked for what came to `dated`.
+    assert sorted(name for name, _ in rig.started) == ["lost", "new", "waiting"]
+    assert all(run_id.startswith("maintenance_") for _, run_id in rig.started)
+    assert list(failed) == ["gone"] and "there is no topic" in failed["gone"]
+    for spec in (waiting, idle, busy, queued, dated):
+        assert rig.mirrored(spec)[0] in (2, 3), spec.name
+    assert rig.mirrored(lost) == {0: 0, 1: 0} or rig.mirrored(lost) == {}
+    lines = "\n".join(said)
+    assert "lost: transaction 1: run away was lost, its claim is ended" in lines
+    assert "queued: no run is due, as one is queued: 4 records wait" in lines
+    assert "nowhere: there is no topic" in lines and "idle: starts" not in lines
+
+
+def test_of_pipelines_that_are_idle_airflow_is_asked_nothing_and_kafka_once(rig, monkeypatch):
+    specs = [rig.pipeline(f"idle_{n}", 2) for n in range(4)]
+    migrate(rig.ledger.url, specs)
+    for spec in specs:
+        rig.committed(spec)
+    rig.maintain(*specs)
+    rig.started.clear()
+    rig.airflow.asked = 0
+    asked: list[str] = []
+    for name in ("offsets", "mirrored", "mirror", "topic_id"):
+        inner = getattr(Kafka, name)
+        monkeypatch.setattr(Kafka, name, partial(_counted, asked, name, inner))
+    failed, said = rig.maintain(*specs)
+    assert (failed, said, rig.started, rig.airflow.asked, asked) == ({}, [], [], 0, [])
+
+
+def _counted(asked: list[str], name: str, inner: Callable, *given):
+    asked.append(name)
+    return inner(*given)
+
+
+def test_a_line_that_somebody_has_locked_is_left_to_the_next_minute(rig, monkeypatch):
+    monkeypatch.setattr(maintenance, "LOCK_SECONDS", 0.1)
+    specs = [rig.pipeline(name, 1) for name in ("held", "free")]
+    migrate(rig.ledger.url, specs)
+    for spec in specs:
+        rig.begin(spec, "away")
+    with rig.ledger.begin() as conn:
+        conn.execute(text("update ratchet.transactions set lease_until = now()"))
+    with psycopg.connect(rig.ledger.url) as holder:
+        holder.execute("select from ratchet.pipelines where pipeline = 'held' for update")
+        failed, said = rig.maintain(*specs)
+    assert (failed, [name for name, _ in rig.started]) == ({}, ["free"])
+    assert "held: somebody is at work on this line and has it locked; the next minute goes on" in said
+    rig.maintain(*specs)
+    assert "held" in [name for name, _ in rig.started]
+
+
+def test_a_kafka_that_does_not_answer_fails_each_and_what_needs_none_is_done(rig, monkeypatch):
+    specs = [rig.pipeline(f"out_{n}", 1) for n in range(2 + maintenance.SILENT)]
+    migrate(rig.ledger.url, specs)
+    rig.begin(specs[0], "away")
+    with rig.ledger.begin() as conn:
+        conn.execute(text("update ratchet.transactions set lease_until = now()"))
+    monkeypatch.setattr(maintenance.connections, "kafka_properties", lambda _: {"bootstrap.servers": "127.0.0.1:1"})
+    monkeypatch.setattr("ratchet.source.client.TIMEOUT_MS", 300)
+    failed, _ = rig.maintain(*specs)
+    assert [name for name, _ in rig.started] == ["out_0"]
+    assert {"out_1", "out_2", "out_3", "out_4"} <= failed.keys()
+    assert "not asked" in failed["out_4"]
+
+
+def test_the_task_fails_in_the_end_and_names_each(rig, monkeypatch):
+    specs = [rig.pipeline(name, 1) for name in ("a", "b", "c", "d")]
+    migrate(rig.ledger.url, specs)
+    monkeypatch.setattr(maintenance, "read_specs", lambda: ({s.name: s for s in specs}, ["pipelines.e: broken"]))
+    waiting = maintenance.Pass._records
+
+    def fails(self, ledger, spec, *given, **more):
+        if spec.name in "ac":
+            raise RuntimeError("by accident")
+        waiting(self, ledger, spec, *given, **more)
+
+    monkeypatch.setattr(maintenance.Pass, "_records", fails)
+    task = UpkeepOperator(task_id="upkeep_0", part=0, parts=2)
+    with pytest.raises(AirflowFailException, match="upkeep of 2 of 2 pipelines failed: a: RuntimeError: by .*; c: "):
+        task.execute({"ti": rig.airflow, "dag_run": SimpleNamespace(dag_id="m", run_id="now", clear_number=0)})
+    UpkeepOperator(task_id="upkeep_1", part=1, parts=2).execute(
+        {"ti": rig.airflow, "dag_run": SimpleNamespace(dag_id="m", run_id="now", clear_number=0)}
+    )
+    assert [name for name, _ in rig.started] == ["b", "d"]
