@@ -60,6 +60,8 @@ def test_a_valid_spec_needs_only_four_fields():
         ({"plan": "interval"}, 'plan: "interval" needs a schedule'),
         ({**DATED, "max_future": timedelta(0)}, "Pipeline.max_future: Input should be greater than 0"),
         ({**DATED, "max_future": timedelta.max}, "Pipeline.max_future: Input should be less than or equal to 365000"),
+        ({"foreign_keys_within": timedelta(0)}, "Pipeline.foreign_keys_within: Input should be greater than 0"),
+        ({"foreign_keys_within": timedelta.max}, "Pipeline.foreign_keys_within: Input should be less than or equal"),
         ({"max_future": timedelta(days=2)}, 'max_future: only plan="interval" goes by the times of records'),
         ({"schedule": "@daily", "runs": Arrivals()}, "runs: either a schedule decides when runs start, or records do"),
         ({"runs": "records"}, "Pipeline.runs"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC
 
 from sqlalchemy import Connection, Table, func
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from ratchet.errors import (
     Fenced,
@@ -26,7 +26,7 @@ from ratchet.ledger.transactions import lock_pipeline, lock_rows, move, move_hea
 from ratchet.ledger.work import Claim, turn_of
 from ratchet.protocol import leftovers, revise
 from ratchet.protocol.failures import commit_failed, first_line
-from ratchet.protocol.fold import Failed, decide, deltas, failing
+from ratchet.protocol.fold import Failed, check_constraints, decide, deltas, failing
 from ratchet.protocol.gates import is_passed, judge
 from ratchet.protocol.halts import why_stopped
 from ratchet.protocol.turns import waits_for
@@ -205,8 +205,8 @@ def advance(conn: Connection, spec: Pipeline, line: Line, by: Transaction | None
                     # Step 6
                     move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why)
                 return Advanced(tuple(done), row.txid, why)
-            except OperationalError as error:
-                # What the server cannot do now for another's commit must not undo this one.
+            except DBAPIError as error:
+                # What PostgreSQL cannot do now for another's commit must not undo this one.
                 if error.connection_invalidated or is_own:
                     raise
                 return Advanced(tuple(done), row.txid, first_line(error, spec))
@@ -289,8 +289,9 @@ def _commit_one(conn: Connection, spec: Pipeline, row: Transaction, by: Transact
     started = time.monotonic()
     applied: dict[str, Applied] = {}
     for sink, of in deltas(conn, spec, row):
-        with failing(spec, sink):
+        with failing(spec, sink.name):
             applied[sink.name] = sink.fold(conn, of)
+    check_constraints(conn, spec)
     decide(conn, row, applied, started, "its turn" if by is not None and row.txid == by.txid else together)
 
 
@@ -337,7 +338,7 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     _check_replaceable(conn, spec, read_line(conn, spec.name), row)
     replaced: list[tuple[Sink, Delta, Table | None]] = []
     for sink, of in deltas(conn, spec, row):
-        with failing(spec, sink):
+        with failing(spec, sink.name):
             replaced.append((sink, of, sink.replace(conn, of)))
     line = lock_pipeline(conn, spec.name)
     now = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
@@ -350,8 +351,9 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     assert line is not None, "a foreign key holds each transaction to its pipeline"
     applied: dict[str, Applied] = {}
     for sink, of, touched in replaced:
-        with failing(spec, sink):
+        with failing(spec, sink.name):
             applied[sink.name] = sink.refold(conn, of, touched, line.head)
+    check_constraints(conn, spec)
     decide(conn, now, applied, started, "a revision waits for no turn")
     original = read_transaction(conn, spec.name, row.txid, lock=True)
     if original.state == State.VOIDED:

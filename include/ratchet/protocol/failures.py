@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, func, select
@@ -17,13 +18,15 @@ from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import events
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
-from ratchet.ledger.work import Claim, SliceToken
+from ratchet.ledger.work import Claim, SliceToken, utc
 from ratchet.spec.pipeline import Pipeline
 from ratchet.values.withheld import postgres_said
 
 DEADLINE = "deadline"
 """Who aborts an epoch that was not prepared in time, as the history has it."""
 _TRY_FAILED, _COMMIT_FAILED = "error", "commit failed"
+FOREIGN_KEY = "23503"
+"""A row that is referred to is not there, or one that goes is still referred to."""
 _OF_THE_SERVER = ("53100", "53200", "53300", "58")
 """SQLSTATEs, or their beginnings, by which the server lacks disk, memory or connections, or cannot read its files."""
 
@@ -60,6 +63,11 @@ def other_code(conn: Connection, row: Transaction, code: str, slice_number: int,
     return f"{why}; the next run begins a new epoch with its own code"
 
 
+def sqlstate_of(error: DBAPIError) -> str:
+    """PostgreSQL's code of an error; "" where it has none."""
+    return getattr(error.orig, "sqlstate", None) or ""
+
+
 def first_line(error: DBAPIError, spec: Pipeline) -> str:
     """What PostgreSQL said, in a line; without values of records where the spec keeps them out."""
     assert error.orig is not None, "of a statement that PostgreSQL has refused"
@@ -72,16 +80,26 @@ def commit_failed(ledger: Ledger, spec: Pipeline, claim: Claim, error: DBAPIErro
     A limit that this role or server has, such as `temp_file_limit`, is met by each commit of the same rows, so it
     counts as a failure of the claim; what the server lacks does not.
     """
-    why = first_line(error, spec)
-    outage = (getattr(error.orig, "sqlstate", None) or "").startswith(_OF_THE_SERVER)
+    why, then = first_line(error, spec), "correct the cause, the next run tries it again"
+    outage = sqlstate_of(error).startswith(_OF_THE_SERVER)
     with suppress(RatchetError), ledger.begin() as conn:
         row = read_transaction(conn, claim.pipeline, claim.txid, claim.revision, lock=True)
+        until = _waits_until(conn, spec, row) if sqlstate_of(error) == FOREIGN_KEY else None
+        if until:
+            outage = True
+            then = f"what it refers to may come yet: it is tried again, and not counted, until {utc(until)}"
         if row.state == State.PREPARED and (row.epoch, row.claim) == (claim.epoch, claim.number):
             history.record(conn, row, who=row.run_id, move=_COMMIT_FAILED, detail={"why": why, "outage": outage})
-    return CommitFailed(
-        f"{claim.pipeline}: {claim}: PostgreSQL cannot commit it: {why}; nothing was changed; correct the cause, the "
-        "next run tries it again"
-    )
+    return CommitFailed(f"{claim.pipeline}: {claim}: PostgreSQL cannot commit it: {why}; nothing was changed; {then}")
+
+
+def _waits_until(conn: Connection, spec: Pipeline, row: Transaction) -> datetime | None:
+    """Until when the row's commits wait for what their rows refer to; None when that is over."""
+    if spec.foreign_keys_within is None or row.prepared_at is None:
+        return None
+    until = row.prepared_at + spec.foreign_keys_within
+    now: datetime = conn.execute(select(func.clock_timestamp())).scalar_one()
+    return until if now < until else None
 
 
 def is_refused(conn: Connection, row: Transaction) -> bool:

@@ -14,7 +14,7 @@ from ratchet.ledger import writers
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move
-from ratchet.protocol.failures import first_line
+from ratchet.protocol.failures import FOREIGN_KEY, first_line, sqlstate_of
 from ratchet.protocol.sources import window
 from ratchet.protocol.votes import read_votes, rows_of
 from ratchet.sinks import stage
@@ -52,18 +52,31 @@ def deltas(conn: Connection, spec: Pipeline, row: Transaction) -> Iterator[tuple
 
 
 @contextmanager
-def failing(spec: Pipeline, sink: Sink) -> Generator[None]:
-    """Failed where the data does not fit a sink, and will not at a second try."""
+def failing(spec: Pipeline, where: str) -> Generator[None]:
+    """Failed where the data does not fit a sink, and will not at a second try; `where` names it."""
     try:
         yield
     except (Refused, StageMismatch) as error:
         raise Failed from error
     except DBAPIError as error:
-        sqlstate = getattr(error.orig, "sqlstate", None) or ""
+        sqlstate = sqlstate_of(error)
         if isinstance(error, OperationalError) and not sqlstate.startswith(_PROGRAM_LIMIT):
             raise
+        said = f"{where}: {first_line(error, spec)}"
+        if sqlstate == FOREIGN_KEY:
+            if spec.foreign_keys_within is not None:
+                raise
+            said += "; if another pipeline brings that row, state in the spec for how long to wait: foreign_keys_within"
         # A constraint of the target, a sum out of range.
-        raise Failed from StageMismatch(f"{sink.name}: {first_line(error, spec)}")
+        raise Failed from StageMismatch(said)
+
+
+def check_constraints(conn: Connection, spec: Pipeline) -> None:
+    """Failed where a deferred constraint of a table refuses what was folded: at the COMMIT it would undo what others in
+    the group have folded, and nobody would know whose rows it refuses.
+    """
+    with failing(spec, "a deferred constraint"):
+        conn.exec_driver_sql("set constraints all immediate; set constraints all deferred")
 
 
 def decide(conn: Connection, row: Transaction, applied: dict[str, Applied], started: float, why: str) -> None:

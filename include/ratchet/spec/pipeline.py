@@ -35,7 +35,8 @@ class Pipeline(Declaration, frozen=True):
     failed claims of one transaction, outages not counted, the line halts. Committed transactions can be revised for
     `keep_deltas`. `gates` are checked before each commit. `plan` is "stable" for all that is decided in Kafka, or
     "interval" for what is older than the end of the run's data interval; there a record that is stamped more than
-    `max_future` from now is taken with its neighbours, whatever its time.
+    `max_future` from now is taken with its neighbours, whatever its time. A commit that a foreign key refuses, since
+    another pipeline has not brought the row yet, is tried again for `foreign_keys_within` without being counted.
     With `private` no value of a record is in a log, an error, the history or a dead letter's reason.
     `kafka`, `spark` and `ledger` are Airflow connection ids.
     """
@@ -57,6 +58,7 @@ class Pipeline(Declaration, frozen=True):
     gates: list[SerializeAsAny[InstanceOf[DeclaredGate]]] = []
     plan: Literal["stable", "interval"] = "stable"
     max_future: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=365_000))] = MAX_FUTURE
+    foreign_keys_within: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=365_000))] | None = None
     private: bool = False
     kafka: str = "ratchet_kafka"
     spark: str = "ratchet_spark"
