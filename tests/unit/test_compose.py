@@ -108,7 +108,7 @@ def test_every_service_has_a_health_check_or_is_waited_for_to_end(compose):
 
 def test_no_secret_is_written_down_and_none_has_a_default():
     raw = list(strings(yaml.safe_load(TEXT)))
-    secret = re.compile(r"PASSWORD|SECRET|FERNET|CLUSTER_ID")
+    secret = re.compile(r"PASSWORD|SECRET|FERNET|CLUSTER_ID|TOKEN")
     for path, value in raw:
         if isinstance(path[-1], str) and secret.search(path[-1]):
             assert VARIABLE.fullmatch(value), path
@@ -145,6 +145,7 @@ def test_the_connections_of_the_specs_lead_to_the_services_as_the_pipelines_role
         assert (kafka["conn_type"], spark["conn_type"]) == ("kafka", "spark_connect")
         assert kafka["extra"]["bootstrap.servers"].partition(":")[0] in services
         assert spark["host"].removeprefix("sc://") in services
+        assert spark["password"] == services["spark"]["environment"]["SPARK_CONNECT_AUTHENTICATE_TOKEN"]
         assert "RATCHET_LEDGER_URL" not in said
         assert urlsplit(said["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"]).hostname in services
         assert said["AIRFLOW__CORE__LAZY_LOAD_PLUGINS"] == "False"
@@ -177,7 +178,21 @@ def test_spark_has_the_settings_that_the_embedded_server_was_measured_with(compo
     assert {n: v for n, v in ours.items() if n not in elsewhere} == {
         n: v for n, v in embedded.items() if n not in elsewhere
     }
-    assert ours["spark.connect.grpc.binding.port"] == "15002"
+
+
+def test_spark_connect_is_reached_by_tls_alone_and_its_certificate_is_known_to_airflow_and_its_key_is_not(compose):
+    spark, airflow = compose["services"]["spark"], compose["services"]["scheduler"]
+    bound = dict(line.split(" ", 1) for line in compose["configs"]["spark"]["content"].splitlines())
+    at = bound["spark.connect.grpc.binding.address"], bound["spark.connect.grpc.binding.port"]
+    proxy = compose["configs"]["tls"]["content"]
+    assert at[0] == "127.0.0.1" and f"grpc_pass grpc://{at[0]}:{at[1]};" in proxy
+    connection = json.loads(airflow["environment"]["AIRFLOW_CONN_RATCHET_SPARK"])
+    assert f"listen {connection['port']} ssl http2;" in proxy and connection["extra"]["use_ssl"] == "true"
+    certificate, key = (re.search(rf"ssl_certificate{what} (\S+);", proxy)[1] for what in ("", "_key"))
+    assert airflow["environment"]["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] == certificate
+    assert all(path in spark["command"][-1] for path in (key, str(Path(certificate).parent)))
+    mounted = [volume.split(":")[1] for volume in airflow["volumes"]]
+    assert str(Path(certificate).parent) in mounted and str(Path(key).parent) not in mounted
 
 
 def test_the_image_is_made_of_what_this_checkout_has(compose):

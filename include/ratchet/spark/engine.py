@@ -117,7 +117,7 @@ def _open_session(url: str, pipeline: str, ids: Iterator[str]) -> SparkSession:
                 break
     raise EngineUnreachable(
         f"{pipeline}: no session of Spark Connect at {url.partition(';')[0]}: {failure.said(gone)}; "
-        "check that the server runs"
+        "check that the server runs, and takes the connection's password for its token"
     ) from gone
 
 
