@@ -7,7 +7,12 @@ import re
 import sys
 from types import FrameType
 
-_PLUMBING = {"ledger.connection.Ledger.begin", "ledger.connection.Ledger._begin", "ledger.connection.Ledger.snapshot"}
+_PLUMBING = {
+    "ledger.connection.Ledger.begin",
+    "ledger.connection.Ledger._begin",
+    "ledger.connection.Ledger.snapshot",
+    "ledger.crowded.connect",
+}
 """Through these goes everything; the functions that call them tell more."""
 _WORDS = re.compile(rb"\b(insert\s+into|update|delete\s+from)\s+(?!of\b)([\w.\"]+)", re.IGNORECASE)
 _FROM = re.compile(rb"\bfrom\s+([\w.\"]+)", re.IGNORECASE)
