@@ -29,7 +29,7 @@ SETTLED = "settle: airflow.settle.SettleOperator.execute > protocol.claims.settl
 COPIED = "spark worker: sinks.writer.Writer._flush > sinks.writer.Writer._copy: COPY a block #2"
 WRITTEN = "spark worker: spark.writing.Writing.__call__ > sinks.writer.Writer.finish: COMMIT"
 MOVED = "commit: protocol.commit.advance > ledger.transactions.move_head: UPDATE ratchet.heads"
-WAITING = "trigger: airflow.waiting.Waiting.attend > airflow.waiting.Waiting._renew: UPDATE ratchet.transactions"
+WAITING = "trigger: airflow.waiting.Waiting._attend > airflow.waiting.Waiting._renew: UPDATE ratchet.transactions"
 
 TELLING = {
     "connect_1": [Point(WAITING, "before"), Point(COMMITTED, "before"), Point(BEGUN, "after"), Point(SETTLED, "after")],
