@@ -1,4 +1,4 @@
-"""Prepared transactions of an Append without Kafka and Spark: PostgreSQL makes the rows where tasks would write them.
+"""Prepared transactions without Kafka and Spark: PostgreSQL makes the rows where tasks would write them.
 
 Everything else is the project's own: begin, tries, writers and votes. A writer has as many rows as a Spark task has.
 """
@@ -21,6 +21,7 @@ from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.sinks.lookup import sinks_of
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spark.intake import parts_of
+from ratchet.spec.parts import DeclaredSink
 from ratchet.spec.pipeline import DEAD_LETTERS
 
 MOST = 10_000_000
@@ -28,13 +29,13 @@ MOST = 10_000_000
 
 
 class Line:
-    """One pipeline with an empty Append; a context manager that closes its connections."""
+    """One pipeline with an empty sink, an Append; a context manager that closes its connections."""
 
-    def __init__(self, ledger_url: str, name: str):
+    def __init__(self, ledger_url: str, name: str, topic: Topic | None = None, sink: DeclaredSink | None = None):
         self.spec = Pipeline(
             name=name,
-            source=Topic(name, value=Json(COLUMNS)),
-            sinks=[append(name)],
+            source=topic or Topic(name, value=Json(COLUMNS)),
+            sinks=[sink or append(name)],
             max_records=MOST,
             slice_records=SLICE,
             max_in_flight=2,
@@ -59,9 +60,9 @@ class Line:
         self.until = {p: until + records // PARTITIONS for p, until in self.until.items()}
         return self._prepared(Run(self.spec.name, run_id))
 
-    def revise(self, run_id: str) -> Claim:
+    def revise(self, run_id: str, clear_number: int = 1) -> Claim:
         """A revision of the transaction that a run has committed, up to its last vote."""
-        return self._prepared(Run(self.spec.name, run_id, 1))
+        return self._prepared(Run(self.spec.name, run_id, clear_number))
 
     def _prepared(self, run: Run) -> Claim:
         begun = begin(self.ledger, self.spec, run, lambda *_: self._offsets(), lambda *_: True)
@@ -97,17 +98,21 @@ class Line:
         """The number of a writer that has written a part of a slice."""
         name = self.spec.sinks[0].name
         number = writers.register(conn, work.token, tag, name, work.relations[name])
+        driver = conn.connection.driver_connection
+        assert isinstance(driver, psycopg.Connection)
+        for r in part:
+            self._insert(driver, work, number, r)
+        spans = {r.partition: (r.from_offset, r.until_offset - 1) for r in part}
+        writers.note(conn, number, sum(map(len, part)), spans)
+        return number
+
+    def _insert(self, driver: psycopg.Connection, work: SliceWork, writer: int, of: OffsetRange) -> None:
+        """A row for each record of a range."""
         statement = sql.SQL(
             "insert into {} (_txid, _writer, _source, _partition, _offset, _n, id, account, amount, score, kind) "
             "select {}, {}, {}, {}, o, 0, o, 'a-' || 10000 + o % 1000, 1000 + o % 9000, 100 + o % 900, 'card' "
             "from generate_series({}::bigint, {}) o"
         )
-        driver = conn.connection.driver_connection
-        assert isinstance(driver, psycopg.Connection)
-        given = work.token.txid, number, work.source
-        for r in part:
-            values = map(sql.Literal, (*given, r.partition, r.from_offset, r.until_offset - 1))
-            driver.execute(statement.format(sql.Identifier(*work.relations[name]), *values))
-        spans = {r.partition: (r.from_offset, r.until_offset - 1) for r in part}
-        writers.note(conn, number, sum(map(len, part)), spans)
-        return number
+        given = work.token.txid, writer, work.source, of.partition, of.from_offset, of.until_offset - 1
+        relation = sql.Identifier(*work.relations[self.spec.sinks[0].name])
+        driver.execute(statement.format(relation, *map(sql.Literal, given)))

@@ -1,6 +1,6 @@
 """How the cost grows: the measured curves, a module each."""
 
-from benchmarks.curves import history, idle, messages, partitions, revised, slices, transactions, waiting
+from benchmarks.curves import history, idle, keys, messages, partitions, revised, slices, transactions, waiting
 from benchmarks.curves.curve import Curve
 
 CURVES: dict[str, Curve] = {
@@ -12,5 +12,6 @@ CURVES: dict[str, Curve] = {
     "revised": revised.CURVE,
     "waiting": waiting.CURVE,
     "idle": idle.CURVE,
+    **keys.CURVES,
 }
 """By the name that `make curves CURVES=…` knows, in the order in which they are measured."""
