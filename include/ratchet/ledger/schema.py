@@ -289,7 +289,7 @@ dead_letter_deltas = Table(
     Column("value", LargeBinary),
     Column("headers", Text, comment="[{key, value as base64}] as JSON, the very text that was voted for"),
     Index("dead_letters_seen", "_pipeline", "_txid"),
-    Index("dead_letters_txid", "_txid"),
+    Index("dead_letters_writer", "_writer"),
     schema=DELTA_SCHEMA,
     comment="dead letters as they were written, also those above the head; readers have the view ratchet.dead_letters",
 )

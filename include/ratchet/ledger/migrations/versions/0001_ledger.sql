@@ -12,7 +12,7 @@ CREATE TABLE ratchet_delta.dead_letters (
     headers TEXT
 );
 CREATE INDEX dead_letters_seen ON ratchet_delta.dead_letters (_pipeline, _txid);
-CREATE INDEX dead_letters_txid ON ratchet_delta.dead_letters (_txid);
+CREATE INDEX dead_letters_writer ON ratchet_delta.dead_letters (_writer);
 COMMENT ON TABLE ratchet_delta.dead_letters IS 'dead letters as they were written, also those above the head; readers have the view ratchet.dead_letters';
 COMMENT ON COLUMN ratchet_delta.dead_letters.headers IS '[{key, value as base64}] as JSON, the very text that was voted for';
 
