@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC
 
-from sqlalchemy import Connection, Table, func
+from sqlalchemy import Connection, func
 from sqlalchemy.exc import DBAPIError
 
 from ratchet.errors import (
@@ -32,7 +32,7 @@ from ratchet.protocol.halts import why_stopped
 from ratchet.protocol.turns import waits_for
 from ratchet.sinks import meaning, stage
 from ratchet.sinks.lookup import sinks_of
-from ratchet.sinks.port import Applied, Delta, Sink
+from ratchet.sinks.port import Applied, Delta, Sink, Touched
 from ratchet.spec.pipeline import Pipeline
 
 
@@ -325,8 +325,9 @@ def _check_epoch(row: Transaction, claim: Claim, epoch: int) -> None:
 
 
 def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Committed:
-    """Exchange the rows under a lock of their own, so that commits go on beside it; what has to be true when it counts,
-    and the folds, come under the commit lock. Failed when its data cannot be applied, or nothing can be replaced.
+    """Exchange the rows, and fold their keys up to the head, under a lock of their own, so that commits go on beside
+    it; what has to be true when it counts, and what was committed meanwhile, come under the commit lock. Failed when
+    its data cannot be applied, or nothing can be replaced.
     """
     started = time.monotonic()
     lock_rows(conn, spec.name)
@@ -335,11 +336,13 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     if ended:
         return ended
     _check_epoch(row, claim, epoch)
-    _check_replaceable(conn, spec, read_line(conn, spec.name), row)
-    replaced: list[tuple[Sink, Delta, Table | None]] = []
+    before = read_line(conn, spec.name)
+    assert before is not None, "a foreign key holds each transaction to its pipeline"
+    _check_replaceable(conn, spec, before, row)
+    replaced: list[tuple[Sink, Delta, Touched | None]] = []
     for sink, of in deltas(conn, spec, row):
         with failing(spec, sink.name):
-            replaced.append((sink, of, sink.replace(conn, of)))
+            replaced.append((sink, of, sink.replace(conn, of, before.head)))
     line = lock_pipeline(conn, spec.name)
     now = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
     _check_epoch(now, claim, epoch)

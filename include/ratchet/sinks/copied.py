@@ -10,7 +10,7 @@ from sqlalchemy import Connection, MetaData, Table, delete, insert, literal
 
 from ratchet.sinks import delta
 from ratchet.sinks.kept import Kept
-from ratchet.sinks.port import Applied, Delta
+from ratchet.sinks.port import Applied, Delta, Touched
 from ratchet.sinks.types import POSITION, TXID, sql_column
 from ratchet.spec.columns import Column, parse_columns
 from ratchet.spec.declaration import sink_columns
@@ -72,10 +72,10 @@ class Copied(Kept, frozen=True):
         delta.counted(of, self, conn.execute(copying).rowcount)
         return self._noted(of)
 
-    def replace(self, conn: Connection, of: Delta) -> None:
+    def replace(self, conn: Connection, of: Delta, head: int) -> None:
         """Nothing yet: whoever reads the table sees what is in it, so that is exchanged under the commit lock."""
 
-    def refold(self, conn: Connection, of: Delta, touched: Table | None, head: int) -> Applied:
+    def refold(self, conn: Connection, of: Delta, touched: Touched | None, head: int) -> Applied:
         conn.execute(delete(self.target).where(self.target.c._txid == of.txid))
         return self.fold(conn, of)
 

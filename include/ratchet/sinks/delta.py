@@ -58,6 +58,17 @@ def by_index(conn: Connection) -> Iterator[None]:
     conn.execute(text("set local enable_seqscan to default"))
 
 
+@contextmanager
+def in_index_order(conn: Connection) -> Iterator[None]:
+    """Have PostgreSQL read the first or last rows of keys from an index that has them in order, and sort none of them.
+
+    How many rows a key has it cannot know well, and where it expects few, it reads and sorts all of them.
+    """
+    conn.execute(text("set local enable_sort = off"))
+    yield
+    conn.execute(text("set local enable_sort to default"))
+
+
 def counted(of: Delta, sink: Sink, found: int) -> int:
     """The number of rows; StageMismatch where there are more or fewer than the votes say."""
     if found != of.rows.count:

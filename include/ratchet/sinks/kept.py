@@ -14,7 +14,7 @@ from ratchet.ledger.work import OffsetRange
 from ratchet.sinks import catalog, delta, retention
 from ratchet.sinks.catalog import Held
 from ratchet.sinks.checksum import MODULUS, row_hash
-from ratchet.sinks.port import Applied, Check, Delta, Rows, Sink, Voted
+from ratchet.sinks.port import Applied, Check, Delta, Rows, Sink, Touched, Voted
 from ratchet.sinks.types import SOURCE, WRITER, as_hashed, sql_type
 from ratchet.spec.columns import Column
 from ratchet.spec.types import Type
@@ -52,14 +52,14 @@ class Kept(Sink, frozen=True):
         """Nothing is left to do: the rows are there, and are seen once the head has moved."""
         return self._noted(of)
 
-    def replace(self, conn: Connection, of: Delta) -> None:
+    def replace(self, conn: Connection, of: Delta, head: int) -> None:
         into, columns = self.rows_table, [c.name for c in self.stored]
         with delta.by_index(conn):
             conn.execute(delete(into).where(into.c._txid == of.txid, *self.mine(into, of.pipeline)))
         copying = insert(into).from_select(columns, delta.named(of.rows, self, *columns))
         delta.counted(of, self, conn.execute(copying.execution_options(preserve_rowcount=True)).rowcount)
 
-    def refold(self, conn: Connection, of: Delta, touched: Table | None, head: int) -> Applied:
+    def refold(self, conn: Connection, of: Delta, touched: Touched | None, head: int) -> Applied:
         return self._noted(of)
 
     @property

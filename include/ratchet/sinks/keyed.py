@@ -12,8 +12,8 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet.sinks import delta
 from ratchet.sinks.checksum import MODULUS, row_hash
-from ratchet.sinks.keys import record_hash, same_keys, temporary
-from ratchet.sinks.port import Applied, Check, Delta, Sink, Voted
+from ratchet.sinks.keys import count_rows, has_null, key_hash, record_hash, same_keys, temporary, txid_of_key
+from ratchet.sinks.port import Applied, Check, Delta, Sink, Touched, Voted
 from ratchet.sinks.types import TXID, as_hashed, sql_column, sql_name
 from ratchet.spec.columns import Column
 
@@ -65,8 +65,19 @@ class Keyed(Sink, frozen=True):
     def index(self, table: Table) -> None:
         """Give the delta table its indexes; none is unique, as two attempts of one task write the same rows."""
         # For the fold of one key over all txids.
-        sa.Index(f"{table.name}_keys", *(table.c[name] for name in self.key_names), table.c._txid)
+        self._index_keys(table, "keys", txid_of_key(table))
         sa.Index(f"{table.name}_txid", table.c._txid)
+
+    def _index_keys(
+        self, table: Table, ending: str, *then: sa.ColumnElement, where: sa.ColumnElement[bool] | None = None
+    ) -> None:
+        """An index by key and then by these columns; keys that have a null are found in another one, by their hash."""
+        keys = self.key_names
+        sa.Index(f"{table.name}_{ending}", *(table.c[k] for k in keys), *then, postgresql_where=where)
+        if any(table.c[k].nullable for k in keys):
+            name, some_null = delta.index_name(table.name, f"{ending}_null"), has_null(table, keys)
+            some_null = some_null if where is None else and_(some_null, where)
+            sa.Index(name, key_hash(table, keys), *then, postgresql_where=some_null)
 
     @property
     def key_names(self) -> list[str]:
@@ -119,7 +130,8 @@ class Keyed(Sink, frozen=True):
         self._check_folded(conn, of, living, changed)
         return self._noted(of, fingerprint)
 
-    def replace(self, conn: Connection, of: Delta) -> Table:
+    def replace(self, conn: Connection, of: Delta, head: int) -> Touched:
+        _make_room(conn)
         touched = temporary(conn, self._named("touched"), [self.target.c[k] for k in self.key_names])
         into, columns = self.delta, [c.name for c in self.stored]
         self._touch(conn, touched, of.txid)
@@ -127,16 +139,23 @@ class Keyed(Sink, frozen=True):
         copying = insert(into).from_select(columns, delta.named(of.rows, self, *columns))
         delta.counted(of, self, conn.execute(copying.execution_options(preserve_rowcount=True)).rowcount)
         self._touch(conn, touched, of.txid)
-        return touched
-
-    def refold(self, conn: Connection, of: Delta, touched: Table | None, head: int) -> Applied:
-        """Fold the touched keys from all their deltas up to the head: what comes out replaces the state."""
-        assert touched is not None, "replace has made it"
-        _make_room(conn)
         self._check_delta(conn, of)
+        count_rows(conn, touched)
+        folded = temporary(conn, self._named("folded"), [into.c[n] for n in (*self._names, TXID.name)])
+        self._fold_up_to(conn, folded, _distinct(touched), head)
+        return Touched(touched, folded, head)
+
+    def refold(self, conn: Connection, of: Delta, touched: Touched | None, head: int) -> Applied:
+        """Add to the touched keys what was committed since they were folded; what comes out replaces the state."""
+        assert touched is not None, "replace has made it"
         self._check_later(conn, of, head)
-        self._fold_anew(conn, touched, head)
-        touched.drop(conn)
+        if head > touched.head:
+            deltas, wanted = self.delta, _distinct(touched.keys)
+            since = select(deltas).where(deltas.c._txid > touched.head, deltas.c._txid <= head)
+            since = since.cte("since").prefix_with("MATERIALIZED")
+            for same_key in same_keys(since, wanted, self.key_names):
+                self._add(conn, touched.folded, select(since).join(wanted, same_key))
+        self._put(conn, touched)
         return self._noted(of, self.fingerprint(conn, of.txid, self.written))
 
     def fingerprint(self, conn: Connection, txid: int, columns: Sequence[Column]) -> int:
@@ -211,7 +230,7 @@ class Keyed(Sink, frozen=True):
             conn.execute(insert(base).from_select(columns, old))
         gone = 0
         for same_key in same_keys(deltas, base, names):
-            same = and_(same_key, deltas.c._txid == base.c._txid)
+            same = and_(same_key, txid_of_key(deltas) == base.c._txid)
             gone += conn.execute(delete(deltas).where(same)).rowcount
         # What is merged is nobody's any more.
         others = [c for c in columns if c not in ("_txid", "_writer")]
@@ -256,24 +275,39 @@ class Keyed(Sink, frozen=True):
         rows = select(*(deltas.c[n] for n in names)).where(deltas.c._txid == txid).distinct()
         conn.execute(insert(touched).from_select(names, rows))
 
-    def _fold_anew(self, conn: Connection, touched: Table, head: int) -> None:
-        """Fold these keys from all their deltas: what comes out replaces the state, a key without any is deleted."""
-        into, deltas, names = self.target, self.delta, self.key_names
-        wanted = select(*(touched.c[n] for n in names)).distinct().subquery("wanted")
+    def _fold_up_to(self, conn: Connection, folded: Table, wanted: FromClause, head: int) -> None:
+        """Fold these keys from all their deltas up to the head, where none can stand for others."""
+        deltas = self.delta
+        for same_key in same_keys(deltas, wanted, self.key_names):
+            self._add(conn, folded, select(deltas).join(wanted, same_key).where(deltas.c._txid <= head))
+
+    def _add(self, conn: Connection, folded: Table, rows: sa.Select) -> None:
+        """Add to what keys fold to what these rows of deltas do."""
+        reduced = self.reduced(rows.subquery("chosen"), self._names)
+        conn.execute(insert(folded).from_select([c.name for c in reduced.selected_columns], reduced))
+
+    def _put(self, conn: Connection, touched: Touched) -> None:
+        """Put what the keys fold to in place of the state; a key that folds to nothing is deleted."""
+        into, names = self.target, self.key_names
         anew = temporary(conn, self._named("anew"), into.columns)
         columns = [c.name for c in into.columns]
-        for same_key in same_keys(deltas, wanted, names):
-            chosen = select(deltas).join(wanted, same_key).where(deltas.c._txid <= head).subquery("chosen")
-            rows = self.living(self.reduced(chosen, self._names).subquery("reduced"))
-            conn.execute(insert(anew).from_select([c.name for c in rows.selected_columns], rows))
+        rows = self.living(self.reduced(touched.folded, self._names).subquery("reduced"))
+        conn.execute(insert(anew).from_select([c.name for c in rows.selected_columns], rows))
         folding = upsert(into).from_select(columns, select(*(anew.c[c] for c in columns)))
         new = {c: folding.excluded[c] for c in columns if c not in names}
         conn.execute(folding.on_conflict_do_update(index_elements=names, set_=new))
         # EXCEPT takes a null for another, and hashes.
-        gone = select(*(touched.c[n] for n in names)).except_(select(*(anew.c[n] for n in names))).subquery("gone")
+        keys = touched.keys
+        gone = select(*(keys.c[n] for n in names)).except_(select(*(anew.c[n] for n in names))).subquery("gone")
         for same_key in same_keys(into, gone, names):
             conn.execute(delete(into).where(same_key))
-        anew.drop(conn)
+        for table in (keys, touched.folded, anew):
+            table.drop(conn)
+
+
+def _distinct(keys: Table) -> FromClause:
+    """Each key once."""
+    return select(*keys.columns).distinct().subquery("wanted")
 
 
 @cache

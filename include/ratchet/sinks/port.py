@@ -53,6 +53,15 @@ class Delta:
 
 
 @dataclass(frozen=True)
+class Touched:
+    """The keys of rows that a revision has exchanged, and what they fold to up to a head: two temporary tables."""
+
+    keys: Table
+    folded: Table
+    head: int
+
+
+@dataclass(frozen=True)
 class Voted:
     """What was committed of one transaction for one sink: the sum of its votes, and what the commit noted."""
 
@@ -196,15 +205,19 @@ class Sink(DeclaredSink, ABC, frozen=True):
         """Make the delta part of what readers see, together with the head that the caller moves."""
 
     @abstractmethod
-    def replace(self, conn: Connection, of: Delta) -> Table | None:
+    def replace(self, conn: Connection, of: Delta, head: int) -> Touched | None:
         """Put a revision's rows in place of the older ones in the delta table; the caller holds the lock on rows.
 
-        Returns a temporary table of the keys that are touched, where there are keys.
+        Where there are keys, returns those that are touched, folded up to this head: what is much to read is read here,
+        while others commit.
         """
 
     @abstractmethod
-    def refold(self, conn: Connection, of: Delta, touched: Table | None, head: int) -> Applied:
-        """Make what `replace` has put there part of what readers see; the caller holds the commit lock."""
+    def refold(self, conn: Connection, of: Delta, touched: Touched | None, head: int) -> Applied:
+        """Make what `replace` has put there part of what readers see; the caller holds the commit lock.
+
+        The head may be further than that of `touched` by now.
+        """
 
     # verifies
 

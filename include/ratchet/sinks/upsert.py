@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 import sqlalchemy as sa
 from pydantic import field_validator, model_validator
-from sqlalchemy import CTE, Connection, FromClause, Table, and_, case, delete, exists, func, or_, select
+from sqlalchemy import CTE, Connection, FromClause, Table, and_, case, delete, func, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.sql.selectable import LateralFromClause
 
 from ratchet.errors import Refused, StageMismatch
 from ratchet.ledger.work import OffsetRange
 from ratchet.sinks import delta
 from ratchet.sinks.keyed import Keyed
-from ratchet.sinks.keys import same_keys
+from ratchet.sinks.keys import same_keys, txid_of_key
 from ratchet.sinks.port import Delta, Rows
 from ratchet.sinks.types import DELETED, POSITION, TXID
 from ratchet.spec.columns import Column, parse_columns
@@ -100,11 +101,15 @@ class Upsert(Keyed, frozen=True):
         return {**super().meaning, "order": self.order}
 
     def index(self, table: Table) -> None:
-        super().index(table)
-        if self.order:
-            # Of deletions, against which each record of a lesser order is held.
-            keys = [table.c[name] for name in self.key_names]
-            sa.Index(f"{table.name}_gone", *keys, postgresql_where=table.c._deleted)
+        if not self.order:
+            super().index(table)
+            return
+        order = table.c[self.order]
+        # Read backwards it has the last one first.
+        self._index_keys(table, "last", order.nulls_first(), table.c._txid)
+        sa.Index(f"{table.name}_txid", table.c._txid)
+        # Of deletions, against which each record of a lesser order is held.
+        self._index_keys(table, "gone", order, where=table.c._deleted)
 
     @property
     def described(self) -> str:
@@ -127,10 +132,24 @@ class Upsert(Keyed, frozen=True):
     def reduced(self, deltas: FromClause, names: Sequence[str]) -> sa.Select:
         """The greatest order, then the latest transaction, then the latest record."""
         keys = [deltas.c[n] for n in self.key_names]
-        by = [deltas.c[self.order].desc().nulls_last()] if self.order else []
-        by += [deltas.c[name].desc() for name in (TXID.name, "_offset", "_partition", "_n")]
         picked = [deltas.c[name] for name in (*names, TXID.name)]
-        return select(*picked).ext(distinct_on(*keys)).order_by(*keys, *by)
+        return select(*picked).ext(distinct_on(*keys)).order_by(*keys, *self._last_first(deltas, deltas.c._txid))
+
+    def _last_first(self, deltas: FromClause, txid: sa.ColumnElement[int]) -> list[sa.UnaryExpression]:
+        by = [deltas.c[self.order].desc().nulls_last()] if self.order else []
+        return [*by, txid.desc(), *(deltas.c[name].desc() for name in ("_offset", "_partition", "_n"))]
+
+    def _last(self, *are: sa.ColumnElement[bool]) -> LateralFromClause:
+        """The last one of those rows of deltas that are so; an index has it, however many there are."""
+        txid = self.delta.c._txid if self.order else txid_of_key(self.delta)
+        return select(self.delta).where(*are).order_by(*self._last_first(self.delta, txid)).limit(1).lateral()
+
+    def _fold_up_to(self, conn: Connection, folded: Table, wanted: FromClause, head: int) -> None:
+        """Fold these keys from the last row of each, which stands for all."""
+        with delta.in_index_order(conn):
+            for same_key in same_keys(self.delta, wanted, self.key_names):
+                last = self._last(same_key, txid_of_key(self.delta) <= head)
+                self._add(conn, folded, select(last).select_from(wanted.join(last, sa.true())))
 
     def living(self, reduced: FromClause) -> sa.Select:
         return super().living(reduced).where(~reduced.c._deleted)
@@ -151,10 +170,9 @@ class Upsert(Keyed, frozen=True):
         # Step 2: the rows that live.
         names = [c.name for c in into.columns]
         living = self.living(merged)
-        deltas = self.delta.c
         # Where nothing was ever deleted, no row has to be held against that.
-        if self.order and conn.execute(select(exists().where(deltas._deleted, deltas._txid < of.txid))).scalar_one():
-            living = living.where(*self._not_deleted_later(merged, self.order, of.txid))
+        if self.order and self._has_deleted(conn, of.txid):
+            living = self._not_deleted_later(living, merged, self.order, of.txid)
         folding = upsert(into).from_select(names, living)
         new = folding.excluded
         follows = or_(into.c._partition == new._partition, into.c._txid < of.since)
@@ -164,31 +182,47 @@ class Upsert(Keyed, frozen=True):
         )
         return [*deletions, folding.returning(into.c._txid).cte("folded")]
 
-    def _not_deleted_later(self, merged: CTE, order: str, txid: int) -> list[sa.ColumnElement[bool]]:
-        """That no earlier transaction has deleted the key with a greater order."""
-        gone = self.delta.alias("gone")
-        return [
-            ~select(gone.c._txid)
-            .where(gone.c._deleted, gone.c._txid < txid, same_key, ~_is_later(gone.c[order], merged.c[order]))
-            .exists()
-            for same_key in same_keys(gone, merged, self.key_names)
-        ]
+    def _has_deleted(self, conn: Connection, txid: int) -> bool:
+        """Whether an earlier transaction has deleted anything."""
+        deltas = self.delta.c
+        # In the order of the index of deletions: PostgreSQL would else look for one through the whole table.
+        any_one = select(deltas._txid).where(deltas._deleted, deltas._txid < txid)
+        any_one = any_one.order_by(*(deltas[k] for k in self.key_names)).limit(1)
+        with delta.in_index_order(conn):
+            return conn.execute(any_one).first() is not None
+
+    def _not_deleted_later(self, living: sa.Select, merged: CTE, order: str, txid: int) -> sa.Select:
+        """Those of these rows whose key no earlier transaction has deleted with a greater order; null is least."""
+        deltas, joined = self.delta.c, merged
+        for same_key in same_keys(self.delta, merged, self.key_names):
+            over_null = and_(merged.c[order].is_(None), deltas[order].is_not(None))
+            # One after the other, as no index serves both at once.
+            for is_greater in (deltas[order] > merged.c[order], over_null):
+                gone = select(deltas._txid).where(same_key, is_greater, deltas._deleted, deltas._txid < txid)
+                # In the order of the index of deletions: PostgreSQL would else look through the whole table for any.
+                gone = gone.order_by(deltas[order].desc()).limit(1).lateral()
+                joined = joined.outerjoin(gone, sa.true())
+                living = living.where(gone.c._txid.is_(None))
+        return living.select_from(joined)
 
     def _check_delta(self, conn: Connection, of: Delta) -> None:
         """Without an order column only Kafka's order within a partition says which row is the last."""
         if self.order is not None:
             return
-        keys, deltas = self.key_names, self.delta
-        mine = deltas.c._txid == of.txid
-        lowest, highest = func.min(deltas.c._partition), func.max(deltas.c._partition)
-        two = select(*(deltas.c[k] for k in keys)).where(mine).group_by(*(deltas.c[k] for k in keys))
-        clash = conn.execute(two.having(lowest != highest).limit(1)).one_or_none()
+        mine = self._mine(of)
+        keys = [mine.c[k] for k in self.key_names]
+        two = select(*keys).group_by(*keys).having(func.min(mine.c._partition) != func.max(mine.c._partition))
+        clash = conn.execute(two.limit(1)).one_or_none()
         if clash is not None:
             self._refuse(conn, of, tuple(clash))
         if of.replaces:
             self._check_earlier(conn, of)
         else:
             self._check_deletions(conn, of)
+
+    def _mine(self, of: Delta) -> CTE:
+        """A transaction's rows: for the first row of a result PostgreSQL would else go through all keys there are."""
+        return select(self.delta).where(self.delta.c._txid == of.txid).cte("mine").prefix_with("MATERIALIZED")
 
     def _check_folded(self, conn: Connection, of: Delta, living: int, changed: int) -> None:
         if self.order is None and living != changed:
@@ -200,31 +234,23 @@ class Upsert(Keyed, frozen=True):
 
     def _check_deletions(self, conn: Connection, of: Delta) -> None:
         """A deletion of a row that came from another partition; other rows are counted as they are folded."""
-        deltas, into = self.delta, self.target
-        for same_key in same_keys(deltas, into, self.key_names):
-            other = and_(same_key, deltas.c._partition != into.c._partition, into.c._txid >= of.since)
-            found = select(*(deltas.c[k] for k in self.key_names)).join_from(deltas, into, other)
-            found = found.where(deltas.c._txid == of.txid, deltas.c._deleted)
+        mine, into = self._mine(of), self.target
+        for same_key in same_keys(mine, into, self.key_names):
+            other = and_(same_key, mine.c._partition != into.c._partition, into.c._txid >= of.since)
+            found = select(*(mine.c[k] for k in self.key_names)).join_from(mine, into, other).where(mine.c._deleted)
             clash = conn.execute(found.limit(1)).one_or_none()
             if clash is not None:
                 self._refuse(conn, of, tuple(clash))
 
     def _check_earlier(self, conn: Connection, of: Delta) -> None:
         """A key whose last row of an earlier transaction came from another partition, and was no deletion."""
-        deltas, keys = self.delta, self.key_names
-        seen = select(*(deltas.c[k] for k in keys), deltas.c._partition).where(deltas.c._txid == of.txid).distinct()
-        seen = seen.cte("seen")
-        for same_key in same_keys(deltas, seen, keys):
-            key_columns = [seen.c[k] for k in keys]
-            last = (
-                select(*key_columns, seen.c._partition, deltas.c._partition.label("other"), deltas.c._deleted)
-                .join_from(seen, deltas, and_(same_key, deltas.c._txid.between(of.since, of.txid - 1)))
-                .ext(distinct_on(*key_columns))
-                .order_by(*key_columns, deltas.c._txid.desc(), deltas.c._offset.desc(), deltas.c._n.desc())
-                .subquery("last")
-            )
-            found = select(*(last.c[k] for k in keys)).where(~last.c._deleted, last.c._partition != last.c.other)
-            clash = conn.execute(found.limit(1)).one_or_none()
+        mine, keys = self._mine(of), self.key_names
+        for same_key in same_keys(self.delta, mine, keys):
+            last = self._last(same_key, txid_of_key(self.delta).between(of.since, of.txid - 1))
+            is_other = and_(~last.c._deleted, last.c._partition != mine.c._partition)
+            found = select(*(mine.c[k] for k in keys)).join_from(mine, last, is_other)
+            with delta.in_index_order(conn):
+                clash = conn.execute(found.limit(1)).one_or_none()
             if clash is not None:
                 self._refuse(conn, of, tuple(clash))
 
@@ -233,20 +259,16 @@ class Upsert(Keyed, frozen=True):
         if self.order is not None:
             return
         deltas, keys = self.delta, self.key_names
-        mine = select(deltas).where(deltas.c._txid == of.txid).subquery("mine")
         last = head if of.until is None else min(head, of.until - 1)
-        seen = self.living(self.reduced(mine, self._names).subquery("reduced")).cte("seen")
+        seen = self.living(self.reduced(self._mine(of), self._names).subquery("reduced")).cte("seen")
         for same_key in same_keys(deltas, seen, keys):
-            key_columns = [seen.c[k] for k in keys]
-            following = (
-                select(*key_columns, seen.c._partition, deltas.c._partition.label("other"))
-                .join_from(seen, deltas, and_(same_key, deltas.c._txid.between(of.txid + 1, last)))
-                .ext(distinct_on(*key_columns))
-                .order_by(*key_columns, deltas.c._txid)
-                .subquery("following")
-            )
-            found = select(*(following.c[k] for k in keys)).where(following.c._partition != following.c.other)
-            clash = conn.execute(found.limit(1)).one_or_none()
+            txid = txid_of_key(deltas)
+            later = select(deltas).where(same_key, txid.between(of.txid + 1, last))
+            following = later.order_by(txid).limit(1).lateral()
+            is_other = following.c._partition != seen.c._partition
+            found = select(*(seen.c[k] for k in keys)).join_from(seen, following, is_other)
+            with delta.in_index_order(conn):
+                clash = conn.execute(found.limit(1)).one_or_none()
             if clash is not None:
                 self._refuse(conn, of, tuple(clash), last)
 

@@ -62,8 +62,20 @@ PLANTS = [
     plant(
         "keys are folded anew from rows above the head too",
         "sinks/keyed.py",
-        "chosen = select(deltas).join(wanted, same_key).where(deltas.c._txid <= head)",
-        "chosen = select(deltas).join(wanted, same_key)",
+        "select(deltas).join(wanted, same_key).where(deltas.c._txid <= head)",
+        "select(deltas).join(wanted, same_key)",
+    ),
+    plant(
+        "the last rows of keys are looked for above the head too",
+        "sinks/upsert.py",
+        "last = self._last(same_key, txid_of_key(self.delta) <= head)",
+        "last = self._last(same_key)",
+    ),
+    plant(
+        "a revision misses what was committed after it had folded its keys",
+        "sinks/keyed.py",
+        "        if head > touched.head:",
+        "        if False:",
     ),
     plant(
         "a try of a ledger that was restored passes for that of the same numbers",
@@ -97,7 +109,7 @@ PLANTS = [
     plant(
         "what was deleted comes back with a record of a lesser order",
         "sinks/upsert.py",
-        "            living = living.where(*self._not_deleted_later(merged, self.order, of.txid))",
+        "            living = self._not_deleted_later(living, merged, self.order, of.txid)",
         "            pass",
     ),
     plant(
