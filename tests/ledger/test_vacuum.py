@@ -69,7 +69,7 @@ def test_after_a_bulk_load_a_transaction_is_found_wherever_its_rows_stand(owner,
 def _replace_with_nothing(conn: Connection) -> None:
     stage = (STAGE_SCHEMA, "of_the_revision")
     delta.table(stage, SINK).create(conn)
-    SINK.replace(conn, Delta("line", "t", 7, Rows(stage, 7, (ANOTHER,), 0), replaces=True))
+    SINK.replace(conn, Delta("line", "t", 7, Rows(stage, 7, (ANOTHER,), 0), replaces=True), 7)
 
 
 def _name() -> str:
