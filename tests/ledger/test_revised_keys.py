@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from ratchet import Accumulate
@@ -15,7 +17,20 @@ from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote
 
-from .staging import SPEC, a_try, committed, is_whole, positions, prepare, rows_of, start, vote_of, write_all
+from .staging import (
+    SPEC,
+    a_try,
+    committed,
+    contents,
+    do,
+    is_whole,
+    positions,
+    prepare,
+    rows_of,
+    start,
+    vote_of,
+    write_all,
+)
 
 
 def test_a_revision_that_does_not_go_before_a_later_transaction_is_refused(ledger, log):
@@ -37,6 +52,25 @@ def test_a_revision_that_does_not_go_before_a_later_transaction_is_refused(ledge
     with pytest.raises(Refused, match="key x is in partition 0 at offset 9 and in partition 1 at offset 19"):
         commit(ledger, SPEC, again.claim)
     is_whole(ledger, first, second)
+
+
+@pytest.mark.parametrize("key", ["x", None])
+def test_a_revision_without_the_deletion_that_kept_two_partitions_of_a_key_apart_is_refused(ledger, log, key):
+    for run, at, gone in (("a", (0, 3), False), ("b", (0, 14), True), ("c", (1, 25), False)):
+        begun = start(ledger, SPEC, log, run)
+        do(ledger, SPEC, begun, partial(_row_at, at, {"k": key, "a": 1, "_deleted": gone}))
+        commit(ledger, SPEC, begun.claim)
+        settle(ledger, SPEC, Run("dag", run), succeeded=True)
+    again = start(ledger, SPEC, log, "b", 1)
+    do(ledger, SPEC, again, lambda partition, offset: {})
+    with pytest.raises(Refused, match=f"key {key} is in partition 0 at offset 3 and in partition 1 at offset 25"):
+        commit(ledger, SPEC, again.claim)
+    assert contents(ledger, SPEC)["latest"] == [(key, 1, 1, 25, 3)]
+    assert [fault for check in verify(ledger, SPEC) for fault in check.faults] == []
+
+
+def _row_at(at: tuple[int, int], row: dict, partition: int, offset: int) -> dict[str, list[dict]]:
+    return {"latest": [row]} if (partition, offset) == at else {}
 
 
 def test_two_sinks_of_one_name_in_two_schemas_can_be_revised(ledger, log):

@@ -56,8 +56,8 @@ class Keyed(Sink, frozen=True):
     def _check_delta(self, conn: Connection, of: Delta) -> None:
         """Refused where a delta, which stands in its table, breaks a rule of the sink."""
 
-    def _check_later(self, conn: Connection, of: Delta, head: int) -> None:
-        """Refused where a revision's delta does not go before those of later transactions."""
+    def _check_later(self, conn: Connection, of: Delta, wanted: FromClause, head: int) -> None:
+        """Refused where these keys, as a revision leaves them, do not go before those of later transactions."""
 
     def _check_folded(self, conn: Connection, of: Delta, living: int, changed: int) -> None:
         """Refused where so few rows were changed in the state, of so many that live, that a rule was broken."""
@@ -148,9 +148,9 @@ class Keyed(Sink, frozen=True):
     def refold(self, conn: Connection, of: Delta, touched: Touched | None, head: int) -> Applied:
         """Add to the touched keys what was committed since they were folded; what comes out replaces the state."""
         assert touched is not None, "replace has made it"
-        self._check_later(conn, of, head)
+        deltas, wanted = self.delta, _distinct(touched.keys)
+        self._check_later(conn, of, wanted, head)
         if head > touched.head:
-            deltas, wanted = self.delta, _distinct(touched.keys)
             since = select(deltas).where(deltas.c._txid > touched.head, deltas.c._txid <= head)
             since = since.cte("since").prefix_with("MATERIALIZED")
             for same_key in same_keys(since, wanted, self.key_names):

@@ -254,19 +254,22 @@ class Upsert(Keyed, frozen=True):
             if clash is not None:
                 self._refuse(conn, of, tuple(clash))
 
-    def _check_later(self, conn: Connection, of: Delta, head: int) -> None:
-        """A key of a revision whose next row, of a later transaction, came from another partition."""
+    def _check_later(self, conn: Connection, of: Delta, wanted: FromClause, head: int) -> None:
+        """A key whose last row up to a revision lives, and whose next one came from another partition.
+
+        The last row may be of before: what the revision has no more may be the deletion that kept them apart.
+        """
         if self.order is not None:
             return
-        deltas, keys = self.delta, self.key_names
+        deltas, txid = self.delta, txid_of_key(self.delta)
         last = head if of.until is None else min(head, of.until - 1)
-        seen = self.living(self.reduced(self._mine(of), self._names).subquery("reduced")).cte("seen")
-        for same_key in same_keys(deltas, seen, keys):
-            txid = txid_of_key(deltas)
-            later = select(deltas).where(same_key, txid.between(of.txid + 1, last))
-            following = later.order_by(txid).limit(1).lateral()
-            is_other = following.c._partition != seen.c._partition
-            found = select(*(seen.c[k] for k in keys)).join_from(seen, following, is_other)
+        for same_key in same_keys(deltas, wanted, self.key_names):
+            before = self._last(same_key, txid.between(of.since, of.txid))
+            following = select(deltas).where(same_key, txid.between(of.txid + 1, last))
+            following = following.order_by(txid).limit(1).lateral()
+            is_other = and_(~before.c._deleted, before.c._partition != following.c._partition)
+            joined = wanted.join(before, sa.true()).join(following, is_other)
+            found = select(*(wanted.c[k] for k in self.key_names)).select_from(joined)
             with delta.in_index_order(conn):
                 clash = conn.execute(found.limit(1)).one_or_none()
             if clash is not None:

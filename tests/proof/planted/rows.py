@@ -107,6 +107,12 @@ PLANTS = [
         "        goes = []",
     ),
     plant(
+        "a revision does not look at keys that it has no more",
+        "sinks/upsert.py",
+        "            before = self._last(same_key, txid.between(of.since, of.txid))",
+        "            before = self._last(same_key, txid == of.txid)",
+    ),
+    plant(
         "what was deleted comes back with a record of a lesser order",
         "sinks/upsert.py",
         "            living = self._not_deleted_later(living, merged, self.order, of.txid)",
