@@ -128,6 +128,7 @@ PLANTS_ONCE = {
     39: {"NOES": 1},
     40: {"SECONDS": 1},
     41: {"REVISIONS": 1},
+    42: {"N": 2, "REVISIONS": 1},
 }
 """What each mistake needs besides one transaction. Votes and gates do not complain, so that readers have to see it."""
 

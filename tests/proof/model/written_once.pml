@@ -107,6 +107,8 @@ byte revised;
 byte applied[N + 1];   /* by txid: the row whose votes are applied */
 byte folded[N + 1];    /* by txid: the writers whose rows the keyed state holds; the order is that of the heads */
 bool rows_lock;        /* held by who replaces rows below the head */
+byte upto;             /* by who holds it: up to which head a revision has folded its keys */
+byte early[N + 1];     /* and to what, by txid */
 
 /* A second attempt of a Spark task: the token it has, its number, how many sinks it has written. */
 typedef Attempt { byte r; byte s; byte e; byte t; bool other; byte w; byte done; bool checked }
@@ -180,6 +182,17 @@ inline see() {
         }
         h = 0; q = 0; k = 0; x = 0
     }
+}
+
+/* The deltas of a transaction, whatever has become of their rows */
+inline sum_up(txn, all) {
+    for (h : 1 .. N + REVISIONS) {
+        if
+        :: row[h].txid == txn -> all = all | row[h].rows[K - 1] | row[h].merged[K - 1] | row[h].based[K - 1]
+        :: else
+        fi
+    }
+    h = 0
 }
 
 inline open(i, txn) { row[i].state = OPEN; row[i].txid = txn; row[i].epoch = 1 }
@@ -524,7 +537,11 @@ judge:  atomic {
         CRASH(LOSE_COMMIT);
         goto clean;
 
-        /* one database transaction: the rows under a lock of their own, then the check and the folds under the line's */
+        /*
+         * One database transaction, in two steps, since others commit while it reads: the keys are folded up to the head
+         * under the lock on rows, then comes the check under the line's, and what was committed since is added. The
+         * exchange of rows is seen by nobody before the end, and stands in the second step.
+         */
 revise: atomic {
             if
 #if PLANT != 31 /* rows are merged without the lock that a revision holds */
@@ -538,6 +555,19 @@ revise: atomic {
                     for (k : 0 .. K - 1) { gone[k] = (m -> row[m].rows[k] : 0) }
                     /* whether what it replaces was merged before */
                     again = (m != 0 && row[m].merged[0] != 0);
+                    upto = head;
+                    for (q : 1 .. N) {
+                        early[q] = 0;
+                        if
+                        :: q == row[r].txid -> early[q] = row[r].stage[K - 1] & NAMED(r)
+#if PLANT == 37 /* keys are folded anew from deltas above the head too */
+                        :: q != row[r].txid -> sum_up(q, early[q])
+#else
+                        :: q != row[r].txid && q <= upto -> sum_up(q, early[q])
+#endif
+                        :: else
+                        fi
+                    }
                     q = 0; k = 0
                 }
             fi
@@ -568,27 +598,23 @@ revise: atomic {
                             row[r].stage[k] = row[r].stage[k] & ~NAMED(r)
                         }
                         row[r].state = COMMITTED; row[row[r].txid].state = COMMITTED; applied[row[r].txid] = r;
-                        /* its keys are folded anew from all deltas up to the head */
                         for (q : 1 .. N) {
-                            folded[q] = 0;
-                            for (h : 1 .. N + REVISIONS) {
-#if PLANT == 37 /* keys are folded anew from deltas above the head too */
-                                if :: row[h].txid == q ->
-#else
-                                if :: row[h].txid == q && q <= head ->
+                            folded[q] = early[q];
+#if PLANT != 42 /* a revision misses what was committed after it had folded its keys */
+                            if :: q > upto && q <= head -> sum_up(q, folded[q]) :: else fi
 #endif
-                                    folded[q] = folded[q] | row[h].rows[K - 1] | row[h].merged[K - 1] | row[h].based[K - 1]
-                                :: else
-                                fi
-                            }
                         }
-                        k = 0; q = 0; h = 0
+                        k = 0; q = 0
                     }
                     printf("actor %d: row %d is committed, in place of row %d of transaction %d\n", _pid, r, m, row[r].txid);
                     see()
                 fi
             fi;
-            rows_lock = false
+            d_step {
+                rows_lock = false; upto = 0;
+                for (q : 1 .. N) { early[q] = 0 }
+                q = 0
+            }
         }
 end_commit:
         atomic {
