@@ -1,6 +1,7 @@
 """States of sinks with keys, held against a fold in plain Python after random commits, revisions, voids, compactions.
 
-The keys have nulls in one column or two, orders are equal or null, and commits come between the folds of a revision.
+The keys have nulls in one column or two, orders are equal or null, rows stand above the head, and commits come between
+the folds of a revision.
 """
 
 from __future__ import annotations
@@ -124,6 +125,7 @@ class Line:
         self.ledger, self.log, self.dice = ledger, log, dice
         self.deltas: dict[int, list[tuple[int, int, Rows]]] = {}
         self.clears: dict[int, int] = defaultdict(int)
+        self.waiting: list[tuple[Begun, list[tuple[int, int, Rows]]]] = []
         self.compacted = self.versions = 0
 
     def prepare(self, run: str, clear_number: int = 0) -> tuple[Begun, list[tuple[int, int, Rows]]]:
@@ -133,14 +135,18 @@ class Line:
         do(self.ledger, SPEC, begun, make)
         return begun, [(p, o, make(p, o)) for p, o in sorted(positions_of(begun))]
 
+    def ahead(self) -> None:
+        """One more transaction, whose rows stand above the head."""
+        self.log.stable = {p: until + self.dice.randrange(1, 9) for p, until in self.log.stable.items()}
+        self.waiting.append(self.prepare(f"r{head(self.ledger) + len(self.waiting) + 1}"))
+
     def live(self) -> None:
         """One to three transactions, of which one may be voided; who is not committed goes with the first."""
-        waiting = []
         for _ in range(self.dice.choice([1, 1, 2, 3])):
-            self.log.stable = {p: until + self.dice.randrange(1, 9) for p, until in self.log.stable.items()}
-            waiting.append(self.prepare(f"r{head(self.ledger) + len(waiting) + 1}"))
+            self.ahead()
         if self.dice.random() < 0.3:
-            void(self.ledger, SPEC, self.dice.choice(waiting)[0].claim.txid, "for the test", "me")
+            void(self.ledger, SPEC, self.dice.choice(self.waiting)[0].claim.txid, "for the test", "me")
+        waiting, self.waiting = self.waiting, []
         for begun, delta in waiting:
             txid = begun.claim.txid
             assert isinstance(commit(self.ledger, SPEC, begun.claim), Committed)
@@ -153,6 +159,8 @@ class Line:
         return [txid for txid in self.deltas if txid > self.compacted]
 
     def revise(self, meanwhile: Callable[[], None]) -> None:
+        if len(self.waiting) < 3 and self.dice.random() < 0.6:
+            self.ahead()
         txid = self.dice.choice(self.revisable)
         self.clears[txid] += 1
         begun, delta = self.prepare(f"r{txid}", self.clears[txid])
@@ -199,4 +207,6 @@ def test_a_state_is_the_fold_of_its_deltas_whatever_is_committed_while_a_revisio
         what = dice.choices(["live", "revise", "compact"], [3, 6 if line.revisable else 0, 1])[0]
         {"live": line.live, "revise": partial(line.revise, meanwhile), "compact": line.compact}[what]()
         assert line.shown() == folded(line.deltas), f"after step {step}, {what}"
+    line.live()
+    assert line.shown() == folded(line.deltas)
     assert [fault for check in verify(ledger, SPEC) for fault in check.faults] == []
