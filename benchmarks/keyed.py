@@ -56,8 +56,9 @@ class KeyedLine(Line):
         topic = Topic(name, key="k string", value=Json("z int, a bigint, at bigint"))
         super().__init__(ledger_url, name, topic, sink)
         self._url, self._keys, self._deletes = ledger_url, keys, deletes
-        self.rows_read, self.locked = 0, 0.0
-        """Rows that the last commit has read of the sink's tables, and the milliseconds for which it held its lock."""
+        self.rows_read, self.rows_locked, self.locked = 0, 0, 0.0
+        """Rows that the last commit has read of the sink's tables, how many of them under the commit lock, and the
+        milliseconds for which it held that."""
         event.listen(self.ledger.engine, "begin", self._begins)
         event.listen(self.ledger.engine, "after_cursor_execute", self._ran)
         event.listen(self.ledger.engine, "commit", self._commits)
@@ -111,14 +112,14 @@ class KeyedLine(Line):
         return self._keys // PARTITIONS
 
     def _committed(self, claim: Claim, run_id: str, clear_number: int) -> float:
-        self.rows_read, self.locked = 0, 0.0
+        self.rows_read, self.rows_locked, self.locked = 0, 0, 0.0
         started = time.monotonic()
         done = commit(self.ledger, self.spec, claim)
         took = 1_000 * (time.monotonic() - started)
         assert isinstance(done, Committed), done
-        found = self.rows_read, self.locked
+        found = self.rows_read, self.rows_locked, self.locked
         settle(self.ledger, self.spec, Run(self.spec.name, run_id, clear_number), succeeded=True)
-        self.rows_read, self.locked = found
+        self.rows_read, self.rows_locked, self.locked = found
         return took
 
     def _insert(self, driver: psycopg.Connection, work: SliceWork, writer: int, of: OffsetRange) -> None:
@@ -189,11 +190,13 @@ class KeyedLine(Line):
 
     def _ran(self, conn: Connection, _cursor: object, statement: str, *_: object) -> None:
         if "ratchet.pipelines" in statement and "FOR UPDATE" in statement:
-            conn.info["since"] = time.monotonic()
+            conn.info["since"], conn.info["read before"] = time.monotonic(), self._read(conn)
 
     def _commits(self, conn: Connection) -> None:
-        self.rows_read += self._read(conn) - conn.info["read"]
+        read = self._read(conn)
+        self.rows_read += read - conn.info["read"]
         if conn.info["since"] is not None:
+            self.rows_locked += read - conn.info["read before"]
             self.locked += 1_000 * (time.monotonic() - conn.info["since"])
 
     def _read(self, conn: Connection) -> int:

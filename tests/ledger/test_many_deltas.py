@@ -37,4 +37,5 @@ def test_what_a_commit_and_a_revision_read_does_not_grow_with_the_deltas_of_thei
         line.commit("middle", 1)
         # Sums are folded from all deltas of their keys, before the commit lock is taken.
         assert line.rows_read <= READ + (3 * KEYS * MANY if sink == "sums" else 0)
+        assert line.rows_locked <= READ
         line.check()
