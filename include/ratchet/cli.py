@@ -7,6 +7,7 @@ line on stderr says why; 2 wrong usage; 3 `verify` found a fault.
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -35,6 +36,7 @@ from ratchet.command import (
 from ratchet.dev.stack.cli import stack_app
 from ratchet.errors import RatchetError, SettingsError, SpecError
 from ratchet.ledger.work import name_of, utc
+from ratchet.values.withheld import named
 
 if TYPE_CHECKING:
     from ratchet.ledger.connection import Ledger
@@ -369,10 +371,29 @@ def _recompute(ledger: Ledger, spec: Pipeline, since: int, say: Callable[[str], 
 
 
 def main(run: Callable[[], None] = app) -> None:
-    """Run the command; an error of ours is one line, not a traceback."""
+    """Run the command; an error of ours is one line, not a traceback.
+
+    Of another one the words are left out where a pipeline is private, and RATCHET_DEBUG is not set.
+    """
     try:
         run()
     except RatchetError as error:
         said = Text.assemble(("error:", "red"), f" {error}")
         Console(stderr=True).print(said, soft_wrap=True, highlight=False)
         raise SystemExit(1) from (error if os.environ.get("RATCHET_DEBUG") else None)
+    except Exception as error:
+        if os.environ.get("RATCHET_DEBUG") or not _some_are_private():
+            raise
+        typer.echo("".join(traceback.format_tb(error.__traceback__)), err=True, nl=False)
+        said = f"error: {named(error)}; with RATCHET_DEBUG=1 it is said in full, and may quote values of records"
+        typer.echo(said, err=True)
+        raise SystemExit(1) from None
+
+
+def _some_are_private() -> bool:
+    from ratchet.spec.loading import read_specs
+
+    try:
+        return any(spec.private for spec in read_specs()[0].values())
+    except ImportError:
+        return True

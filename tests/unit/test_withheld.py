@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from sqlalchemy.exc import IntegrityError
 
+from ratchet import Append, Json, Pipeline, Topic, cli
 from ratchet.errors import Refused
 from ratchet.formats.envelope import NO_KEY, TOMBSTONE
 from ratchet.sinks.comparison import Example
@@ -106,3 +107,27 @@ def test_what_may_pass_is_left_as_it_is():
         with pytest.raises(ValueError) as left, kept_out(private, *passing):
             raise error from KeyError()
         assert left.value is error and error.__cause__ is not None
+
+
+@pytest.mark.parametrize("is_private", [True, False])
+def test_an_error_that_no_command_expects_quotes_no_value_where_a_pipeline_is_private(monkeypatch, capsys, is_private):
+    spec = Pipeline(
+        name="p", source=Topic("t", value=Json("a int")), sinks=[Append("r", columns="a int")], private=is_private
+    )
+    monkeypatch.setattr("ratchet.spec.loading.read_specs", lambda: ({"p": spec}, []))
+
+    def fail() -> None:
+        try:
+            raise refusal()
+        except psycopg.Error as error:
+            raise ValueError(SECRET) from error
+
+    with pytest.raises(SystemExit if is_private else ValueError) as raised:
+        cli.main(fail)
+    said = capsys.readouterr().err + "".join(traceback.format_exception(raised.value))
+    assert (SECRET in said) == (not is_private)
+    if is_private:
+        assert "in fail" in said and "error: ValueError at unit/test_withheld.py:" in said and "RATCHET_DEBUG=1" in said
+    monkeypatch.setenv("RATCHET_DEBUG", "1")
+    with pytest.raises(ValueError, match=SECRET):
+        cli.main(fail)
