@@ -31,7 +31,14 @@ MOST = 10_000_000
 class Line:
     """One pipeline with an empty sink, an Append; a context manager that closes its connections."""
 
-    def __init__(self, ledger_url: str, name: str, topic: Topic | None = None, sink: DeclaredSink | None = None):
+    def __init__(
+        self,
+        ledger_url: str,
+        name: str,
+        topic: Topic | None = None,
+        sink: DeclaredSink | None = None,
+        partitions: int = PARTITIONS,
+    ):
         self.spec = Pipeline(
             name=name,
             source=topic or Topic(name, value=Json(COLUMNS)),
@@ -42,7 +49,7 @@ class Line:
         )
         renew(ledger_url, self.spec)
         self.ledger = Ledger(ledger_url)
-        self.until = dict.fromkeys(range(PARTITIONS), 0)
+        self.until = dict.fromkeys(range(partitions), 0)
 
     def __enter__(self) -> Line:
         return self
@@ -55,9 +62,13 @@ class Line:
         """The delta table, (schema, name)."""
         return sinks_of(self.spec)[0].home
 
+    def arrive(self, records: int) -> None:
+        """Let so many more records wait."""
+        self.until = {p: until + records // len(self.until) for p, until in self.until.items()}
+
     def prepare(self, records: int, run_id: str) -> Claim:
         """A new transaction of so many records, up to its last vote."""
-        self.until = {p: until + records // PARTITIONS for p, until in self.until.items()}
+        self.arrive(records)
         return self._prepared(Run(self.spec.name, run_id))
 
     def revise(self, run_id: str, clear_number: int = 1) -> Claim:
@@ -65,15 +76,20 @@ class Line:
         return self._prepared(Run(self.spec.name, run_id, clear_number))
 
     def _prepared(self, run: Run) -> Claim:
-        begun = begin(self.ledger, self.spec, run, lambda *_: self._offsets(), lambda *_: True)
+        begun = begin(self.ledger, self.spec, run, self.offsets, lambda *_: True)
         assert isinstance(begun, Begun), begun
+        self.process(begun)
+        return begun.claim
+
+    def process(self, begun: Begun) -> None:
+        """Take a try at each slice, write its rows, and vote."""
         for part in begun.slices:
             work = take_try(self.ledger, self.spec, begun.claim, part.number)
             assert isinstance(work, SliceWork), work
             self._process(work)
-        return begun.claim
 
-    def _offsets(self) -> TopicOffsets:
+    def offsets(self, *_: object) -> TopicOffsets:
+        """What Kafka would say, for begin."""
         return TopicOffsets(self.spec.source.name, "bench", dict.fromkeys(self.until, 0), dict(self.until))
 
     def _process(self, work: SliceWork) -> None:

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from jobs import process_slice
-from ratchet.ledger.history import _hash
+from ratchet.ledger.history import hash_of
 from ratchet.ledger.work import SinkVote, SliceToken
 from ratchet.protocol.votes import vote_from_json, vote_to_json
 from ratchet.sinks.checksum import MODULUS
@@ -53,7 +53,7 @@ def test_an_events_hash_knows_no_order_of_fields_no_zone_and_no_white_space(even
 
     zoned = event["at"].astimezone(timezone(timedelta(hours=hours)))
     stored = {**event, "at": zoned, "detail": json.loads(json.dumps(shuffled(event["detail"]), indent=3))}
-    assert _hash(shuffled(stored)) == _hash(event)
+    assert hash_of(shuffled(stored)) == hash_of(event)
 
 
 @settings(max_examples=200)
@@ -62,7 +62,7 @@ def test_an_event_that_differs_in_one_field_has_another_hash(event, other, field
     assume(
         json.dumps(event[field], default=str, sort_keys=True) != json.dumps(other[field], default=str, sort_keys=True)
     )
-    assert _hash({**event, field: other[field]}) != _hash(event)
+    assert hash_of({**event, field: other[field]}) != hash_of(event)
 
 
 @settings(max_examples=200)

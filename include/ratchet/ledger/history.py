@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, true
+from sqlalchemy import Connection, Row, RowMapping, Select, func, insert, literal_column, select, true
 
+from ratchet.ledger.faults import Faults
 from ratchet.ledger.rows import Event, Transaction
 from ratchet.ledger.schema import events
 from ratchet.ledger.work import name_of
+
+IS_COMMIT = events.c.move == literal_column("'COMMITTED'")
+"""The condition of an event's index: part of the statement, as a plan for any parameters could not use it."""
+_AT_A_TIME = 2_000
+"""So many events are in memory when all are read."""
+_TOLD_EVERY = 10_000
 
 
 def record(conn: Connection, row: Transaction, *, who: str, move: str, detail: dict[str, Any]) -> str:
@@ -34,9 +42,29 @@ def record(conn: Connection, row: Transaction, *, who: str, move: str, detail: d
         "detail": detail,
         "previous_hash": before.hash or "",
     }
-    event["hash"] = _hash(event)
+    event["hash"] = hash_of(event)
     conn.execute(insert(events).values(event))
     return event["hash"]
+
+
+def last_commit(conn: Connection, pipeline: str) -> Event | None:
+    """The event of the pipeline's latest commit, whose hash stands for all before it."""
+    commits = select(events).where(events.c.pipeline == pipeline, IS_COMMIT).order_by(events.c.id.desc())
+    return Event.one_or_none(conn.execute(commits.limit(1)))
+
+
+def hash_before(conn: Connection, pipeline: str, since: int) -> str:
+    """The hash of the last commit before the first one of a transaction from `since` on; empty where there is none."""
+    first = _first_commit(conn, pipeline, since)
+    mine = (events.c.pipeline == pipeline, IS_COMMIT, events.c.id < first.id if first else true())
+    before = select(events.c.hash).where(*mine).order_by(events.c.id.desc()).limit(1)
+    return conn.execute(before).scalar_one_or_none() or ""
+
+
+def count(conn: Connection, pipeline: str, since: int) -> int:
+    """How many events there are of the transactions from `since` on."""
+    mine = select(func.count()).where(events.c.pipeline == pipeline, events.c.txid >= since)
+    return conn.execute(mine).scalar_one()
 
 
 def read(conn: Connection, pipeline: str, txid: int | None = None) -> list[Event]:
@@ -45,27 +73,57 @@ def read(conn: Connection, pipeline: str, txid: int | None = None) -> list[Event
     return Event.all(conn.execute(query if txid is None else query.where(events.c.txid == txid)))
 
 
-def verify(conn: Connection, pipeline: str) -> list[str]:
-    """What is wrong with the pipeline's history, one line a fault; empty when the chain holds."""
-    faults: list[str] = []
-    last: dict[tuple[int, int], tuple[int, str]] = {}
-    commit = ""
-    for row in conn.execute(select(events).where(events.c.pipeline == pipeline).order_by(events.c.id)).mappings():
-        of = (row["txid"], row["revision"])
-        seq, previous = last.get(of, (0, ""))
+def verify(conn: Connection, pipeline: str, since: int = 1, say: Callable[[str], None] = lambda _: None) -> list[str]:
+    """What is wrong with the pipeline's history, one line a fault; empty when the chain holds.
+
+    With `since` only that of the transactions from it on, and of all commits since the first of theirs: what is before
+    that one is taken as it is. Events are read one after the other, and not kept; `say` is told how far.
+    """
+    faults = Faults()
+    of, seq, previous = (0, 0), 0, ""
+    mine = select(events).where(events.c.pipeline == pipeline, events.c.txid >= since)
+    for row in _each(conn, mine.order_by(events.c.txid, events.c.revision, events.c.seq)):
+        if (row["txid"], row["revision"]) != of:
+            of, seq, previous = (row["txid"], row["revision"]), 0, ""
+            if not row["txid"] % _TOLD_EVERY:
+                say(f"{pipeline}: history, transaction {row['txid']:,}")
         where = f"{name_of(*of)}, event {row['seq']}"
         if row["seq"] != seq + 1:
-            faults.append(f"{where}: an event before it is missing")
+            faults.add(f"{where}: an event before it is missing")
         if row["previous_hash"] != previous:
-            faults.append(f"{where}: does not follow from the event before it")
-        if row["hash"] != _hash(dict(row)):
-            faults.append(f"{where}: was changed after it was written")
-        last[of] = (row["seq"], row["hash"])
-        if row["move"] == "COMMITTED":
-            if row["detail"]["previous_commit"] != commit:
-                faults.append(f"{where}: does not follow from the commit before it")
-            commit = row["hash"]
-    return faults
+            faults.add(f"{where}: does not follow from the event before it")
+        if row["hash"] != hash_of(dict(row)):
+            faults.add(f"{where}: was changed after it was written")
+        seq, previous = row["seq"], row["hash"]
+    _verify_commits(conn, pipeline, since, faults)
+    return faults.lines
+
+
+def _verify_commits(conn: Connection, pipeline: str, since: int, faults: Faults) -> None:
+    """The chain of commits, in the order in which they were made: a revision's stands among those of later txids."""
+    first = _first_commit(conn, pipeline, since)
+    if first is None:
+        return
+    commit = hash_before(conn, pipeline, since)
+    commits = select(events).where(events.c.pipeline == pipeline, IS_COMMIT, events.c.id >= first.id)
+    for row in _each(conn, commits.order_by(events.c.id)):
+        where = f"{name_of(row['txid'], row['revision'])}, event {row['seq']}"
+        if row["detail"]["previous_commit"] != commit:
+            faults.add(f"{where}: does not follow from the commit before it")
+        if row["txid"] < since and row["hash"] != hash_of(dict(row)):
+            faults.add(f"{where}: was changed after it was written")
+        commit = row["hash"]
+
+
+def _first_commit(conn: Connection, pipeline: str, since: int) -> Event | None:
+    """The event of the first commit of a transaction from `since` on, or of a revision of one."""
+    commits = select(events).where(events.c.pipeline == pipeline, IS_COMMIT, events.c.txid >= since)
+    return Event.one_or_none(conn.execute(commits.order_by(events.c.id).limit(1)))
+
+
+def _each(conn: Connection, query: Select[Any]) -> Iterator[RowMapping]:
+    """The rows of a query, of which some at a time are in memory."""
+    return iter(conn.execute(query, execution_options={"yield_per": _AT_A_TIME}).mappings())
 
 
 def _before(conn: Connection, row: Transaction) -> Row[Any, Any, Any, Any]:
@@ -81,13 +139,13 @@ def _before(conn: Connection, row: Transaction) -> Row[Any, Any, Any, Any]:
         .limit(1)
         .subquery("last")
     )
-    commit = select(events.c.hash).where(mine, events.c.move == "COMMITTED").order_by(events.c.id.desc()).limit(1)
+    commit = select(events.c.hash).where(mine, IS_COMMIT).order_by(events.c.id.desc()).limit(1)
     now = select(func.clock_timestamp().label("at")).subquery("now")
     picked = select(now.c.at, last.c.seq, last.c.hash, commit.scalar_subquery().label("commit"))
     return conn.execute(picked.select_from(now.outerjoin(last, true()))).one()
 
 
-def _hash(event: dict[str, Any]) -> str:
+def hash_of(event: dict[str, Any]) -> str:
     at: datetime = event["at"]
     said = {
         name: event[name]

@@ -133,7 +133,13 @@ transactions = Table(
     ForeignKeyConstraint(["pipeline"], ["ratchet.pipelines.pipeline"], name="transactions_pipeline"),
     CheckConstraint("txid >= 1 and epoch >= 1 and claim >= 1 and revision >= 0", name="numbers_from_one"),
     UniqueConstraint("pipeline", "txid", "epoch", name="epochs_run_on_across_revisions"),
-    Index("transactions_unfinished", "pipeline", "state"),
+    Index(
+        "transactions_unfinished",
+        "pipeline",
+        "revision",
+        "txid",
+        postgresql_where="state in ('OPEN', 'PREPARED', 'ABORTED')",
+    ),
 )
 
 runs = Table(
@@ -164,7 +170,9 @@ ranges = Table(
     Column("until_offset", BigInteger, nullable=False),
     UniqueConstraint("pipeline", "txid", "source", "partition", name="one_range_a_partition"),
     UniqueConstraint("pipeline", "source", "partition", "until_offset", name="ranges_end_once"),
-    UniqueConstraint("pipeline", "source", "partition", "from_offset", name="ranges_start_once"),
+    # With the offset in front: of two indexes that begin alike PostgreSQL may take either while it has no statistics,
+    # as after a restore, and would look for each new range's predecessor among all ranges of its partition.
+    UniqueConstraint("from_offset", "pipeline", "source", "partition", name="ranges_start_once"),
     ForeignKeyConstraint(
         ["pipeline", "source", "partition", "from_offset"],
         [f"ratchet.ranges.{c}" for c in ("pipeline", "source", "partition", "until_offset")],

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, select, text, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, literal_column, select, text, update
 
 from ratchet.errors import Fenced, IllegalMove
 from ratchet.ledger import history
 from ratchet.ledger.channel import notify
 from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.schema import heads, pipelines, transactions
-from ratchet.ledger.states import State, predecessors
+from ratchet.ledger.states import UNFINISHED, State, predecessors
 from ratchet.ledger.work import name_of, turn_of
 
 
@@ -103,13 +103,24 @@ def is_row(row: Transaction) -> ColumnElement[bool]:
 
 
 def is_newest() -> ColumnElement[bool]:
-    """The condition that no newer revision of the transaction has been begun."""
-    newer = transactions.alias("newer")
-    return ~exists().where(
-        newer.c.pipeline == transactions.c.pipeline,
-        newer.c.txid == transactions.c.txid,
-        newer.c.revision > transactions.c.revision,
-    )
+    """The condition that no newer revision of the transaction has been begun, looked up for each row by itself."""
+    of = transactions.alias("of")
+    mine = (of.c.pipeline == transactions.c.pipeline, of.c.txid == transactions.c.txid)
+    return transactions.c.revision == select(func.max(of.c.revision)).where(*mine).scalar_subquery()
+
+
+def is_in(*states: State) -> ColumnElement[bool]:
+    """The condition that a transaction is in one of some of the unfinished states, by the index that has no others.
+
+    The states are part of the statement: a plan that is made for any parameters cannot use that index.
+    """
+    assert set(states) <= set(UNFINISHED), "the index knows no others"
+    return transactions.c.state.in_([literal_column(f"'{state}'") for state in states])
+
+
+def is_unfinished() -> ColumnElement[bool]:
+    """The condition that a transaction is neither committed nor voided, by an index that has no others."""
+    return is_in(*UNFINISHED)
 
 
 def move(

@@ -13,6 +13,7 @@ from ratchet.ledger.rows import Line, SliceRow, Transaction
 from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import (
+    is_in,
     is_row,
     move,
     newest_revision,
@@ -193,7 +194,7 @@ def _lose_planned(
         .where(
             transactions.c.pipeline == spec.name,
             transactions.c.revision == 0,
-            transactions.c.state.in_([State.OPEN, State.ABORTED]),
+            is_in(State.OPEN, State.ABORTED),
         )
         .order_by(transactions.c.txid)
         .with_for_update()

@@ -8,20 +8,19 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, exists, func, insert, select, text
 
 from ratchet.errors import IllegalMove, SettingsError
+from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import (
     DELTA_SCHEMA,
     dead_letter_deltas,
     drops,
-    events,
     metadata,
     stages,
     targets,
     transactions,
 )
-from ratchet.ledger.states import UNFINISHED, State
-from ratchet.ledger.transactions import lock_pipeline, lock_rows
+from ratchet.ledger.transactions import is_unfinished, lock_pipeline, lock_rows
 from ratchet.ledger.work import utc
 from ratchet.operate.locks import patiently
 from ratchet.sinks import stage, tables
@@ -111,13 +110,13 @@ def _drop(conn: Connection, pipeline: str, reason: str, who: str, *, dry_run: bo
 
 
 def _record(conn: Connection, done: Dropped, reason: str, who: str) -> None:
-    commits = select(events.c.hash).where(events.c.pipeline == done.pipeline, events.c.move == str(State.COMMITTED))
+    commit = history.last_commit(conn, done.pipeline)
     conn.execute(
         insert(drops).values(
             pipeline=done.pipeline,
             last_txid=done.last_txid,
             head=done.head,
-            last_commit=commits.order_by(events.c.id.desc()).limit(1).scalar_subquery(),
+            last_commit=commit.hash if commit else None,
             relations=list(done.relations),
             who=who,
             reason=reason,
@@ -142,7 +141,7 @@ def _check_idle(conn: Connection, pipeline: str) -> None:
         select(transactions)
         .where(
             transactions.c.pipeline == pipeline,
-            transactions.c.state.in_(UNFINISHED),
+            is_unfinished(),
             transactions.c.claim_ended.is_(False),
             transactions.c.lease_until > func.clock_timestamp(),
         )

@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, func, select
 
+from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.schema import slices, transactions
-from ratchet.ledger.states import UNFINISHED, State
-from ratchet.ledger.transactions import is_newest, read_line
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import is_newest, is_unfinished, read_line
 from ratchet.ledger.work import utc
 from ratchet.protocol import halts, plan, replays, sources
 from ratchet.protocol.turns import waits_for
@@ -64,20 +65,20 @@ def status(ledger: Ledger, pipeline: str) -> Status:
         if line is None:
             return Status(pipeline, 0, 0, 0, None, None, None, None, 0, ())
         c = transactions.c
-        latest = select(func.max(c.committed_at)).where(c.pipeline == pipeline)
         found = conn.execute(
             select(transactions)
-            .where(c.pipeline == pipeline, c.state.in_(UNFINISHED), is_newest())
+            .where(c.pipeline == pipeline, is_unfinished(), is_newest())
             .order_by(c.revision > 0, c.txid, c.revision)
         )
         unfinished = Transaction.all(found)
         halt = halts.halt(conn, pipeline)
+        commit = history.last_commit(conn, pipeline)
         return Status(
             pipeline,
             line.head,
             line.last_txid,
             line.compacted,
-            conn.execute(latest).scalar_one(),
+            commit.at if commit else None,
             halts.why_halted(halt) if halt else None,
             _unattended(conn, line),
             _next_source(conn, line),

@@ -15,7 +15,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Binding, Transaction
 from ratchet.ledger.schema import runs, transactions
 from ratchet.ledger.states import UNFINISHED, State
-from ratchet.ledger.transactions import is_newest, is_row, move, read_transaction
+from ratchet.ledger.transactions import is_newest, is_row, is_unfinished, move, read_transaction
 from ratchet.ledger.work import Claim, Run
 from ratchet.protocol.deadlines import deadline
 from ratchet.protocol.halts import LIFTED, count_failure, why_stopped
@@ -68,7 +68,7 @@ def unclaimed(conn: Connection, spec: Pipeline) -> list[Transaction]:
         select(transactions)
         .where(
             transactions.c.pipeline == spec.name,
-            transactions.c.state.in_(UNFINISHED),
+            is_unfinished(),
             transactions.c.halted_at.is_(None),
             transactions.c.claim_ended | ~holds(spec.lease_seconds),
             is_newest(),

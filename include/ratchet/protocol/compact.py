@@ -19,6 +19,8 @@ from ratchet.spec.pipeline import Pipeline
 
 STEP_RECORDS = 1_000_000
 """The deltas of transactions of so many records are merged at once, and of one transaction at least."""
+STEP_TRANSACTIONS = 10_000
+"""And so many transactions at most."""
 STEPS_SECONDS = 30
 """When so much time is over, the next compaction goes on: whoever compacts has other things to do."""
 
@@ -79,7 +81,8 @@ def step(conn: Connection, pipeline: str, after: int, until: int) -> int:
     c = transactions.c
     records = func.sum(func.coalesce(c.records, 0)).over(order_by=c.txid)
     mine = (c.pipeline == pipeline, c.revision == 0, c.txid > after, c.txid <= until)
-    upto = select(c.txid, records.label("records")).where(*mine).subquery("upto")
+    upto = select(c.txid, records.label("records")).where(*mine).order_by(c.txid).limit(STEP_TRANSACTIONS)
+    upto = upto.subquery("upto")
     last = conn.execute(select(func.max(upto.c.txid)).where(upto.c.records <= STEP_RECORDS)).scalar_one()
     return after + 1 if last is None else last
 

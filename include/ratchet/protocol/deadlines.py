@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, func, select
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
-from ratchet.ledger.transactions import move
+from ratchet.ledger.transactions import is_in, move
 from ratchet.ledger.work import utc
 from ratchet.protocol.failures import DEADLINE
 from ratchet.spec.pipeline import Pipeline
@@ -28,7 +28,7 @@ def abort_overdue(conn: Connection, pipeline: str) -> list[Transaction]:
         select(transactions)
         .where(
             transactions.c.pipeline == pipeline,
-            transactions.c.state == State.OPEN,
+            is_in(State.OPEN),
             transactions.c.deadline < func.clock_timestamp(),
         )
         .order_by(transactions.c.txid)

@@ -6,7 +6,8 @@ from sqlalchemy import Connection, select
 
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import transactions
-from ratchet.ledger.states import UNFINISHED, State
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import is_unfinished
 from ratchet.ledger.work import utc
 from ratchet.protocol.failures import is_refused, met_outages_alone
 from ratchet.spec.pipeline import Pipeline
@@ -22,7 +23,7 @@ def halt(conn: Connection, pipeline: str) -> Transaction | None:
         .where(
             transactions.c.pipeline == pipeline,
             transactions.c.revision == 0,
-            transactions.c.state.in_(UNFINISHED),
+            is_unfinished(),
             transactions.c.halted_at.is_not(None),
         )
         .order_by(transactions.c.txid)

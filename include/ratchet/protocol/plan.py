@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from sqlalchemy import Connection, and_, false, func, insert, or_, select
+from sqlalchemy import Connection, func, insert, literal_column, select
 
 from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.ledger.connection import Ledger
@@ -38,12 +38,7 @@ class Slice:
 
 def previous_until(conn: Connection, pipeline: str, source: int) -> dict[int, int]:
     """{partition: where the next range must start}, for every partition of the source that was ever planned."""
-    rows = conn.execute(
-        select(ranges.c.partition, func.max(ranges.c.until_offset))
-        .where(ranges.c.pipeline == pipeline, ranges.c.source == source)
-        .group_by(ranges.c.partition)
-    )
-    return {partition: until for partition, until in rows}
+    return _newest_until(conn, pipeline, source)
 
 
 @dataclass(frozen=True)
@@ -243,21 +238,41 @@ def reached(conn: Connection, line: Line) -> tuple[int, dict[int, int]]:
 
     What a person took out of its plans, the next source takes.
     """
-    ahead = select(func.min(ranges.c.source)).where(ranges.c.pipeline == line.pipeline, ranges.c.txid > line.head)
-    source = conn.execute(ahead).scalar_one_or_none() or line.source
-    rows = conn.execute(
-        select(ranges.c.partition, func.max(ranges.c.until_offset))
-        .where(ranges.c.pipeline == line.pipeline, ranges.c.source == source, ranges.c.txid <= line.head)
-        .group_by(ranges.c.partition)
-    )
-    return source, Course({p: until for p, until in rows}, ends(conn, line.pipeline, source)).taken
+    ahead = select(ranges.c.source).where(ranges.c.pipeline == line.pipeline, ranges.c.txid > line.head)
+    first = conn.execute(ahead.order_by(ranges.c.txid, ranges.c.source).limit(1)).scalar_one_or_none()
+    source = first or line.source
+    known = _newest_until(conn, line.pipeline, source, line.head)
+    return source, Course(known, ends(conn, line.pipeline, source)).taken
+
+
+def _newest_until(conn: Connection, pipeline: str, source: int, last_txid: int | None = None) -> dict[int, int]:
+    """{partition: where its newest range ends, of transactions up to `last_txid` if it is given}.
+
+    Each partition has one row of txid 0, for which alone there is an index, and its newest range is an index's last
+    entry: how many transactions there were does not matter.
+    """
+    seen, newest = ranges.alias("seen"), ranges.alias("newest")
+    of = [newest.c[name] == seen.c[name] for name in ("pipeline", "source", "partition")]
+    if last_txid is not None:
+        of.append(newest.c.txid <= last_txid)
+    until = select(newest.c.until_offset).where(*of).order_by(newest.c.until_offset.desc()).limit(1)
+    mine = (seen.c.pipeline == pipeline, seen.c.source == source, seen.c.txid == literal_column("0"))
+    return {
+        partition: at for partition, at in conn.execute(select(seen.c.partition, until.scalar_subquery()).where(*mine))
+    }
 
 
 def taken_by(conn: Connection, line: Line, wanted: dict[int, int]) -> int | None:
     """The last transaction that took records below the offsets `wanted`; None if there is none."""
-    below = or_(false(), *(and_(ranges.c.partition == p, ranges.c.from_offset < at) for p, at in wanted.items()))
-    of = (ranges.c.pipeline == line.pipeline, ranges.c.source == line.source)
-    return conn.execute(select(func.max(ranges.c.txid)).where(*of, below)).scalar_one()
+    by: list[int] = []
+    for partition, at in wanted.items():
+        mine = (ranges.c.pipeline == line.pipeline, ranges.c.source == line.source, ranges.c.partition == partition)
+        # Ranges follow one another: the one that holds the offset before `at`, or the newest where all are below it.
+        reaches = select(ranges.c.txid).where(*mine, ranges.c.until_offset >= at).order_by(ranges.c.until_offset)
+        newest = select(ranges.c.txid).where(*mine).order_by(ranges.c.until_offset.desc())
+        either = func.coalesce(reaches.limit(1).scalar_subquery(), newest.limit(1).scalar_subquery())
+        by.append(conn.execute(select(either)).scalar_one() or 0)
+    return max(by, default=0) or None
 
 
 def ranges_of(conn: Connection, pipeline: str, txid: int) -> list[OffsetRange]:

@@ -11,8 +11,7 @@ from ratchet.errors import NotRevisable
 from ratchet.ledger import history
 from ratchet.ledger.rows import Line, Replay
 from ratchet.ledger.schema import replays, transactions
-from ratchet.ledger.states import UNFINISHED
-from ratchet.ledger.transactions import is_newest, newest_revision, read_transaction
+from ratchet.ledger.transactions import is_newest, is_unfinished, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run
 from ratchet.protocol.revise import revise
 from ratchet.spec.pipeline import Pipeline
@@ -67,7 +66,7 @@ def is_going_on(conn: Connection, pipeline: str, *, besides: int | None = None) 
     """Whether a revision is worked on or lies abandoned; one of transaction `besides` does not count."""
     one = select(transactions.c.txid).where(
         transactions.c.pipeline == pipeline,
-        transactions.c.state.in_(UNFINISHED),
+        is_unfinished(),
         transactions.c.revision > 0,
         transactions.c.halted_at.is_(None),
         transactions.c.txid != (besides or 0),

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet.errors import Repartitioned, TopicChanged
@@ -249,6 +249,8 @@ def newest(conn: Connection, line: Line) -> tuple[int, int]:
 def _starts(conn: Connection, pipeline: str, source: int) -> dict[int, int]:
     c = ranges.c
     rows = conn.execute(
-        select(c.partition, c.until_offset).where(c.pipeline == pipeline, c.source == source, c.txid == 0)
+        select(c.partition, c.until_offset).where(
+            c.pipeline == pipeline, c.source == source, c.txid == literal_column("0")
+        )
     )
     return {partition: at for partition, at in rows}

@@ -154,8 +154,8 @@ PLANTS = [
     plant(
         "monitoring is told what is only planned",
         "protocol/plan.py",
-        "source, ranges.c.txid <= line.head)",
-        "source, ranges.c.txid <= line.last_txid)",
+        "_newest_until(conn, line.pipeline, source, line.head)",
+        "_newest_until(conn, line.pipeline, source, line.last_txid)",
         layers=("ledger",),
     ),
     plant(
@@ -185,8 +185,8 @@ PLANTS = [
     plant(
         "a deadline aborts what is prepared",
         "protocol/deadlines.py",
-        "            transactions.c.state == State.OPEN,\n            transactions.c.deadline <",
-        "            transactions.c.state.in_([State.OPEN, State.PREPARED]),\n            transactions.c.deadline <",
+        "            is_in(State.OPEN),\n            transactions.c.deadline <",
+        "            is_in(State.OPEN, State.PREPARED),\n            transactions.c.deadline <",
     ),
     plant(
         "a revision forgets the keys that only the older delta has",

@@ -144,7 +144,7 @@ CREATE TABLE ratchet.ranges (
     until_offset BIGINT NOT NULL,
     CONSTRAINT one_range_a_partition UNIQUE (pipeline, txid, source, partition),
     CONSTRAINT ranges_end_once UNIQUE (pipeline, source, partition, until_offset),
-    CONSTRAINT ranges_start_once UNIQUE (pipeline, source, partition, from_offset),
+    CONSTRAINT ranges_start_once UNIQUE (from_offset, pipeline, source, partition),
     CONSTRAINT ranges_tile FOREIGN KEY(pipeline, source, partition, from_offset) REFERENCES ratchet.ranges (pipeline, source, partition, until_offset),
     CONSTRAINT ranges_source FOREIGN KEY(pipeline, source) REFERENCES ratchet.sources (pipeline, source),
     CONSTRAINT ranges_are_half_open CHECK (from_offset < until_offset),
@@ -280,7 +280,8 @@ CREATE TABLE ratchet.transactions (
     CONSTRAINT numbers_from_one CHECK (txid >= 1 and epoch >= 1 and claim >= 1 and revision >= 0),
     CONSTRAINT epochs_run_on_across_revisions UNIQUE (pipeline, txid, epoch)
 );
-CREATE INDEX transactions_unfinished ON ratchet.transactions (pipeline, state);
+CREATE INDEX transactions_unfinished ON ratchet.transactions (pipeline, revision, txid)
+    WHERE state in ('OPEN', 'PREPARED', 'ABORTED');
 COMMENT ON COLUMN ratchet.transactions.claim IS 'number of the latest claim';
 COMMENT ON COLUMN ratchet.transactions.dag_id IS 'the run that holds the latest claim';
 COMMENT ON COLUMN ratchet.transactions.code_hash IS 'code and spec that this epoch''s votes must come from';
