@@ -48,7 +48,7 @@ def rows(bench: Bench) -> Points:
 def _measured(bench: Bench) -> tuple[Points, Points]:
     took: Points = {}
     seen: Points = {}
-    with Line(bench.url, f"bench_past_{time.time_ns() // 10**6}", PARTITIONS) as line:
+    with Line(bench.url, f"bench_past_{time.time_ns() // 10**6}", partitions=PARTITIONS) as line:
         commit(line.ledger, line.spec, line.prepare(PARTITIONS, "1"))
         settle(line.ledger, line.spec, Run(line.spec.name, "1"), succeeded=True)
         runs = iter(range(2, 10_000))

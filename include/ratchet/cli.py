@@ -314,7 +314,9 @@ def verify(
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Also read Kafka and transform once more; needs RATCHET_SPARK.")
     ] = False,
-    since: Annotated[int, typer.Option(help="The first transaction to recompute.", min=1)] = 1,
+    since: Annotated[
+        int, typer.Option(help="The first transaction to look at; those before it are taken as verified.", min=1)
+    ] = 1,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Hold the sinks against the ledger: history, ranges, txids, rows, checksums; exit status 3 if a fault is found."""
@@ -323,7 +325,7 @@ def verify(
 
     spec = load_pipeline(name)
     with ledger_of_environment() as ledger, Console(stderr=True).status(f"{spec.name}: verifying") as progress:
-        checks = look(ledger, spec, progress.update)
+        checks = look(ledger, spec, since, progress.update)
         if recompute:
             checks.append(_recompute(ledger, spec, since, progress.console.print))
     if as_json:

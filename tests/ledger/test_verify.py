@@ -8,6 +8,8 @@ import pytest
 from sqlalchemy import text
 
 from ratchet.dev.demo import watch
+from ratchet.errors import SettingsError
+from ratchet.ledger import history
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.operate.attention import been_here
@@ -15,6 +17,7 @@ from ratchet.operate.status import status
 from ratchet.operate.verify import verify
 from ratchet.protocol.commit import commit
 from ratchet.protocol.compact import compact
+from ratchet.sinks.port import Check
 
 from .staging import SPEC, prepare, start
 
@@ -126,3 +129,72 @@ def test_the_demos_table_shows_what_was_committed(whole):
     assert [(line.txid, line.records) for line in said] == [(1, 20), (3, 20)]
     assert said[0].rows == {"rows": 18, "totals": 20, "latest": 18, "dead_letters": 2}
     assert watch.overlap(whole, SPEC.name).transactions == 1
+
+
+def test_since_a_transaction_what_is_before_it_is_taken_as_verified_and_what_follows_is_not(whole, log):
+    """Also a revision of an older one, whose commit stands in the chain between later ones."""
+    fourth = start(whole, SPEC, log, "d")
+    prepare(whole, SPEC, fourth)
+    commit(whole, SPEC, fourth.claim)
+    revised = start(whole, SPEC, log, "c", 1)
+    prepare(whole, SPEC, revised)
+    commit(whole, SPEC, revised.claim)
+    fifth = start(whole, SPEC, log, "e")
+    prepare(whole, SPEC, fifth)
+    commit(whole, SPEC, fifth.claim)
+
+    def found(since: int) -> list[str]:
+        return [fault for check in verify(whole, SPEC, since) for fault in check.faults]
+
+    assert [found(since) for since in range(1, 6)] == [[]] * 5
+    with whole.begin() as conn:
+        third = history.read(conn, SPEC.name, 3)
+    (before,) = [event.hash for event in third if event.move == "COMMITTED" and not event.revision]
+    scope, of_history, ranges, *_ = verify(whole, SPEC, 4)
+    assert scope == Check(f"transactions 4 to 5; 1 to 3 are taken as verified, up to commit {before}", 2, ())
+    assert (of_history.checked, ranges.checked) == (2 * 7, 4)
+    by_name = {check.what: check.checked for check in verify(whole, SPEC, 4)}
+    assert by_name["rows: rows and checksums"] == by_name["totals: deltas"] == 40
+    assert by_name["rows: txids"] == 2
+    with pytest.raises(SettingsError, match="there is no transaction 6 yet; the last is 5"):
+        verify(whole, SPEC, 6)
+
+    damages = [
+        # (what, the last `since` with which it is found): one after the other, so none may hide behind one before.
+        ('update ratchet_delta."public.rows" set a = a + 1 where _offset = 3 and _txid = 1', 1),
+        ("alter table ratchet.events disable trigger append_only", 1),
+        ("update ratchet.events set who = 'nobody' where txid = 1 and seq = 1", 1),
+        ("alter table ratchet.ranges drop constraint ranges_tile", 1),
+        ("update ratchet.ranges set from_offset = 12 where txid = 2 and partition = 0", 2),
+        # What the revision's commit says is part of the chain that all later ones hang on.
+        ("update ratchet.events set who = 'nobody' where txid = 3 and revision = 1 and move = 'COMMITTED'", 4),
+        ("update totals set a_sum = a_sum + 1 where k = '0'", 5),
+        ('delete from ratchet_delta."public.latest" where _txid = 5', 5),
+    ]
+    for damage, last in damages:
+        with whole.begin() as conn:
+            conn.execute(text(damage))
+        assert [since for since in range(1, 6) if found(since)] == list(range(1, last + 1)), damage
+    assert "1 rows of the state are not what the deltas fold to" in " ".join(found(5))
+
+
+def test_what_is_checked_does_not_depend_on_how_much_is_in_memory_at_once(whole, monkeypatch):
+    everything = verify(whole, SPEC)
+    monkeypatch.setattr("ratchet.operate.verify._STRETCH", 2)
+    monkeypatch.setattr("ratchet.operate.verify._AT_A_TIME", 1)
+    monkeypatch.setattr("ratchet.ledger.history._AT_A_TIME", 1)
+    monkeypatch.setattr("ratchet.sinks.kept._AT_A_TIME", 1)
+    assert verify(whole, SPEC) == everything
+    said = []
+    with whole.begin() as conn:
+        conn.execute(text('update ratchet_delta."public.rows" set a = a + 1 where _offset in (3, 23)'))
+        conn.execute(text("alter table ratchet.events disable trigger append_only"))
+        conn.execute(text("update ratchet.events set previous_hash = 'x', hash = 'x'"))
+    monkeypatch.setattr("ratchet.ledger.faults.MOST", 3)
+    for check in verify(whole, SPEC, say=said.append):
+        if check.what == "history":
+            assert check.faults[0].startswith("transaction 1, event 1") and len(check.faults) == 4
+            assert check.faults[3].startswith("and ") and check.faults[3].endswith(" more like these")
+        if check.what == "rows: rows and checksums":
+            assert [fault[:19] for fault in check.faults] == ["rows: transaction 1", "rows: transaction 3"]
+    assert said[:2] == ["line: history", "line: rows"]

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, exists, func, literal_column, select
+from sqlalchemy.dialects.postgresql import distinct_on
 
-from ratchet.errors import RecordsLost, TopicChanged
+from ratchet.errors import RecordsLost, SettingsError, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.faults import Faults
 from ratchet.ledger.rows import Line, Transaction
-from ratchet.ledger.schema import ranges, sources, transactions
+from ratchet.ledger.schema import ranges, slices, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import SliceWork
-from ratchet.protocol.votes import read_votes, work_of
+from ratchet.protocol.votes import vote_from_json, work_of
 from ratchet.sinks.checksum import MODULUS
 from ratchet.sinks.lookup import sinks_of
-from ratchet.sinks.port import Check, Sink, Voted
+from ratchet.sinks.port import Check, Sink, Stretch, Voted
 from ratchet.spec.pipeline import Pipeline
 
+Say = Callable[[str], None]
+"""Told how far a check has come, in a line."""
 NOTHING = (0, 0)
 """Rows and checksum of a sink to which a slice gives nothing."""
+_STRETCH = 1_000_000
+"""The rows of so many transactions are read in one pass, with some bytes in memory for each transaction."""
+_AT_A_TIME = 2_000
+"""So many rows of the ledger are in memory when all are read."""
+_TOLD_EVERY = 100_000
+_RECOMPUTED_AT_ONCE = 100
+"""The work of so many transactions is read before they are recomputed."""
 
 
-def verify(ledger: Ledger, spec: Pipeline, say: Callable[[str], None] = lambda _: None) -> list[Check]:
+def verify(ledger: Ledger, spec: Pipeline, since: int = 1, say: Say = lambda _: None) -> list[Check]:
     """Hold a pipeline's history, ranges, sinks and dead letters against the ledger, in one snapshot.
 
     1. The history chain.
@@ -33,23 +45,37 @@ def verify(ledger: Ledger, spec: Pipeline, say: Callable[[str], None] = lambda _
     4. Append and dead letters: for each transaction, the rows and the checksum that its slices voted for.
     5. Keyed sinks: each delta is the one that was applied, and the state is the fold of the deltas.
 
-    `say` is told of each sink as it begins. Deltas that are merged into the base are checked by their fold alone.
+    Of transactions before `since` nothing is looked at, the first check says so, and what follows them is held against
+    their last hashes and offsets. `say` is told of progress. Deltas that are merged into the base are checked by their
+    fold alone. Memory does not grow with what is checked. SettingsError where there is no transaction `since`.
     """
     with ledger.snapshot() as conn:
         line = read_line(conn, spec.name)
         if line is None:
             return [Check("the ledger has nothing of this pipeline yet", 0, ())]
-        applied = _applied(conn, spec.name)
+        if since > max(line.last_txid, 1):
+            raise SettingsError(f"{spec.name}: there is no transaction {since} yet; the last is {line.last_txid}")
+        say(f"{spec.name}: history")
+        events = history.count(conn, spec.name, since)
         checks = [
-            Check("history", len(history.read(conn, spec.name)), tuple(history.verify(conn, spec.name))),
-            _tiling(conn, line),
+            _scope(conn, line, since),
+            Check("history", events, tuple(history.verify(conn, spec.name, since, say))),
+            _tiling(conn, line, since, say),
         ]
         for sink in sinks_of(spec):
             say(f"{spec.name}: {sink.name}")
-            checks.append(_txids(conn, spec, sink, applied, line.head))
-            voted = [_voted(conn, spec.name, sink.name, rows) for rows in applied.values()]
-            checks += sink.verify(conn, spec.name, voted, line.compacted, line.head)
+            checks.append(_txids(conn, sink, line, since))
+            checks += _sink(conn, sink, line, since, say)
         return checks
+
+
+def _scope(conn: Connection, line: Line, since: int) -> Check:
+    """What is looked at, and what is not."""
+    said = f"transactions {since} to {line.last_txid}"
+    if since > 1:
+        before = history.hash_before(conn, line.pipeline, since)
+        said += f"; 1 to {since - 1} are taken as verified" + (f", up to commit {before}" if before else "")
+    return Check(said, line.last_txid - since + 1, ())
 
 
 def recompute(
@@ -57,7 +83,7 @@ def recompute(
     spec: Pipeline,
     run: Callable[[Sequence[SliceWork]], dict[str, tuple[int, int]]],
     since: int = 1,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> Check:
     """Hold what Kafka and today's transform give against what was committed, transaction by transaction.
 
@@ -67,95 +93,137 @@ def recompute(
     """
     with ledger.snapshot() as conn:
         line = read_line(conn, spec.name)
-        rows = [rows[-1] for rows in _applied(conn, spec.name).values() if rows[-1].txid >= since]
-        work = {row.txid: work_of(conn, spec, row) for row in rows}
-        kept = {row.txid: _contents(conn, spec, row, line.compacted) for row in rows if line}
-    faults: list[str] = []
+    faults = Faults()
     checked = 0
-    for row in rows:
-        where = f"transaction {row.txid}"
-        if row.code_hash != spec.code_hash:
-            say(f"{where} was committed with code {row.code_hash}, today's is {spec.code_hash}: not recomputed")
-            continue
-        try:
-            given = run(work[row.txid])
-        except (RecordsLost, TopicChanged) as error:
-            say(f"not recomputed: {error}")
-            continue
-        checked += 1
-        say(f"{where}: {sum(rows for rows, _ in given.values()):,} rows")
-        faults += [
-            f"{where}: {name} has {there[0]:,} rows with checksum {there[1]}, "
-            f"recomputed {given.get(name, NOTHING)[0]:,} with {given.get(name, NOTHING)[1]}"
-            for name, there in kept[row.txid].items()
-            if given.get(name, NOTHING) != there
-        ]
-    return Check("recomputed transactions", checked, tuple(faults))
+    for first in range(since, line.last_txid + 1 if line else since, _RECOMPUTED_AT_ONCE):
+        for row, work, kept in _committed(ledger, spec, first, first + _RECOMPUTED_AT_ONCE - 1):
+            where = f"transaction {row.txid}"
+            if row.code_hash != spec.code_hash:
+                say(f"{where} was committed with code {row.code_hash}, today's is {spec.code_hash}: not recomputed")
+                continue
+            try:
+                given = run(work)
+            except (RecordsLost, TopicChanged) as error:
+                say(f"not recomputed: {error}")
+                continue
+            checked += 1
+            say(f"{where}: {sum(rows for rows, _ in given.values()):,} rows")
+            for name, there in kept.items():
+                anew = given.get(name, NOTHING)
+                if anew != there:
+                    has = f"{name} has {there[0]:,} rows with checksum {there[1]}"
+                    faults.add(f"{where}: {has}, recomputed {anew[0]:,} with {anew[1]}")
+    return Check("recomputed transactions", checked, tuple(faults.lines))
 
 
-def _contents(conn: Connection, spec: Pipeline, row: Transaction, compacted: int) -> dict[str, tuple[int, int]]:
-    """{sink: (rows, checksum)} of a transaction's deltas, where single ones are still there."""
-    return {
-        sink.name: sink.contents(conn, _voted(conn, spec.name, sink.name, [row]))
-        for sink in sinks_of(spec)
-        if row.txid > compacted or not sink.is_compacted
-    }
-
-
-def _applied(conn: Connection, pipeline: str) -> dict[int, list[Transaction]]:
-    """{txid: the rows of its revisions that were applied, the newest last}; its deltas are those that are kept."""
+def _committed(
+    ledger: Ledger, spec: Pipeline, first: int, last: int
+) -> list[tuple[Transaction, list[SliceWork], dict[str, tuple[int, int]]]]:
+    """The newest committed revision of each of these transactions, the slices of its epoch, and what it has given:
+    {sink: (rows, checksum)} of its deltas, where single ones are still there.
+    """
     c = transactions.c
-    found = conn.execute(
-        select(transactions)
-        .where(c.pipeline == pipeline, c.state == State.COMMITTED, c.applied.is_not(None))
-        .order_by(c.txid, c.revision)
-    )
-    applied: dict[int, list[Transaction]] = {}
-    for row in Transaction.all(found):
-        applied.setdefault(row.txid, []).append(row)
-    return applied
+    newest = select(transactions).ext(distinct_on(c.txid)).where(*_applied(spec.name, first, last))
+    with ledger.snapshot() as conn:
+        line = read_line(conn, spec.name)
+        assert line is not None, "a line that has begun stays"
+        rows = Transaction.all(conn.execute(newest.order_by(c.txid, c.revision.desc())))
+        kept: dict[int, dict[str, tuple[int, int]]] = {row.txid: {} for row in rows}
+        for sink in sinks_of(spec):
+            for voted in _voted(conn, spec.name, sink.name, first, last):
+                if voted.txid > line.compacted or not sink.is_compacted:
+                    kept[voted.txid][sink.name] = sink.contents(conn, voted)
+        return [(row, work_of(conn, spec, row), kept[row.txid]) for row in rows]
 
 
-def _tiling(conn: Connection, line: Line) -> Check:
-    faults: list[str] = []
-    reached: dict[tuple[int, int], int] = {}
-    planned: set[int] = set()
+def _applied(pipeline: str, first: int, last: int) -> tuple[ColumnElement[bool], ...]:
+    """The conditions for what was applied of these transactions; the deltas that are kept are the newest one's."""
+    c = transactions.c
+    return c.pipeline == pipeline, c.txid.between(first, last), c.state == State.COMMITTED, c.applied.is_not(None)
+
+
+def _tiling(conn: Connection, line: Line, since: int, say: Say) -> Check:
+    faults = Faults()
+    reached = _reached(conn, line, since)
     of = (sources.c.pipeline == ranges.c.pipeline) & (sources.c.source == ranges.c.source)
-    query = (
-        select(ranges, sources.c.topic, sources.c.first_txid)
-        .join(sources, of)
-        .where(ranges.c.pipeline == line.pipeline)
-    )
-    rows = conn.execute(query.order_by(ranges.c.txid)).all()
-    for row in rows:
+    query = select(ranges, sources.c.topic, sources.c.first_txid).join(sources, of)
+    query = query.where(ranges.c.pipeline == line.pipeline, ranges.c.txid >= since)
+    count, txid = 0, since - 1
+    for row in conn.execute(query.order_by(ranges.c.txid), execution_options={"yield_per": _AT_A_TIME}):
+        count += 1
+        if not count % _TOLD_EVERY:
+            say(f"{line.pipeline}: ranges, transaction {row.txid:,}")
         place = (row.source, row.partition)
-        if row.txid and row.from_offset != reached.get(place):
-            faults.append(
+        if row.from_offset != reached.get(place):
+            faults.add(
                 f"transaction {row.txid}: {row.topic}-{row.partition} starts at {row.from_offset}, "
                 f"the range before it ends at {reached.get(place)}"
             )
-        if row.txid and (row.first_txid is None or row.txid < row.first_txid):
-            faults.append(
+        if row.first_txid is None or row.txid < row.first_txid:
+            faults.add(
                 f"transaction {row.txid} is of source {row.source}, which begins with transaction {row.first_txid}"
             )
         reached[place] = row.until_offset
-        planned.add(row.txid)
-    faults += [f"transaction {txid} has no range" for txid in range(1, line.last_txid + 1) if txid not in planned]
-    return Check("ranges", len(rows), tuple(faults))
+        for missing in range(txid + 1, row.txid):
+            faults.add(f"transaction {missing} has no range")
+        txid = row.txid
+    for missing in range(txid + 1, line.last_txid + 1):
+        faults.add(f"transaction {missing} has no range")
+    return Check("ranges", count, tuple(faults.lines))
 
 
-def _txids(conn: Connection, spec: Pipeline, sink: Sink, applied: dict[int, list[Transaction]], head: int) -> Check:
+def _reached(conn: Connection, line: Line, since: int) -> dict[tuple[int, int], int]:
+    """{(source, partition): where its ranges of transactions before `since` end}."""
+    seen, newest = ranges.alias("seen"), ranges.alias("newest")
+    of = [newest.c[name] == seen.c[name] for name in ("pipeline", "source", "partition")]
+    until = select(newest.c.until_offset).where(*of, newest.c.txid < since).order_by(newest.c.until_offset.desc())
+    places = select(seen.c.source, seen.c.partition, until.limit(1).scalar_subquery())
+    mine = (seen.c.pipeline == line.pipeline, seen.c.txid == literal_column("0"))
+    return {(source, partition): at for source, partition, at in conn.execute(places.where(*mine))}
+
+
+def _txids(conn: Connection, sink: Sink, line: Line, since: int) -> Check:
     """Every txid that visible rows carry is committed."""
-    found = sink.txids(conn, spec.name, head)
-    faults = [
-        f"{sink.name} has rows of transaction {txid}, which is not committed" for txid in found if txid not in applied
-    ]
-    return Check(f"{sink.name}: txids", len(found), tuple(faults))
+    found = sink.txids(line.pipeline, since, line.head).subquery("found")
+    c = transactions.c
+    mine = (c.pipeline == line.pipeline, c.txid == found.c._txid, c.state == State.COMMITTED, c.applied.is_not(None))
+    faults = Faults()
+    count = 0
+    query = select(found.c._txid, exists().where(*mine))
+    for txid, is_committed in conn.execute(query, execution_options={"yield_per": _AT_A_TIME}):
+        count += 1
+        if not is_committed:
+            faults.add(f"{sink.name} has rows of transaction {txid}, which is not committed")
+    return Check(f"{sink.name}: txids", count, tuple(faults.lines))
 
 
-def _voted(conn: Connection, pipeline: str, sink: str, applied: Sequence[Transaction]) -> Voted:
-    """What was committed of one transaction for one sink: by the newest revision, of a spec that had the sink."""
-    row = next((row for row in reversed(applied) if sink in (row.applied or {})), applied[-1])
-    votes = [sinks[sink] for _, _, sinks in read_votes(conn, pipeline, row.txid, row.epoch) if sink in sinks]
-    rows, checksum = sum(v.rows for v in votes), sum(v.checksum for v in votes) % MODULUS
-    return Voted(row.txid, rows, checksum, (row.applied or {}).get(sink))
+def _sink(conn: Connection, sink: Sink, line: Line, since: int, say: Say) -> Iterator[Check]:
+    """What a sink keeps of each transaction, a stretch of them at a time, and its state."""
+    parts: list[Check] = []
+    for first in range(since, line.head + 1, _STRETCH) or [since]:
+        # None is visible where `since` is above the head.
+        last = max(first - 1, min(first + _STRETCH - 1, line.head))
+        of = Stretch(line.pipeline, first, last, line.compacted, say)
+        parts.append(sink.verify(conn, of, _voted(conn, line.pipeline, sink.name, first, of.last)))
+    faults = tuple(fault for part in parts for fault in part.faults)
+    yield Check(parts[0].what, sum(part.checked for part in parts), faults)
+    state = sink.verify_state(conn, since, line.head)
+    if state is not None:
+        yield state
+
+
+def _voted(conn: Connection, pipeline: str, sink: str, first: int, last: int) -> Iterator[Voted]:
+    """What was committed of each transaction for one sink: by the newest revision, of a spec that had the sink."""
+    t, s = transactions.c, slices.c
+    # For each transaction by itself: joined, its slices might be looked for among all of the line's.
+    of_epoch = (s.pipeline == t.pipeline, s.txid == t.txid, s.epoch == t.epoch, s.voted_at.is_not(None))
+    votes = select(func.jsonb_agg(s.sinks[sink])).where(*of_epoch).scalar_subquery()
+    query = select(t.txid, t.applied[sink].label("applied"), votes.label("votes"))
+    query = query.where(*_applied(pipeline, first, last)).order_by(t.txid, t.revision)
+    rows = conn.execute(query, execution_options={"yield_per": _AT_A_TIME})
+    for txid, revisions in groupby(rows, key=lambda row: row.txid):
+        newest_first = list(revisions)[::-1]
+        row = next((row for row in newest_first if row.applied), newest_first[0])
+        voted = [vote_from_json(vote) for vote in row.votes or () if vote]
+        rows_of, checksum = sum(v.rows for v in voted), sum(v.checksum for v in voted) % MODULUS
+        yield Voted(txid, rows_of, checksum, row.applied)

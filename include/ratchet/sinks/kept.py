@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Connection, FromClause, Table, delete, insert, select
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table, delete, insert, select
 
+from ratchet.ledger.faults import Faults
 from ratchet.ledger.work import OffsetRange
 from ratchet.sinks import catalog, delta, retention
 from ratchet.sinks.catalog import Held
 from ratchet.sinks.checksum import MODULUS, row_hash
-from ratchet.sinks.port import Applied, Check, Delta, Rows, Sink, Touched, Voted
+from ratchet.sinks.port import Applied, Check, Delta, Rows, Sink, Stretch, Touched, Voted
 from ratchet.sinks.types import SOURCE, WRITER, as_hashed, sql_type
 from ratchet.spec.columns import Column
 from ratchet.spec.types import Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_AT_A_TIME = 5_000
+"""So many rows are in memory when all are read."""
+_TOLD_EVERY = 1_000_000
 
 
 class Kept(Sink, frozen=True):
@@ -74,34 +80,40 @@ class Kept(Sink, frozen=True):
     def one_each(self, rows: FromClause) -> sa.Select:
         return select(*(rows.c[c.name] for c in self.written))
 
-    def txids(self, conn: Connection, pipeline: str, head: int) -> Sequence[int]:
+    def txids(self, pipeline: str, since: int, head: int) -> Select[tuple[int]]:
         of = self.rows_table
         seen = select(of.c._txid).where(of.c._txid <= head, *self.mine(of, pipeline)).distinct()
-        return conn.execute(seen).scalars().all()
+        return seen.where(of.c._txid >= since) if since > 1 else seen
 
-    def verify(self, conn: Connection, pipeline: str, voted: Sequence[Voted], compacted: int, head: int) -> list[Check]:
-        expired = retention.until(conn, pipeline, [self.table])
+    def verify(self, conn: Connection, of: Stretch, voted: Iterable[Voted]) -> Check:
+        expected, schemas = _Sums(of), _Schemas(of, self.written)
+        for one in voted:
+            schemas.add(one, self._written_with(one))
+            expected.add(one.txid, one.rows, one.checksum)
         there = catalog.columns(conn, catalog.place(self.rows_table))
-        alive = [of for of in voted if of.rows and of.txid > expired]
-        gone = {of.txid: [c.name for c in self._written_with(of) if c.name not in there] for of in alive}
-        found: dict[int, tuple[int, int]] = {}
-        for txid, hashed in self._hashes(conn, pipeline, [of for of in voted if not gone.get(of.txid)], there, head):
-            rows, checksum = found.get(txid, (0, 0))
-            found[txid] = (rows + 1, (checksum + hashed) % MODULUS)
-        faults: list[str] = []
-        for of in voted:
-            rows, checksum = found.get(of.txid, (0, 0))
-            if of.txid <= expired:
+        found = _Sums(of)
+        for number, (txid, hashed) in enumerate(self._hashes(conn, of, schemas, there), 1):
+            found.add(txid, 1, hashed)
+            if not number % _TOLD_EVERY:
+                of.say(f"{of.pipeline}: {self.name}, {number:,} rows of transactions {of.first:,} to {of.last:,}")
+        faults = Faults()
+        expired = retention.until(conn, of.pipeline, [self.table])
+        gone = [next((c.name for c in columns if c.name not in there), None) for columns in schemas.known]
+        for place, schema in enumerate(schemas.of):
+            txid, rows = of.first + place, found.rows[place]
+            where = f"{self.name}: transaction {txid}"
+            if not schema:
+                continue
+            if txid <= expired:
                 if rows:
-                    faults.append(f"{self.name}: transaction {of.txid} has {rows:,} rows, and they have expired")
-            elif rows != of.rows:
-                faults.append(f"{self.name}: transaction {of.txid} has {rows:,} rows, its votes say {of.rows:,}")
-            elif gone.get(of.txid):
-                column = gone[of.txid][0]
-                faults.append(f"{self.name}: transaction {of.txid} was written with column {column}, which is gone")
-            elif checksum != of.checksum:
-                faults.append(f"{self.name}: transaction {of.txid} has other contents than its votes say")
-        return [Check(f"{self.name}: rows and checksums", sum(rows for rows, _ in found.values()), tuple(faults))]
+                    faults.add(f"{where} has {rows:,} rows, and they have expired")
+            elif rows != expected.rows[place]:
+                faults.add(f"{where} has {rows:,} rows, its votes say {expected.rows[place]:,}")
+            elif rows and gone[schema]:
+                faults.add(f"{where} was written with column {gone[schema]}, which is gone")
+            elif found.checksums[place] != expected.checksums[place]:
+                faults.add(f"{where} has other contents than its votes say")
+        return Check(f"{self.name}: rows and checksums", sum(found.rows), tuple(faults.lines))
 
     def _noted(self, of: Delta) -> Applied:
         return {"rows": of.rows.count, "columns": list(map(str, self.declared))}
@@ -112,33 +124,34 @@ class Kept(Sink, frozen=True):
         return (*(of.columns if of.columns and of.rows else self.declared), *hidden)
 
     def _hashes(
-        self, conn: Connection, pipeline: str, voted: Sequence[Voted], there: Mapping[str, Held], head: int
+        self, conn: Connection, of: Stretch, schemas: _Schemas, there: Mapping[str, Held]
     ) -> Iterator[tuple[int, int]]:
         """(txid, hash) of every row that readers see, by the columns with which its transaction was written.
 
-        A row of a transaction that is not among these counts by the columns of the spec.
+        A row of a transaction of which nothing was voted counts by the columns of the spec.
         """
-        written_with = {of.txid: self._written_with(of) for of in voted}
         # Also what the spec has no more, as migrate drops no column, or has of another type, as a user's own table may.
-        known: dict[tuple[str, Type], list[int]] = {(c.name, c.type): [] for c in self.written}
-        for txid, columns in written_with.items():
-            for c in columns:
-                known.setdefault((c.name, c.type), []).append(txid)
-        place = {of: at for at, of in enumerate(known)}
+        known = schemas.columns
+        place = {column: at for at, column in enumerate(known)}
+        cells_of = [[place[c.name, c.type] for c in columns] for columns in schemas.known]
         beside = [c for c in self.added if c.name not in (WRITER.name, SOURCE.name)]
         table = self.rows_table
         names = dict.fromkeys([*(name for name, _ in known), *(c.name for c in beside)])
-        of = sa.table(table.name, *map(sa.column, names), schema=table.schema)
-        cells = (_cell(conn, of, Column(*each), there, txids) for each, txids in known.items())
-        query = select(of.c._txid, *cells)
-        query = query.where(of.c._txid <= head, *self.mine(of, pipeline))
-        for txid, *cells in conn.execution_options(yield_per=5_000).execute(query):
-            columns = written_with.get(txid, self.written)
-            yield txid, row_hash(columns, [cells[place[c.name, c.type]] for c in columns])
+        rows = sa.table(table.name, *map(sa.column, names), schema=table.schema)
+        cells = (_cell(conn, rows, Column(*each), there, runs) for each, runs in known.items())
+        query = select(rows.c._txid, *cells)
+        query = query.where(rows.c._txid.between(of.first, of.last), *self.mine(rows, of.pipeline))
+        for txid, *cells in conn.execute(query, execution_options={"yield_per": _AT_A_TIME}):
+            schema = schemas.of[txid - of.first]
+            yield txid, row_hash(schemas.known[schema], [cells[at] for at in cells_of[schema]])
+
+
+Run = tuple[int, int]
+"""Transactions from the first to the last one."""
 
 
 def _cell(
-    conn: Connection, of: FromClause, column: Column, there: Mapping[str, Held], txids: Sequence[int]
+    conn: Connection, of: FromClause, column: Column, there: Mapping[str, Held], runs: Sequence[Run]
 ) -> ColumnElement:
     """A column as it was written, by these transactions, where the table has it of another type."""
     held, kind = of.c[column.name], sql_type(column.type)
@@ -146,5 +159,61 @@ def _cell(
         return sa.null()
     if catalog.is_type(conn, there[column.name], kind):
         return as_hashed(column, sa.type_coerce(held, kind))
-    mine = of.c._txid == sa.any_(sa.cast(list(txids), ARRAY(sa.BigInteger)))
+    mine = sa.or_(sa.false(), *(of.c._txid.between(*run) for run in runs))
     return sa.case((mine, as_hashed(column, sa.cast(held, kind))))
+
+
+class _Schemas:
+    """With which columns the rows of each transaction of a stretch were written: two bytes for each of them."""
+
+    def __init__(self, of: Stretch, written: tuple[Column, ...]):
+        self._first = of.first
+        self.known: list[tuple[Column, ...]] = [written]
+        """The first are those of transactions of which nothing was voted."""
+        self._numbers: dict[tuple[Column, ...], int] = {}
+        self.of = array("H", bytes(2 * (of.last - of.first + 1)))
+        """The place in `known`, at the transaction's place in the stretch."""
+        self._runs: list[tuple[int, Run]] = []
+
+    def add(self, voted: Voted, columns: tuple[Column, ...]) -> None:
+        """The next transaction, in the order of txids."""
+        number = self._numbers.setdefault(columns, len(self.known))
+        if number == len(self.known):
+            self.known.append(columns)
+        self.of[voted.txid - self._first] = number
+        if not voted.rows:
+            return
+        last, run = self._runs[-1] if self._runs else (0, (0, 0))
+        if last == number:
+            self._runs[-1] = (number, (run[0], voted.txid))
+        else:
+            self._runs.append((number, (voted.txid, voted.txid)))
+
+    @property
+    def columns(self) -> dict[tuple[str, Type], list[Run]]:
+        """{column: the transactions that have written rows with it}, those of the spec first."""
+        found: dict[tuple[str, Type], list[Run]] = {(c.name, c.type): [] for c in self.known[0]}
+        for columns in self.known:
+            for c in columns:
+                found.setdefault((c.name, c.type), [])
+        for number, run in self._runs:
+            for c in self.known[number]:
+                found[c.name, c.type].append(run)
+        return found
+
+
+class _Sums:
+    """How many rows each transaction of a stretch has, and the sum of their hashes."""
+
+    def __init__(self, of: Stretch):
+        self._first = of.first
+        transactions = of.last - of.first + 1
+        self.rows, self.checksums = array("q", bytes(8 * transactions)), array("Q", bytes(8 * transactions))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def add(self, txid: int, rows: int, checksum: int) -> None:
+        place = txid - self._first
+        self.rows[place] += rows
+        self.checksums[place] = (self.checksums[place] + checksum) % MODULUS

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 import sqlalchemy as sa
-from sqlalchemy import CTE, Connection, FromClause, MetaData, Table, and_, delete, func, insert, select
+from sqlalchemy import CTE, Connection, FromClause, MetaData, Select, Table, and_, delete, func, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from ratchet.ledger.faults import Faults
 from ratchet.sinks import delta
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.keys import count_rows, has_null, key_hash, record_hash, same_keys, temporary, txid_of_key
-from ratchet.sinks.port import Applied, Check, Delta, Sink, Touched, Voted
+from ratchet.sinks.port import Applied, Check, Delta, Sink, Stretch, Touched, Voted
 from ratchet.sinks.types import TXID, as_hashed, sql_column, sql_name
 from ratchet.spec.columns import Column
 
 WORK_BYTES = 64 * 2**20
 """What a fold may use of the server's memory for each sort and each set of rows that it keeps."""
+_TOLD_EVERY = 10_000
 
 
 class Keyed(Sink, frozen=True):
@@ -178,41 +180,58 @@ class Keyed(Sink, frozen=True):
         reduced = self.reduced(rows, self._names).subquery("reduced")
         return select(*(reduced.c[name] for name in self._names))
 
-    def txids(self, conn: Connection, pipeline: str, head: int) -> Sequence[int]:
-        into = self.target
-        return conn.execute(select(into.c._txid).distinct()).scalars().all()
+    def txids(self, pipeline: str, since: int, head: int) -> Select[tuple[int]]:
+        seen = select(self.target.c._txid).distinct()
+        return seen.where(self.target.c._txid >= since) if since > 1 else seen
 
-    def verify(self, conn: Connection, pipeline: str, voted: Sequence[Voted], compacted: int, head: int) -> list[Check]:
-        faults = [
-            f"{self.name}: the delta of transaction {of.txid} is not the one that was committed"
-            for of in voted
-            if of.txid > compacted and of.applied and not self._is_as_committed(conn, of)
-        ]
-        seen = select(func.count()).select_from(self.delta).where(self.delta.c._txid <= head)
-        count = conn.execute(seen).scalar_one()
-        unlike = self.unlike(conn, head)
-        state = (f"{unlike:,} rows of the state are not what the deltas fold to",) if unlike else ()
-        return [Check(f"{self.name}: deltas", count, tuple(faults)), Check(f"{self.name}: state", 1, state)]
+    def verify(self, conn: Connection, of: Stretch, voted: Iterable[Voted]) -> Check:
+        faults = Faults()
+        for one in voted:
+            if not one.txid % _TOLD_EVERY:
+                of.say(f"{of.pipeline}: {self.name}, transaction {one.txid:,}")
+            if one.txid > of.compacted and one.applied and not self._is_as_committed(conn, one):
+                faults.add(f"{self.name}: the delta of transaction {one.txid} is not the one that was committed")
+        rows = select(func.count()).select_from(self.delta).where(self.delta.c._txid.between(of.first, of.last))
+        return Check(f"{self.name}: deltas", conn.execute(rows).scalar_one(), tuple(faults.lines))
+
+    def verify_state(self, conn: Connection, since: int, head: int) -> Check:
+        unlike = self.unlike(conn, head, since)
+        faults = (f"{unlike:,} rows of the state are not what the deltas fold to",) if unlike else ()
+        return Check(f"{self.name}: state", 1, faults)
 
     def contents(self, conn: Connection, of: Voted) -> tuple[int, int]:
         mine = select(self.delta).where(self.delta.c._txid == of.txid).subquery("mine")
         merged = self.reduced(mine, self._names).subquery("merged")
         query = select(*(as_hashed(column, merged.c[column.name]) for column in self.written))
         rows, checksum = 0, 0
-        for cells in conn.execution_options(yield_per=5_000).execute(query):
+        for cells in conn.execute(query, execution_options={"yield_per": 5_000}):
             rows, checksum = rows + 1, (checksum + row_hash(self.written, cells)) % MODULUS
         return rows, checksum
 
-    def unlike(self, conn: Connection, head: int) -> int:
-        """How many rows the state has otherwise than its deltas fold to, or only one of them has."""
-        into = self.target
-        seen = select(self.delta).where(self.delta.c._txid <= head).subquery("seen")
+    def unlike(self, conn: Connection, head: int, since: int = 1) -> int:
+        """How many rows the state has otherwise than its deltas fold to, or only one of them has.
+
+        Of the keys alone that a delta, or a row of the state, of a transaction from `since` on has.
+        """
+        names = [c.name for c in self.target.columns]
+        state: FromClause = self.target
+        seen: FromClause = select(self.delta).where(self.delta.c._txid <= head).subquery("seen")
+        if since > 1:
+            state, seen = (self._touched_since(of, head, since) for of in (state, seen))
         anew = self.living(self.reduced(seen, self._names).subquery("reduced")).subquery("anew")
-        names = [c.name for c in into.columns]
-        state, fold = select(*(into.c[n] for n in names)), select(*(anew.c[n] for n in names))
-        missing, surplus = fold.except_all(state).subquery("missing"), state.except_all(fold).subquery("surplus")
+        is_, fold = select(*(state.c[n] for n in names)), select(*(anew.c[n] for n in names))
+        missing, surplus = fold.except_all(is_).subquery("missing"), is_.except_all(fold).subquery("surplus")
         counts = [conn.execute(select(func.count()).select_from(rows)).scalar_one() for rows in (missing, surplus)]
         return max(counts)
+
+    def _touched_since(self, rows: FromClause, head: int, since: int) -> FromClause:
+        """Those rows, of the state or of deltas, whose keys a transaction from `since` on has touched."""
+        deltas, into, keys = self.delta, self.target, self.key_names
+        by_delta = select(*(deltas.c[k] for k in keys)).where(deltas.c._txid.between(since, head))
+        in_state = select(*(into.c[k] for k in keys)).where(into.c._txid >= since)
+        touched = by_delta.union(in_state).subquery("touched")
+        parts = [select(*rows.c).join(touched, same) for same in same_keys(rows, touched, keys)]
+        return sa.union_all(*parts).subquery()
 
     def merge(self, conn: Connection, after: int, until: int) -> int:
         """Merge the deltas up to `until` into one row a key, where `after` is up to where that was done before.

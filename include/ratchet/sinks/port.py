@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -75,6 +75,20 @@ class Voted:
         """The declared columns that its rows were written with; None where nothing was noted."""
         said = (self.applied or {}).get("columns")
         return parse_columns(", ".join(map(str, said))) if isinstance(said, list) else None
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The transactions of a pipeline from `first` to `last`, whose rows readers see.
+
+    Up to `compacted` single deltas are merged into a base. `say` is told how far a check has come, in a line.
+    """
+
+    pipeline: str
+    first: int
+    last: int
+    compacted: int
+    say: Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -222,12 +236,21 @@ class Sink(DeclaredSink, ABC, frozen=True):
     # verifies
 
     @abstractmethod
-    def txids(self, conn: Connection, pipeline: str, head: int) -> Sequence[int]:
-        """Every txid up to the head that rows of the sink carry."""
+    def txids(self, pipeline: str, since: int, head: int) -> Select[tuple[int]]:
+        """SELECT, as `_txid`, every txid from `since` to the head that rows of the sink carry."""
 
     @abstractmethod
-    def verify(self, conn: Connection, pipeline: str, voted: Sequence[Voted], compacted: int, head: int) -> list[Check]:
-        """Hold what the sink keeps against what was committed; up to `compacted` single deltas are gone."""
+    def verify(self, conn: Connection, of: Stretch, voted: Iterable[Voted]) -> Check:
+        """Hold what the sink keeps of a stretch of transactions against what was committed, in the order of txids.
+
+        In memory are some bytes for each transaction of the stretch, and no rows.
+        """
+
+    def verify_state(self, conn: Connection, since: int, head: int) -> Check | None:
+        """Hold the state against what the deltas fold to, of the keys that a transaction from `since` on has touched;
+        None where there is no state.
+        """
+        return None
 
     def contents(self, conn: Connection, of: Voted) -> tuple[int, int]:
         """(rows, checksum) of one transaction's delta, one row a key where there are keys."""
