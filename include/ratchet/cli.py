@@ -136,10 +136,14 @@ def history(
 ) -> None:
     """Print every move of a pipeline, or of one transaction, in order: when, what, who, why."""
     from ratchet.ledger.history import read
+    from ratchet.ledger.transactions import read_line
     from ratchet.spec.loading import load_pipeline
 
     with ledger_of_environment() as ledger, ledger.snapshot() as conn:
         events = read(conn, load_pipeline(name).name, txid)
+        line = read_line(conn, name)
+    if line and txid is not None and txid <= line.pruned:
+        typer.echo(f"{name_of(txid)} is pruned from the ledger", err=True)
     if as_json:
         print_json([asdict(event) for event in events])
         return
@@ -302,6 +306,27 @@ def drop(
         typer.confirm(f"Drop all tables and the history of {name}?", abort=True, err=True)
     with ledger_of_environment() as ledger:
         done = run(ledger, name, why, who(), lambda line: typer.echo(line, err=True), dry_run=dry_run)
+    if as_json:
+        print_json({**asdict(done), "said": lines_of(done)})
+    else:
+        typer.echo("\n".join(lines_of(done)))
+
+
+@app.command()
+def prune(
+    name: Annotated[str, NAME],
+    reason: Annotated[str, REASON],
+    dry_run: Annotated[bool, DRY_RUN] = False,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Take the rows of transactions out of the ledger that are older than keep_deltas; the sinks stay as they are."""
+    from ratchet.operate.prune import lines_of
+    from ratchet.operate.prune import prune as run
+    from ratchet.spec.loading import load_pipeline
+
+    spec = load_pipeline(name)
+    with ledger_of_environment() as ledger, Console(stderr=True).status(f"{spec.name}: pruning") as progress:
+        done = run(ledger, spec, reason_given(reason), who(), progress.update, dry_run=dry_run)
     if as_json:
         print_json({**asdict(done), "said": lines_of(done)})
     else:

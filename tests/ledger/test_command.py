@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from benchmarks.past import grow
+from ratchet.ledger.schema import pipelines
 from ratchet.ledger.states import State
 from ratchet.ledger.work import Run
 from ratchet.protocol.claims import settle
@@ -187,6 +189,26 @@ def test_migrate_does_what_it_can_and_one_pipeline_alone_where_it_is_asked(ledge
     assert "two: twos: fits" in answer["said"]
     status, _, err = ratchet("migrate", "three", **where)
     assert status == 1 and "there is no pipeline 'three'; known are line, two" in err
+
+
+def test_a_line_is_pruned_and_a_history_that_is_gone_is_said_to_be(ledger, log, ratchet):
+    committed(ledger, log, "a")
+    assert ratchet("prune", "line")[0] == 2
+    status, _, err = ratchet("prune", "line", "--reason", "large")
+    assert status == 1 and "error: line: no transaction after 0 can be pruned" in err
+    # The newest thousand stay.
+    grow(ledger.url, "line", 1_002)
+    with ledger.begin() as conn:
+        conn.execute(pipelines.update().values(compacted=10, merged=10))
+    status, out, _ = ratchet("prune", "line", "--reason", "large", "--dry-run")
+    assert status == 0 and "nothing was changed" in out and state(ledger, 1) == State.COMMITTED
+    status, out, _ = ratchet("prune", "line", "--reason", "large", "--json")
+    answer = json.loads(out)
+    assert status == 0 and "transactions 1 to 2 are pruned" in answer.pop("said")[0]
+    rows = {"events": 16, "ranges": 4, "slices": 4, "transactions": 2}
+    assert answer == {"pipeline": "line", "first": 1, "last": 2, "rows": rows, "dry_run": False}
+    assert ratchet("history", "line", "2") == (0, "", "transaction 2 is pruned from the ledger\n")
+    assert ratchet("verify", "line", "--since", "1")[1].startswith("ok    transactions 3 to 1002; 1 to 2 are taken as")
 
 
 def test_a_line_is_dropped_when_a_person_has_said_why_and_yes(ledger, log, ratchet):

@@ -18,6 +18,7 @@ from ratchet.ledger.schema import metadata
 from ratchet.ledger.work import Run
 from ratchet.operate.drop import drop
 from ratchet.operate.migrate import migrate
+from ratchet.operate.prune import prune
 from ratchet.operate.roles import RIGHTS, Granted, grant
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
@@ -123,6 +124,8 @@ def test_only_the_owner_drops_a_line_also_the_stages_that_the_pipelines_role_has
         settle(ledger, LINE, Run("dag", "one", 1), succeeded=False)
         with pytest.raises(SettingsError, match=f"only the ledger's owner drops a line.*connect as {granted.owner}"):
             drop(ledger, LINE.name, "x", "somebody")
+        with pytest.raises(SettingsError, match=f"only the ledger's owner prunes a line.*connect as {granted.owner}"):
+            prune(ledger, LINE, "x", "somebody")
     with Ledger(granted.url(granted.owner)) as ledger:
         assert drop(ledger, LINE.name, "x", "somebody").stages == 4
     granted.migrate()
@@ -150,6 +153,7 @@ def test_a_checkout_that_migrates_its_own_pipelines_takes_no_right_and_gives_the
 
 NOT_FOR_PIPELINES = [
     "insert into ratchet.drops (pipeline) values ('line')",
+    "update ratchet.prunes set last_txid = 1",
     "alter table ratchet.transactions add column more int",
     "drop table ratchet.losses",
     "drop trigger legal_move on ratchet.transactions",

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from ratchet.ledger import schema
-from ratchet.ledger.rows import Binding, Event, Line, Replay, SliceRow, Transaction, WriterRow
+from ratchet.ledger.rows import Binding, Event, Line, Prune, Replay, SliceRow, Transaction, WriterRow
 from ratchet.ledger.work import utc
 
 TABLES = {
@@ -19,6 +19,7 @@ TABLES = {
     SliceRow: schema.slices,
     WriterRow: schema.writers,
     Event: schema.events,
+    Prune: schema.prunes,
 }
 OF_OTHERS = {Line: ["head"]}
 """Fields of a row that stand beside it in another table."""
@@ -33,7 +34,7 @@ def test_a_row_has_a_field_for_each_column(kind):
 
 
 def test_the_turn_is_that_of_the_transaction_behind_the_head():
-    line = Line("line", "t", "first", 1, 5, 0, 0, datetime.now(UTC), None, None, 3)
+    line = Line("line", "t", "first", 1, 5, 0, 0, 0, datetime.now(UTC), None, None, 3)
     assert (line.turn, line.in_flight) == (4, 2)
 
 

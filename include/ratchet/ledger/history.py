@@ -53,9 +53,15 @@ def last_commit(conn: Connection, pipeline: str) -> Event | None:
     return Event.one_or_none(conn.execute(commits.limit(1)))
 
 
+def first_commit(conn: Connection, pipeline: str, since: int) -> Event | None:
+    """The event of the first commit of a transaction from `since` on, or of a revision of one."""
+    commits = select(events).where(events.c.pipeline == pipeline, IS_COMMIT, events.c.txid >= since)
+    return Event.one_or_none(conn.execute(commits.order_by(events.c.id).limit(1)))
+
+
 def hash_before(conn: Connection, pipeline: str, since: int) -> str:
     """The hash of the last commit before the first one of a transaction from `since` on; empty where there is none."""
-    first = _first_commit(conn, pipeline, since)
+    first = first_commit(conn, pipeline, since)
     mine = (events.c.pipeline == pipeline, IS_COMMIT, events.c.id < first.id if first else true())
     before = select(events.c.hash).where(*mine).order_by(events.c.id.desc()).limit(1)
     return conn.execute(before).scalar_one_or_none() or ""
@@ -73,11 +79,18 @@ def read(conn: Connection, pipeline: str, txid: int | None = None) -> list[Event
     return Event.all(conn.execute(query if txid is None else query.where(events.c.txid == txid)))
 
 
-def verify(conn: Connection, pipeline: str, since: int = 1, say: Callable[[str], None] = lambda _: None) -> list[str]:
+def verify(
+    conn: Connection,
+    pipeline: str,
+    since: int = 1,
+    before: str = "",
+    say: Callable[[str], None] = lambda _: None,
+) -> list[str]:
     """What is wrong with the pipeline's history, one line a fault; empty when the chain holds.
 
     With `since` only that of the transactions from it on, and of all commits since the first of theirs: what is before
-    that one is taken as it is. Events are read one after the other, and not kept; `say` is told how far.
+    that one is not looked at, and `before` is its hash. Events are read one after the other, and not kept; `say` is
+    told how far.
     """
     faults = Faults()
     of, seq, previous = (0, 0), 0, ""
@@ -95,16 +108,15 @@ def verify(conn: Connection, pipeline: str, since: int = 1, say: Callable[[str],
         if row["hash"] != hash_of(dict(row)):
             faults.add(f"{where}: was changed after it was written")
         seq, previous = row["seq"], row["hash"]
-    _verify_commits(conn, pipeline, since, faults)
+    _verify_commits(conn, pipeline, since, before, faults)
     return faults.lines
 
 
-def _verify_commits(conn: Connection, pipeline: str, since: int, faults: Faults) -> None:
+def _verify_commits(conn: Connection, pipeline: str, since: int, commit: str, faults: Faults) -> None:
     """The chain of commits, in the order in which they were made: a revision's stands among those of later txids."""
-    first = _first_commit(conn, pipeline, since)
+    first = first_commit(conn, pipeline, since)
     if first is None:
         return
-    commit = hash_before(conn, pipeline, since)
     commits = select(events).where(events.c.pipeline == pipeline, IS_COMMIT, events.c.id >= first.id)
     for row in _each(conn, commits.order_by(events.c.id)):
         where = f"{name_of(row['txid'], row['revision'])}, event {row['seq']}"
@@ -113,12 +125,6 @@ def _verify_commits(conn: Connection, pipeline: str, since: int, faults: Faults)
         if row["txid"] < since and row["hash"] != hash_of(dict(row)):
             faults.add(f"{where}: was changed after it was written")
         commit = row["hash"]
-
-
-def _first_commit(conn: Connection, pipeline: str, since: int) -> Event | None:
-    """The event of the first commit of a transaction from `since` on, or of a revision of one."""
-    commits = select(events).where(events.c.pipeline == pipeline, IS_COMMIT, events.c.txid >= since)
-    return Event.one_or_none(conn.execute(commits.order_by(events.c.id).limit(1)))
 
 
 def _each(conn: Connection, query: Select[Any]) -> Iterator[RowMapping]:

@@ -54,6 +54,7 @@ class Line(_Row):
     last_txid: int
     compacted: int
     merged: int
+    pruned: int
     created_at: datetime
     maintained_at: datetime | None
     due: Mapping[str, int] | None
@@ -200,6 +201,27 @@ class WriterRow(_Row):
     rows: int
     spans: Mapping[str, list[int]] | None
     """{partition: [first, last offset]}; None where positions do not ascend."""
+
+
+@dataclass(frozen=True)
+class Prune(_Row):
+    """Transactions whose rows are taken out of the ledger, from `first_txid` to `last_txid`, and how far that is."""
+
+    id: int
+    pipeline: str
+    first_txid: int
+    last_txid: int
+    last_commit: str
+    """The hash that the first commit after them names; it stands for all before it."""
+    border: int
+    """The event of that commit."""
+    reached: int
+    rows: Mapping[str, int]
+    """{table: how many rows are gone}."""
+    who: str
+    reason: str
+    at: datetime
+    finished_at: datetime | None
 
 
 @dataclass(frozen=True)

@@ -37,32 +37,27 @@ def _time(name: str) -> Column[datetime]:
     return Column(name, DateTime(timezone=True))
 
 
+def _upto(name: str, comment: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, server_default="0", comment=comment)
+
+
 pipelines = Table(
     "pipelines",
     metadata,
     Column("pipeline", Text, primary_key=True),
     Column("topic", Text, nullable=False),
     Column("topic_id", Text, nullable=False, comment="Kafka's id of the topic that new plans are of"),
-    Column(
-        "source",
-        SmallInteger,
-        nullable=False,
-        server_default="1",
-        comment="the source that new plans are of",
-    ),
+    Column("source", SmallInteger, nullable=False, server_default="1", comment="the source that new plans are of"),
     Column("last_txid", BigInteger, nullable=False, server_default="0"),
-    Column(
-        "compacted",
-        BigInteger,
-        nullable=False,
-        server_default="0",
-        comment="up to this txid deltas are a base, and nothing can be revised",
-    ),
-    Column("merged", BigInteger, nullable=False, server_default="0", comment="up to this txid the base is merged"),
+    _upto("compacted", "up to this txid deltas are a base, and nothing can be revised"),
+    _upto("merged", "up to this txid the base is merged"),
+    _upto("pruned", "up to this txid transactions have no rows here any more, or are about to lose them"),
     _now("created_at"),
     Column("maintained_at", DateTime(timezone=True), comment="when the maintenance was here last"),
     Column("due", JSONB, comment="{partition: up to where a schedule or a person has asked for its records}"),
-    CheckConstraint("0 <= merged and merged <= compacted and compacted <= last_txid", name="base_within_line"),
+    CheckConstraint(
+        "0 <= pruned and pruned <= merged and merged <= compacted and compacted <= last_txid", name="base_within_line"
+    ),
     comment="one row a pipeline; its row lock is the commit lock",
 )
 
@@ -177,6 +172,9 @@ ranges = Table(
         ["pipeline", "source", "partition", "from_offset"],
         [f"ratchet.ranges.{c}" for c in ("pipeline", "source", "partition", "until_offset")],
         name="ranges_tile",
+        # A prune takes ranges away and lets their partition start where they end, both before this is looked at.
+        deferrable=True,
+        initially="IMMEDIATE",
     ),
     ForeignKeyConstraint(
         ["pipeline", "source"], ["ratchet.sources.pipeline", "ratchet.sources.source"], name="ranges_source"
@@ -368,6 +366,26 @@ drops = Table(
     Column("reason", Text, nullable=False),
     _now("at"),
     comment="lines that a person has dropped, with all that the ledger and the sinks had of them",
+)
+
+prunes = Table(
+    "prunes",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("pipeline", Text, nullable=False),
+    Column("first_txid", BigInteger, nullable=False),
+    Column("last_txid", BigInteger, nullable=False),
+    Column("last_commit", Text, nullable=False, comment="hash of the last commit before `border`, for all before it"),
+    Column("border", BigInteger, nullable=False, comment="the event of the first commit after last_txid"),
+    Column("reached", BigInteger, nullable=False, comment="up to this txid rows are gone"),
+    Column("rows", JSONB, nullable=False, comment="{table: how many rows are gone}"),
+    Column("who", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    _now("at"),
+    _time("finished_at"),
+    CheckConstraint("first_txid <= last_txid and reached between first_txid - 1 and last_txid", name="txids_ascend"),
+    Index("prunes_of_pipelines", "pipeline", "id"),
+    comment="what a person has taken out of the ledger, and what those transactions that stay are held against",
 )
 
 legal_moves = Table(

@@ -80,6 +80,9 @@ def read_transaction(
     )
     row = Transaction.one_or_none(conn.execute(query.with_for_update(read=share) if lock or share else query))
     if row is None:
+        pruned = conn.execute(select(pipelines.c.pruned).where(pipelines.c.pipeline == pipeline)).scalar_one_or_none()
+        if txid <= (pruned or 0):
+            raise Fenced(f"{pipeline}: {name_of(txid, revision)} is pruned from the ledger, and done with for ever")
         raise Fenced(f"{pipeline}: there is no {name_of(txid, revision)}")
     return row
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, exists, func, insert, select, text
+from sqlalchemy import Connection, delete, exists, func, insert, select
 
-from ratchet.errors import IllegalMove, SettingsError
+from ratchet.errors import IllegalMove
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import (
-    DELTA_SCHEMA,
     dead_letter_deltas,
     drops,
     metadata,
@@ -23,6 +22,7 @@ from ratchet.ledger.schema import (
 from ratchet.ledger.transactions import is_unfinished, lock_pipeline, lock_rows
 from ratchet.ledger.work import utc
 from ratchet.operate.locks import patiently
+from ratchet.operate.roles import check_owner
 from ratchet.sinks import stage, tables
 
 
@@ -77,7 +77,7 @@ def drop(
 def _drop(conn: Connection, pipeline: str, reason: str, who: str, *, dry_run: bool) -> Dropped:
     lock_rows(conn, pipeline)
     line = lock_pipeline(conn, pipeline)
-    _check_owner(conn)
+    check_owner(conn, "drops a line, whose tables are its own")
     of = targets.c.pipeline == pipeline
     if line is None and not conn.execute(select(exists().where(of))).scalar_one():
         raise IllegalMove(f"the ledger has nothing of pipeline {pipeline}")
@@ -122,17 +122,6 @@ def _record(conn: Connection, done: Dropped, reason: str, who: str) -> None:
             reason=reason,
         )
     )
-
-
-def _check_owner(conn: Connection) -> None:
-    owned = text(
-        "select pg_get_userbyid(nspowner), pg_has_role(nspowner, 'member') from pg_namespace where nspname = :of"
-    )
-    owner, may = conn.execute(owned, {"of": DELTA_SCHEMA}).one()
-    if not may:
-        raise SettingsError(
-            f"only the ledger's owner drops a line, whose tables are its own; connect as {owner}; nothing was changed"
-        )
 
 
 def _check_idle(conn: Connection, pipeline: str) -> None:

@@ -32,6 +32,7 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "dead_letters": ("SELECT",),
     "replays": ("SELECT", "INSERT", "DELETE"),
     "drops": ("SELECT",),
+    "prunes": ("SELECT",),
     "legal_moves": ("SELECT",),
     "targets": ("SELECT",),
     "alembic_version": ("SELECT",),
@@ -89,6 +90,16 @@ def grant(
         lacks = _give(conn, reader_role, {SCHEMA: "USAGE"}, wanted, may_lack)
         granted.append(Granted(reader_role, is_reader=True, tables=len(wanted), lacks=lacks))
     return granted
+
+
+def check_owner(conn: Connection, does: str) -> None:
+    """SettingsError where the caller does not own the ledger, and so may not do what only its owner `does`."""
+    owned = text(
+        "select pg_get_userbyid(nspowner), pg_has_role(nspowner, 'member') from pg_namespace where nspname = :of"
+    )
+    owner, may = conn.execute(owned, {"of": DELTA_SCHEMA}).one()
+    if not may:
+        raise SettingsError(f"only the ledger's owner {does}; connect as {owner}; nothing was changed")
 
 
 def _check_role(conn: Connection, role: str) -> None:

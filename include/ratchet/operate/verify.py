@@ -12,11 +12,12 @@ from ratchet.errors import RecordsLost, SettingsError, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.faults import Faults
-from ratchet.ledger.rows import Line, Transaction
+from ratchet.ledger.rows import Line, Prune, Transaction
 from ratchet.ledger.schema import ranges, slices, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import SliceWork
+from ratchet.operate.prune import newest as newest_prune
 from ratchet.protocol.votes import vote_from_json, work_of
 from ratchet.sinks.checksum import MODULUS
 from ratchet.sinks.lookup import sinks_of
@@ -45,9 +46,10 @@ def verify(ledger: Ledger, spec: Pipeline, since: int = 1, say: Say = lambda _: 
     4. Append and dead letters: for each transaction, the rows and the checksum that its slices voted for.
     5. Keyed sinks: each delta is the one that was applied, and the state is the fold of the deltas.
 
-    Of transactions before `since` nothing is looked at, the first check says so, and what follows them is held against
-    their last hashes and offsets. `say` is told of progress. Deltas that are merged into the base are checked by their
-    fold alone. Memory does not grow with what is checked. SettingsError where there is no transaction `since`.
+    Of transactions before `since`, and of those that are pruned, nothing is looked at; the first check says so. What
+    follows them is held against their last commit's hash and where their ranges end. `say` is told of progress. Deltas
+    that are merged into the base are checked by their fold alone. Memory does not grow with what is checked.
+    SettingsError where there is no transaction `since`.
     """
     with ledger.snapshot() as conn:
         line = read_line(conn, spec.name)
@@ -55,11 +57,15 @@ def verify(ledger: Ledger, spec: Pipeline, since: int = 1, say: Say = lambda _: 
             return [Check("the ledger has nothing of this pipeline yet", 0, ())]
         if since > max(line.last_txid, 1):
             raise SettingsError(f"{spec.name}: there is no transaction {since} yet; the last is {line.last_txid}")
+        since, pruned = max(since, line.pruned + 1), newest_prune(conn, spec.name)
+        # Of what is pruned only the record knows the last hash.
+        is_next = pruned is not None and since == pruned.last_txid + 1
+        before = pruned.last_commit if pruned and is_next else history.hash_before(conn, spec.name, since)
         say(f"{spec.name}: history")
         events = history.count(conn, spec.name, since)
         checks = [
-            _scope(conn, line, since),
-            Check("history", events, tuple(history.verify(conn, spec.name, since, say))),
+            _scope(line, since, pruned, before),
+            Check("history", events, tuple(history.verify(conn, spec.name, since, before, say))),
             _tiling(conn, line, since, say),
         ]
         for sink in sinks_of(spec):
@@ -69,13 +75,16 @@ def verify(ledger: Ledger, spec: Pipeline, since: int = 1, say: Say = lambda _: 
         return checks
 
 
-def _scope(conn: Connection, line: Line, since: int) -> Check:
+def _scope(line: Line, since: int, pruned: Prune | None, before: str) -> Check:
     """What is looked at, and what is not."""
+    recorded = pruned.last_txid if pruned else 0
+    faults = () if line.pruned == recorded else (f"{line.pruned} are said to be pruned, {recorded} are recorded",)
     said = f"transactions {since} to {line.last_txid}"
     if since > 1:
-        before = history.hash_before(conn, line.pipeline, since)
         said += f"; 1 to {since - 1} are taken as verified" + (f", up to commit {before}" if before else "")
-    return Check(said, line.last_txid - since + 1, ())
+    if line.pruned:
+        said += f"; 1 to {line.pruned} are pruned"
+    return Check(said, line.last_txid - since + 1, faults)
 
 
 def recompute(
@@ -95,6 +104,7 @@ def recompute(
         line = read_line(conn, spec.name)
     faults = Faults()
     checked = 0
+    since = max(since, line.pruned + 1 if line else 1)
     for first in range(since, line.last_txid + 1 if line else since, _RECOMPUTED_AT_ONCE):
         for row, work, kept in _committed(ledger, spec, first, first + _RECOMPUTED_AT_ONCE - 1):
             where = f"transaction {row.txid}"

@@ -206,6 +206,9 @@ def _resume(
     before = claims.earlier_binding(conn, run)
     if before is None:
         return None
+    if before.txid <= line.pruned:
+        # Whatever has become of it: nothing is known but that it is done with.
+        check(conn, spec, line, before.txid)
     original = read_transaction(conn, spec.name, before.txid)
     newest = newest_revision(conn, spec.name, before.txid)
     where = f"{spec.name}: transaction {before.txid}"
@@ -246,6 +249,9 @@ def _repeated(conn: Connection, spec: Pipeline, line: Line, run: Run, mine: Bind
     Where that is final, no task of this run has anything to do: another run has adopted it, or this run was deleted and
     made again under its id, or its begin was cleared while it ran.
     """
+    if mine.txid <= line.pruned:
+        was = f"{spec.name}: transaction {mine.txid} was committed or voided, and is pruned from the ledger"
+        return Skipped(Skip.PRUNED, f"{was}: nothing is done again; trigger a run with another id for new records")
     row = read_transaction(conn, mine.pipeline, mine.txid, mine.revision)
     what = f"{spec.name}: {row}"
     if row.is_unfinished:

@@ -47,6 +47,8 @@ class Skip(StrEnum):
     """The revision that its clear asks for waits until the one that is going on has ended."""
     COMMITTED_BEFORE = "committed_before"
     """The run's own is committed already, as where a run is deleted and made again under its id."""
+    PRUNED = "pruned"
+    """The run's own is so old that the ledger has nothing of it any more but that this run had it."""
 
 
 @dataclass(frozen=True)

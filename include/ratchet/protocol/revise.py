@@ -48,6 +48,8 @@ def check(conn: Connection, spec: Pipeline, line: Line, txid: int) -> None:
     where = f"{line.pipeline}: transaction {txid}"
     if txid > line.head:
         raise NotRevisable(f"{where} is not committed yet: the head is {line.head}; there is nothing to revise")
+    if txid <= line.pruned:
+        raise NotRevisable(f"{where} is pruned from the ledger, so it cannot be revised; the old result stays")
     if txid <= line.compacted:
         raise NotRevisable(
             f"{where} is older than the spec's keep_deltas: the deltas up to {line.compacted} are merged into a base, "

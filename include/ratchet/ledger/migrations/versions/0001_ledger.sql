@@ -95,17 +95,20 @@ CREATE TABLE ratchet.pipelines (
     last_txid BIGINT DEFAULT '0' NOT NULL,
     compacted BIGINT DEFAULT '0' NOT NULL,
     merged BIGINT DEFAULT '0' NOT NULL,
+    pruned BIGINT DEFAULT '0' NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     maintained_at TIMESTAMP WITH TIME ZONE,
     due JSONB,
     PRIMARY KEY (pipeline),
-    CONSTRAINT base_within_line CHECK (0 <= merged and merged <= compacted and compacted <= last_txid)
+    CONSTRAINT base_within_line
+        CHECK (0 <= pruned and pruned <= merged and merged <= compacted and compacted <= last_txid)
 );
 COMMENT ON TABLE ratchet.pipelines IS 'one row a pipeline; its row lock is the commit lock';
 COMMENT ON COLUMN ratchet.pipelines.topic_id IS 'Kafka''s id of the topic that new plans are of';
 COMMENT ON COLUMN ratchet.pipelines.source IS 'the source that new plans are of';
 COMMENT ON COLUMN ratchet.pipelines.compacted IS 'up to this txid deltas are a base, and nothing can be revised';
 COMMENT ON COLUMN ratchet.pipelines.merged IS 'up to this txid the base is merged';
+COMMENT ON COLUMN ratchet.pipelines.pruned IS 'up to this txid transactions have no rows here any more, or are about to lose them';
 COMMENT ON COLUMN ratchet.pipelines.maintained_at IS 'when the maintenance was here last';
 COMMENT ON COLUMN ratchet.pipelines.due IS '{partition: up to where a schedule or a person has asked for its records}';
 
@@ -117,6 +120,29 @@ CREATE TABLE ratchet.heads (
 );
 COMMENT ON TABLE ratchet.heads IS 'what readers may see: rows of transactions up to the head; a trigger lets it move by one at a time';
 COMMENT ON COLUMN ratchet.heads.txid IS 'highest committed or voided txid';
+
+CREATE TABLE ratchet.prunes (
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
+    pipeline TEXT NOT NULL,
+    first_txid BIGINT NOT NULL,
+    last_txid BIGINT NOT NULL,
+    last_commit TEXT NOT NULL,
+    border BIGINT NOT NULL,
+    reached BIGINT NOT NULL,
+    rows JSONB NOT NULL,
+    who TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    finished_at TIMESTAMP WITH TIME ZONE,
+    PRIMARY KEY (id),
+    CONSTRAINT txids_ascend CHECK (first_txid <= last_txid and reached between first_txid - 1 and last_txid)
+);
+CREATE INDEX prunes_of_pipelines ON ratchet.prunes (pipeline, id);
+COMMENT ON TABLE ratchet.prunes IS 'what a person has taken out of the ledger, and what those transactions that stay are held against';
+COMMENT ON COLUMN ratchet.prunes.last_commit IS 'hash of the last commit before `border`, for all before it';
+COMMENT ON COLUMN ratchet.prunes.border IS 'the event of the first commit after last_txid';
+COMMENT ON COLUMN ratchet.prunes.reached IS 'up to this txid rows are gone';
+COMMENT ON COLUMN ratchet.prunes.rows IS '{table: how many rows are gone}';
 
 CREATE TABLE ratchet.sources (
     pipeline TEXT NOT NULL,
@@ -145,7 +171,8 @@ CREATE TABLE ratchet.ranges (
     CONSTRAINT one_range_a_partition UNIQUE (pipeline, txid, source, partition),
     CONSTRAINT ranges_end_once UNIQUE (pipeline, source, partition, until_offset),
     CONSTRAINT ranges_start_once UNIQUE (from_offset, pipeline, source, partition),
-    CONSTRAINT ranges_tile FOREIGN KEY(pipeline, source, partition, from_offset) REFERENCES ratchet.ranges (pipeline, source, partition, until_offset),
+    CONSTRAINT ranges_tile FOREIGN KEY(pipeline, source, partition, from_offset) REFERENCES ratchet.ranges (pipeline, source, partition, until_offset)
+        DEFERRABLE INITIALLY IMMEDIATE,
     CONSTRAINT ranges_source FOREIGN KEY(pipeline, source) REFERENCES ratchet.sources (pipeline, source),
     CONSTRAINT ranges_are_half_open CHECK (from_offset < until_offset),
     CONSTRAINT first_seen_has_no_start CHECK ((txid = 0) = (from_offset is null))
@@ -350,9 +377,16 @@ BEGIN
 END $$;
 CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON ratchet.events
     FOR EACH STATEMENT EXECUTE FUNCTION ratchet.refuse_change();
+CREATE FUNCTION ratchet.check_removal() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM ratchet.pipelines WHERE pipeline = OLD.pipeline AND pruned >= OLD.txid) THEN
+        RAISE EXCEPTION 'the history is append-only' USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN OLD;
+END $$;
 CREATE TRIGGER goes_with_its_line BEFORE DELETE ON ratchet.events
     FOR EACH ROW WHEN (OLD.pipeline IS DISTINCT FROM current_setting('ratchet.dropped', true))
-    EXECUTE FUNCTION ratchet.refuse_change();
+    EXECUTE FUNCTION ratchet.check_removal();
 
 CREATE FUNCTION ratchet.check_head() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
