@@ -8,10 +8,11 @@ import pytest
 from sqlalchemy import func, select, text, update
 
 from ratchet import Accumulate, Append, Pipeline
-from ratchet.errors import NotRevisable
-from ratchet.ledger.schema import expired, transactions
+from ratchet.errors import IllegalMove, NotRevisable
+from ratchet.ledger.schema import expired, prunes, transactions
 from ratchet.ledger.work import Run
 from ratchet.operate.migrate import migrate
+from ratchet.operate.prune import prune
 from ratchet.operate.replay import ask
 from ratchet.protocol import compact
 from ratchet.protocol.begin import begin
@@ -120,6 +121,56 @@ def test_a_transaction_whose_rows_have_expired_is_not_revised_also_where_that_wa
     line.migrated(KEPT.model_copy(update={"sinks": KEPT.sinks[1:]}))
     line.revised(1, 5)
     line.is_right()
+
+
+def test_rows_that_have_not_expired_hold_a_prune_up(line, monkeypatch):
+    """Nothing would say when they were committed."""
+    monkeypatch.setattr("ratchet.operate.prune.KEPT", 1)
+    line.spec = spec = KEPT.model_copy(update={"keep_deltas": timedelta(days=30)})
+    let_pass(line, 4, spec.keep_deltas)
+    compact.compact(line.ledger, spec)
+    with pytest.raises(IllegalMove, match="an Append still keeps their rows for a time"):
+        prune(line.ledger, spec, "old", "me")
+    let_pass(line, 2)
+    assert "up to 2 are" in kept_up(line)[0]
+    assert prune(line.ledger, spec, "old", "me").last == 2
+    forget(line, 2)
+    line.is_right()
+    let_pass(line, 4)
+    assert "up to 4 are" in kept_up(line)[0]
+    forget(line, 4)
+    line.is_right()
+    assert prune(line.ledger, spec, "old", "me").last == 4
+    assert kept_up(line) == []
+    line.revised(5, 6)
+    line.is_right()
+
+
+@pytest.mark.parametrize(
+    "at_once", [pytest.param(1, marks=pytest.mark.all), 3, pytest.param(10_000, marks=pytest.mark.all)]
+)
+def test_what_is_pruned_before_its_sink_keeps_rows_for_a_time_alone_expires_when_all_of_it_is_old(
+    line, monkeypatch, at_once
+):
+    monkeypatch.setattr("ratchet.operate.prune.KEPT", 1)
+    monkeypatch.setattr(compact, "STEP_TRANSACTIONS", at_once)
+    for_ever = [sink.model_copy(update={"keep": None}) if sink.name == "every" else sink for sink in KEPT.sinks]
+    before = KEPT.model_copy(update={"keep_deltas": timedelta(days=30), "sinks": for_ever})
+    for until in (2, 4):
+        let_pass(line, until, before.keep_deltas)
+        compact.compact(line.ledger, before)
+        assert prune(line.ledger, before, "old", "me").last == until
+    assert kept_up(line) == []
+    line.is_right()
+    let_pass(line, 5)
+    assert kept_up(line) == []
+    for pruned, until in ((2, 2), (4, 5)):
+        with line.ledger.begin() as conn:
+            old = update(prunes).where(prunes.c.last_txid == pruned)
+            conn.execute(old.values(committed_before=func.clock_timestamp() - DAYS))
+        assert f"every: rows of transactions up to {until} are older" in kept_up(line)[0]
+        forget(line, until)
+        line.is_right()
 
 
 @pytest.mark.parametrize(

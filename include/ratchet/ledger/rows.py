@@ -215,6 +215,8 @@ class Prune(_Row):
     """The hash that the first commit after them names; it stands for all before it."""
     border: int
     """The event of that commit."""
+    committed_before: datetime
+    """The time of that commit: all of them were committed earlier."""
     reached: int
     rows: Mapping[str, int]
     """{table: how many rows are gone}."""

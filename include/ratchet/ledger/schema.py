@@ -377,6 +377,7 @@ prunes = Table(
     Column("last_txid", BigInteger, nullable=False),
     Column("last_commit", Text, nullable=False, comment="hash of the last commit before `border`, for all before it"),
     Column("border", BigInteger, nullable=False, comment="the event of the first commit after last_txid"),
+    Column("committed_before", DateTime(timezone=True), nullable=False, comment="when that was"),
     Column("reached", BigInteger, nullable=False, comment="up to this txid rows are gone"),
     Column("rows", JSONB, nullable=False, comment="{table: how many rows are gone}"),
     Column("who", Text, nullable=False),

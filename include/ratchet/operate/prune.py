@@ -35,6 +35,7 @@ from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_unfinished, lock_pipeline, lock_rows
 from ratchet.operate.roles import check_owner
 from ratchet.protocol.compact import old_until
+from ratchet.sinks import retention
 from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
 
@@ -119,7 +120,8 @@ def _decide(conn: Connection, spec: Pipeline, reason: str, who: str) -> Prune:
     if until <= line.pruned:
         raise IllegalMove(
             f"{spec.name}: no transaction after {line.pruned} can be pruned: they are not older than keep_deltas, not "
-            f"compacted yet, among the newest {KEPT:,}, or something of them is unfinished; nothing was changed"
+            f"compacted yet, among the newest {KEPT:,}, an Append still keeps their rows for a time, or something of "
+            "them is unfinished; nothing was changed"
         )
     values = {"pruned": until}
     if not merges:
@@ -136,6 +138,7 @@ def _decide(conn: Connection, spec: Pipeline, reason: str, who: str) -> Prune:
             last_txid=until,
             last_commit=border.detail["previous_commit"],
             border=border.id,
+            committed_before=border.at,
             reached=line.pruned,
             rows={},
             who=who,
@@ -163,7 +166,10 @@ def _until(conn: Connection, spec: Pipeline, line: Line, *, merges: bool) -> int
         select(func.min(replays.c.txid)).where(replays.c.pipeline == spec.name),
     )
     found = [conn.execute(query).scalar_one() for query in left]
-    return min([until, *(txid - 1 for txid in found if txid is not None)])
+    # Rows expire by the time of their commit, which nothing would say any more.
+    alive = [sink.table for sink in sinks_of(spec) if sink.expires_after is not None]
+    expired = [retention.until(conn, spec.name, [table]) for table in alive]
+    return min([until, *(txid - 1 for txid in found if txid is not None), *expired])
 
 
 def _take_away(conn: Connection, number: int) -> Prune:

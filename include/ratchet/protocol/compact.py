@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, select, update
 
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
-from ratchet.ledger.schema import pipelines, transactions
+from ratchet.ledger.schema import pipelines, prunes, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, lock_rows
 from ratchet.sinks import tables
@@ -77,26 +77,31 @@ def _merge_some(conn: Connection, pipeline: str, keyed: list[Sink], until: int) 
 
 
 def step(conn: Connection, pipeline: str, after: int, until: int) -> int:
-    """Up to which txid the next step goes, of those behind `after`."""
+    """Up to which txid the next step goes, of those behind `after`; of what is pruned no records are known."""
     c = transactions.c
+    most = min(until, after + STEP_TRANSACTIONS)
     records = func.sum(func.coalesce(c.records, 0)).over(order_by=c.txid)
-    mine = (c.pipeline == pipeline, c.revision == 0, c.txid > after, c.txid <= until)
-    upto = select(c.txid, records.label("records")).where(*mine).order_by(c.txid).limit(STEP_TRANSACTIONS)
-    upto = upto.subquery("upto")
-    last = conn.execute(select(func.max(upto.c.txid)).where(upto.c.records <= STEP_RECORDS)).scalar_one()
-    return after + 1 if last is None else last
+    mine = (c.pipeline == pipeline, c.revision == 0, c.txid > after, c.txid <= most)
+    upto = select(c.txid, records.label("records")).where(*mine).subquery("upto")
+    beyond = conn.execute(select(func.min(upto.c.txid)).where(upto.c.records > STEP_RECORDS)).scalar_one()
+    return most if beyond is None else max(after + 1, beyond - 1)
 
 
 def old_until(conn: Connection, line: Line, after: int, age: timedelta) -> int:
-    """The last txid before the first one behind `after` that is unfinished, or was committed less long ago."""
-    c = transactions.c
-    young = func.coalesce(c.committed_at, c.opened_at) > func.clock_timestamp() - age
-    first = conn.execute(
-        select(func.min(c.txid)).where(
-            c.pipeline == line.pipeline,
-            c.revision == 0,
-            c.txid > after,
-            c.state.not_in([State.COMMITTED, State.VOIDED]) | young,
-        )
-    ).scalar_one()
+    """The last txid before the first one behind `after` that is unfinished, or was committed less long ago.
+
+    Of what is pruned that is known for each prune alone.
+    """
+    c, p = transactions.c, prunes.c
+    since = func.clock_timestamp() - age
+    left = select(func.min(c.txid)).where(
+        c.pipeline == line.pipeline,
+        c.revision == 0,
+        c.txid > after,
+        c.state.not_in([State.COMMITTED, State.VOIDED]) | (func.coalesce(c.committed_at, c.opened_at) > since),
+    )
+    gone = select(func.min(p.first_txid)).where(
+        p.pipeline == line.pipeline, p.last_txid > after, p.committed_before > since
+    )
+    first = conn.execute(select(func.least(left.scalar_subquery(), gone.scalar_subquery()))).scalar_one()
     return line.head if first is None else min(line.head, first - 1)

@@ -128,6 +128,7 @@ CREATE TABLE ratchet.prunes (
     last_txid BIGINT NOT NULL,
     last_commit TEXT NOT NULL,
     border BIGINT NOT NULL,
+    committed_before TIMESTAMP WITH TIME ZONE NOT NULL,
     reached BIGINT NOT NULL,
     rows JSONB NOT NULL,
     who TEXT NOT NULL,
@@ -141,6 +142,7 @@ CREATE INDEX prunes_of_pipelines ON ratchet.prunes (pipeline, id);
 COMMENT ON TABLE ratchet.prunes IS 'what a person has taken out of the ledger, and what those transactions that stay are held against';
 COMMENT ON COLUMN ratchet.prunes.last_commit IS 'hash of the last commit before `border`, for all before it';
 COMMENT ON COLUMN ratchet.prunes.border IS 'the event of the first commit after last_txid';
+COMMENT ON COLUMN ratchet.prunes.committed_before IS 'when that was';
 COMMENT ON COLUMN ratchet.prunes.reached IS 'up to this txid rows are gone';
 COMMENT ON COLUMN ratchet.prunes.rows IS '{table: how many rows are gone}';
 
