@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -14,6 +14,7 @@ from ratchet.ledger import history
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import accept_loss, retry, void
+from ratchet.operate.repartition import repartitioned
 from ratchet.operate.status import status
 from ratchet.operate.upkeep import upkeep
 from ratchet.protocol.another import abandoned_work, wants_another_run
@@ -28,6 +29,9 @@ PAST, EARLY = 2_000, 50
 FEW = 150
 """Rows and entries of indexes: more than any step looks at, and far fewer than there are."""
 WHEN = datetime(2013, 1, 1, tzinfo=UTC)
+KEPT = SPEC.model_copy(
+    update={"sinks": [SPEC.sinks[0].model_copy(update={"keep": timedelta(days=90)}), *SPEC.sinks[1:]]}
+)
 
 
 @pytest.fixture(params=["none", pytest.param("of a short past", marks=pytest.mark.all), "of the whole past"])
@@ -69,7 +73,7 @@ def test_with_a_long_past_every_step_looks_at_few_rows(aged, log):
     assert few(lambda: status(aged, SPEC.name)).unfinished[0].txid == PAST + 1
     few(lambda: commit(aged, SPEC, adopted.claim))
     few(lambda: settle(aged, SPEC, Run("dag", "heir"), succeeded=True))
-    few(lambda: list(upkeep(aged, SPEC, always_active)))
+    few(lambda: list(upkeep(aged, KEPT, always_active)))
     with aged.begin() as conn:
         line = read_line(conn, SPEC.name)
     until = 10 * PAST
@@ -95,3 +99,5 @@ def test_with_a_long_past_every_step_looks_at_few_rows(aged, log):
     assert few(lambda: status(aged, SPEC.name)).halt
     few(lambda: retry(aged, SPEC, None, "me"))
     few(lambda: void(aged, SPEC, PAST + 2, "none", "me", dry_run=True))
+    log.beginning[2] = log.stable[2] = 0
+    few(lambda: repartitioned(aged, SPEC, log.offsets, "none", "me", dry_run=True))

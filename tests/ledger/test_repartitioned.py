@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,6 +22,7 @@ from ratchet.operate.actions import accept_loss, void
 from ratchet.operate.attention import may_have_records, may_want_records, standings
 from ratchet.operate.migrate import migrate
 from ratchet.operate.outcome import lines_of
+from ratchet.operate.prune import prune
 from ratchet.operate.repartition import repartitioned
 from ratchet.operate.status import status
 from ratchet.operate.verify import verify
@@ -45,6 +47,7 @@ SPEC = Pipeline(
     slice_records=4,
     max_in_flight=4,
 )
+KEPT_NOT = SPEC.model_copy(update={"keep_deltas": timedelta(0)})
 BEGUN = datetime(2024, 5, 1, tzinfo=UTC)
 
 
@@ -105,7 +108,8 @@ KEYS = [f"k{n}" for n in range(12)]
 
 
 @pytest.fixture
-def moving(ledger_url):
+def moving(ledger_url, monkeypatch):
+    monkeypatch.setattr("ratchet.operate.prune.KEPT", 1)
     migrate(ledger_url, [SPEC])
     with Ledger(ledger_url) as opened:
         yield opened
@@ -294,17 +298,16 @@ def test_a_revision_of_what_was_before_keys_moved_does_not_win_over_what_came_af
 
 @pytest.mark.invariant("I3")
 def test_keys_that_move_win_over_a_base_and_within_the_next_source_they_must_stay(moving, topic):
-    kept = SPEC.model_copy(update={"keep_deltas": timedelta(0)})
     topic.produce(*KEYS)
     topic.produce("k3", gone=True)
     drain(moving, topic, "a")
-    assert "are merged into the base" in compact(moving, kept)
+    assert "are merged into the base" in compact(moving, KEPT_NOT)
     topic.add_partitions(4)
     topic.produce(*KEYS[:7])
     say(moving, topic)
     drain(moving, topic, "b")
     is_exact(moving, topic)
-    assert "are merged into the base" in compact(moving, kept)
+    assert "are merged into the base" in compact(moving, KEPT_NOT)
     is_exact(moving, topic)
     # A producer that has not heard of the new partitions yet.
     topic.divided = 2
@@ -313,6 +316,36 @@ def test_keys_that_move_win_over_a_base_and_within_the_next_source_they_must_sta
     do(moving, SPEC, begun, topic.make)
     with pytest.raises(Refused, match=r"key k6 is in partition 0 at offset \d+ and in partition 2 at offset 1"):
         commit(moving, SPEC, begun.claim)
+
+
+def pruned(ledger: Ledger) -> None:
+    """Take all out of the ledger that can be."""
+    compact(ledger, KEPT_NOT)
+    with suppress(IllegalMove):
+        prune(ledger, KEPT_NOT, "old", "somebody")
+
+
+@pytest.mark.invariant("I1")
+def test_what_is_pruned_of_earlier_sources_is_not_taken_again_by_a_later_one(moving, topic):
+    topic.produce(*KEYS)
+    drain(moving, topic, "a")
+    topic.add_partitions(4)
+    early = topic.now
+    topic.produce(*KEYS)
+    say(moving, topic)
+    drain(moving, topic, "b")
+    # The newest transaction stays in the ledger, and is of one partition.
+    topic.produce("k2")
+    drain(moving, topic, "c")
+    pruned(moving)
+    with moving.begin() as conn:
+        line = read_line(conn, SPEC.name)
+        assert line is not None and line.pruned == line.head - 1
+    is_exact(moving, topic)
+    say(moving, topic, early)
+    topic.produce(*KEYS)
+    drain(moving, topic, "d")
+    is_exact(moving, topic)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -329,6 +362,8 @@ def test_however_often_partitions_are_added_the_last_record_of_each_key_stays(mo
             topic.add_partitions(len(topic.records) * 2)
             if chance.random() < 0.5:
                 say(moving, topic)
+        if chance.random() < 0.3:
+            pruned(moving)
         run = f"r{step}"
         try:
             begun = begin(moving, SPEC, Run("dag", run), topic.offsets, always_active)

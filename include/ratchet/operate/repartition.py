@@ -11,7 +11,7 @@ from ratchet.errors import IllegalMove, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, SliceRow, Transaction
-from ratchet.ledger.schema import ranges, slices, sources, transactions
+from ratchet.ledger.schema import slices, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_row, move, read_transaction
 from ratchet.ledger.work import OffsetRange, utc
@@ -120,17 +120,13 @@ def _chain(conn: Connection, line: Line) -> int:
 
 def _taken(conn: Connection, line: Line, first: int) -> dict[int, int]:
     """{partition: up to where records are committed or voided} by the sources from `first` on."""
-    c = ranges.c
-    rows = conn.execute(
-        select(c.source, c.partition, func.max(c.until_offset))
-        .where(c.pipeline == line.pipeline, c.source.between(first, line.source), c.txid <= line.head)
-        # Where a later source of them starts says nothing of what is committed.
-        .where(or_(c.txid > 0, c.source == first))
-        .group_by(c.source, c.partition)
-    ).all()
+    c = sources.c
+    # Where a later one starts says something once it has committed: all before that is then, or is pruned.
+    those = or_(c.source == first, c.first_txid <= line.head)
+    mine = (c.pipeline == line.pipeline, c.source.between(first, line.source), those)
     found: dict[int, int] = {}
-    for source in sorted({row.source for row in rows}):
-        of = {partition: until for number, partition, until in rows if number == source}
+    for source in conn.execute(select(c.source).where(*mine)).scalars().all():
+        of = plan.newest_until(conn, line.pipeline, source, line.head)
         for partition, until in Course(of, ends(conn, line.pipeline, source)).taken.items():
             found[partition] = max(found.get(partition, 0), until)
     return found

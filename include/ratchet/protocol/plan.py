@@ -38,7 +38,7 @@ class Slice:
 
 def previous_until(conn: Connection, pipeline: str, source: int) -> dict[int, int]:
     """{partition: where the next range must start}, for every partition of the source that was ever planned."""
-    return _newest_until(conn, pipeline, source)
+    return newest_until(conn, pipeline, source)
 
 
 @dataclass(frozen=True)
@@ -241,11 +241,11 @@ def reached(conn: Connection, line: Line) -> tuple[int, dict[int, int]]:
     ahead = select(ranges.c.source).where(ranges.c.pipeline == line.pipeline, ranges.c.txid > line.head)
     first = conn.execute(ahead.order_by(ranges.c.txid, ranges.c.source).limit(1)).scalar_one_or_none()
     source = first or line.source
-    known = _newest_until(conn, line.pipeline, source, line.head)
+    known = newest_until(conn, line.pipeline, source, line.head)
     return source, Course(known, ends(conn, line.pipeline, source)).taken
 
 
-def _newest_until(conn: Connection, pipeline: str, source: int, last_txid: int | None = None) -> dict[int, int]:
+def newest_until(conn: Connection, pipeline: str, source: int, last_txid: int | None = None) -> dict[int, int]:
     """{partition: where its newest range ends, of transactions up to `last_txid` if it is given}.
 
     Each partition has one row of txid 0, for which alone there is an index, and its newest range is an index's last

@@ -154,8 +154,8 @@ PLANTS = [
     plant(
         "monitoring is told what is only planned",
         "protocol/plan.py",
-        "_newest_until(conn, line.pipeline, source, line.head)",
-        "_newest_until(conn, line.pipeline, source, line.last_txid)",
+        "newest_until(conn, line.pipeline, source, line.head)",
+        "newest_until(conn, line.pipeline, source, line.last_txid)",
         layers=("ledger",),
     ),
     plant(
