@@ -23,10 +23,14 @@ from ratchet.operate.roles import RIGHTS, Granted, grant
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.compact import compact
+from ratchet.protocol.expire import expire
 
 from .staging import SPEC, Log, prepare, start
 
 LINE = SPEC.model_copy(update={"keep_deltas": timedelta(0)})
+KEPT = LINE.model_copy(
+    update={"sinks": [LINE.sinks[0].model_copy(update={"keep": timedelta(days=90)}), *LINE.sinks[1:]]}
+)
 ELSEWHERE = SPEC.model_copy(update={"name": "elsewhere", "sinks": [Append("archive.rows", columns="a bigint")]})
 
 
@@ -102,7 +106,7 @@ def seen(url: str) -> Counter[tuple]:
         return Counter(conn.execute("select _partition, _offset, a, _txid from rows").fetchall())
 
 
-def test_the_pipelines_role_does_whole_transactions_a_revision_and_a_compaction(granted):
+def test_the_pipelines_role_does_whole_transactions_a_revision_a_compaction_and_an_expiry(granted):
     with Ledger(granted.url(granted.pipeline)) as ledger:
         assert (transact(ledger, "one"), transact(ledger, "two")) == (1, 2)
         before = seen(granted.url(granted.reader))
@@ -110,6 +114,11 @@ def test_the_pipelines_role_does_whole_transactions_a_revision_and_a_compaction(
         assert transact(ledger, "one", clear_number=1) == 1
         assert seen(granted.url(granted.reader)) == before
         assert "are merged into the base" in compact(ledger, LINE)
+        for until in (1, 2):
+            with psycopg.connect(granted.superuser) as conn:
+                old = "update ratchet.transactions set committed_at = now() - interval '1 year' where txid <= %s"
+                conn.execute(old, [until])
+            assert f"up to {until} are older" in "".join(expire(ledger, KEPT))
     with psycopg.connect(granted.url(granted.reader)) as conn:
         assert conn.execute("select count(*) from pg_tables where schemaname = 'ratchet_stage'").fetchone() == (0,)
         assert conn.execute("select max(revision) from ratchet.transactions").fetchone() == (1,)

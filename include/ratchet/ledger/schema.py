@@ -350,7 +350,7 @@ expired = Table(
     Column("until_txid", BigInteger, primary_key=True, comment="up to which transaction its rows are deleted"),
     Column("rows", BigInteger, nullable=False),
     _now("at"),
-    comment="rows of an Append that were older than it keeps them",
+    comment="rows of an Append that were older than it keeps them, a row for each day on which some were deleted",
 )
 
 drops = Table(

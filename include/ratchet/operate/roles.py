@@ -31,6 +31,7 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "sources": ("SELECT", "INSERT", "UPDATE"),
     "dead_letters": ("SELECT",),
     "replays": ("SELECT", "INSERT", "DELETE"),
+    "expired": ("SELECT", "INSERT", "UPDATE"),
     "drops": ("SELECT",),
     "prunes": ("SELECT",),
     "legal_moves": ("SELECT",),

@@ -52,5 +52,5 @@ def _expire_some(conn: Connection, spec: Pipeline, sink: Sink) -> tuple[int, int
         return None
     to = min(until, step(conn, spec.name, after, until))
     rows = sink.expire(conn, after, to)
-    retention.note(conn, spec.name, sink.table, to, rows)
+    retention.note(conn, spec.name, sink.table, after, to, rows)
     return to, rows

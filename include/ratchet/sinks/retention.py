@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, func, insert, select, tuple_
+from sqlalchemy import Connection, func, insert, select, tuple_, update
 
 from ratchet.ledger.schema import expired
 from ratchet.ledger.work import Relation
@@ -17,8 +17,12 @@ def until(conn: Connection, pipeline: str, tables: Iterable[Relation]) -> int:
     return conn.execute(select(func.coalesce(func.max(c.until_txid), 0)).where(*mine)).scalar_one()
 
 
-def note(conn: Connection, pipeline: str, table: Relation, until_txid: int, rows: int) -> None:
-    """Remember it, in the database transaction that deletes them."""
-    schema, name = table
-    values = {"pipeline": pipeline, "schema": schema, "name": name, "until_txid": until_txid, "rows": rows}
-    conn.execute(insert(expired).values(values))
+def note(conn: Connection, pipeline: str, table: Relation, after: int, until_txid: int, rows: int) -> None:
+    """Remember it, in the database transaction that deletes them; what follows on the same day adds to its row."""
+    c, (schema, name) = expired.c, table
+    of = {"pipeline": pipeline, "schema": schema, "name": name}
+    today = c.at >= func.date_trunc("day", func.clock_timestamp(), "UTC")
+    last = update(expired).where(*(c[key] == value for key, value in of.items()), c.until_txid == after, today)
+    more = {"until_txid": until_txid, "rows": c.rows + rows, "at": func.clock_timestamp()}
+    if not conn.execute(last.values(more)).rowcount:
+        conn.execute(insert(expired).values(**of, until_txid=until_txid, rows=rows))

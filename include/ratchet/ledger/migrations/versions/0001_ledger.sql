@@ -61,7 +61,7 @@ CREATE TABLE ratchet.expired (
     at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     PRIMARY KEY (pipeline, schema, name, until_txid)
 );
-COMMENT ON TABLE ratchet.expired IS 'rows of an Append that were older than it keeps them';
+COMMENT ON TABLE ratchet.expired IS 'rows of an Append that were older than it keeps them, a row for each day on which some were deleted';
 COMMENT ON COLUMN ratchet.expired.until_txid IS 'up to which transaction its rows are deleted';
 
 CREATE TABLE ratchet.legal_moves (
