@@ -28,6 +28,7 @@ from ratchet.command import (
     ledger_url,
     moment_given,
     print_json,
+    print_json_each,
     reason_given,
     say,
     spark_url,
@@ -135,21 +136,23 @@ def history(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Print every move of a pipeline, or of one transaction, in order: when, what, who, why."""
-    from ratchet.ledger.history import read
+    from ratchet.ledger.history import each
     from ratchet.ledger.transactions import read_line
     from ratchet.spec.loading import load_pipeline
 
-    with ledger_of_environment() as ledger, ledger.snapshot() as conn:
-        events = read(conn, load_pipeline(name).name, txid)
-        line = read_line(conn, name)
-    if line and txid is not None and txid <= line.pruned:
-        typer.echo(f"{name_of(txid)} is pruned from the ledger", err=True)
-    if as_json:
-        print_json([asdict(event) for event in events])
-        return
-    for e in events:
-        why = e.detail.get("why") or ", ".join(f"{key} {value}" for key, value in e.detail.items() if key != "from")
-        typer.echo(f"{utc(e.at)}  {name_of(e.txid, e.revision)}, epoch {e.epoch}: {e.move} by {e.who}: {why}")
+    name = load_pipeline(name).name
+    with ledger_of_environment() as ledger:
+        with ledger.snapshot() as conn:
+            line = read_line(conn, name)
+        if line and txid is not None and txid <= line.pruned:
+            typer.echo(f"{name_of(txid)} is pruned from the ledger", err=True)
+        events = each(ledger, name, txid)
+        if as_json:
+            print_json_each(asdict(event) for event in events)
+            return
+        for e in events:
+            why = e.detail.get("why") or ", ".join(f"{key} {value}" for key, value in e.detail.items() if key != "from")
+            typer.echo(f"{utc(e.at)}  {name_of(e.txid, e.revision)}, epoch {e.epoch}: {e.move} by {e.who}: {why}")
 
 
 @app.command()

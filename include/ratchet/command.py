@@ -6,10 +6,11 @@ import getpass
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 import typer
@@ -64,6 +65,15 @@ def say(outcome: Outcome, as_json: bool) -> None:
 def print_json(document: object) -> None:
     """Print one JSON document."""
     typer.echo(json.dumps(document, indent=2, default=str, ensure_ascii=False))
+
+
+def print_json_each(documents: Iterable[object]) -> None:
+    """Print one JSON document, an array, of which one element at a time is in memory."""
+    typer.echo("[", nl=False)
+    for number, document in enumerate(documents):
+        said = json.dumps(document, indent=2, default=str, ensure_ascii=False)
+        typer.echo((",\n" if number else "\n") + indent(said, "  "), nl=False)
+    typer.echo("\n]")
 
 
 def reason_given(said: str) -> str:

@@ -78,6 +78,20 @@ def test_void_needs_a_reason_says_what_it_would_do_and_is_kept_in_the_history(le
     assert [event["move"] for event in events][-1] == "VOIDED"
 
 
+@pytest.mark.parametrize("at_once", [pytest.param(1, marks=pytest.mark.all), 2])
+def test_a_history_is_whole_however_much_of_it_is_in_memory_at_once(ledger, log, ratchet, monkeypatch, at_once):
+    """Also where its last page is full."""
+    monkeypatch.setattr("ratchet.ledger.history._AT_A_TIME", at_once)
+    assert json.loads(ratchet("history", "line", "--json")[1]) == []
+    for run in "abcd":
+        start(ledger, SPEC, log, run)
+    for txid, wanted in ((), [1, 2, 3, 4]), (("2",), [2]):
+        events = json.loads(ratchet("history", "line", *txid, "--json")[1])
+        assert [event["txid"] for event in events] == wanted
+        assert len({event["hash"] for event in events}) == len(wanted)
+        assert len(ratchet("history", "line", *txid)[1].splitlines()) == len(wanted)
+
+
 def test_a_move_that_is_not_possible_is_one_line_and_exit_status_1(ledger, log, ratchet):
     status, out, err = ratchet("abort", "line", "7", "--reason", "x")
     assert (status, out) == (1, "") and err == "error: the ledger has nothing of pipeline line yet\n"

@@ -14,6 +14,7 @@ from ratchet.ledger.work import Run
 from ratchet.operate.migrate import migrate
 from ratchet.operate.prune import prune
 from ratchet.operate.replay import ask
+from ratchet.operate.verify import verify
 from ratchet.protocol import compact
 from ratchet.protocol.begin import begin
 from ratchet.protocol.commit import commit
@@ -81,6 +82,8 @@ def test_rows_older_than_the_sink_keeps_them_go_by_whole_transactions_and_all_is
     line.is_right()
     with line.ledger.begin() as conn:
         noted = conn.execute(select(expired.c.until_txid, expired.c.rows).order_by(expired.c.until_txid)).all()
+    said = verify(line.ledger, KEPT)[0].what
+    assert said == "transactions 1 to 5; rows of every have expired up to 4"
     # However many steps there were on one day.
     assert noted == [(4, gone)]
     assert kept_up(line) == []

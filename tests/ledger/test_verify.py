@@ -184,6 +184,7 @@ def test_what_is_checked_does_not_depend_on_how_much_is_in_memory_at_once(whole,
     monkeypatch.setattr("ratchet.operate.verify._AT_A_TIME", 1)
     monkeypatch.setattr("ratchet.ledger.history._AT_A_TIME", 1)
     monkeypatch.setattr("ratchet.sinks.kept._AT_A_TIME", 1)
+    monkeypatch.setattr("ratchet.sinks.keyed._AT_ONCE", 1)
     assert verify(whole, SPEC) == everything
     said = []
     with whole.begin() as conn:

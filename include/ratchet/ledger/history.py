@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, RowMapping, Select, func, insert, literal_column, select, true
 
+from ratchet.ledger.connection import Ledger
 from ratchet.ledger.faults import Faults
 from ratchet.ledger.rows import Event, Transaction
 from ratchet.ledger.schema import events
@@ -73,10 +74,27 @@ def count(conn: Connection, pipeline: str, since: int) -> int:
     return conn.execute(mine).scalar_one()
 
 
-def read(conn: Connection, pipeline: str, txid: int | None = None) -> list[Event]:
-    """The pipeline's events, or those of one transaction, in the order in which they were written."""
-    query = select(events).where(events.c.pipeline == pipeline).order_by(events.c.id)
+def read(
+    conn: Connection, pipeline: str, txid: int | None = None, *, after: int = 0, most: int | None = None
+) -> list[Event]:
+    """The pipeline's events, or those of one transaction, in the order in which they were written.
+
+    Those behind the event `after`, and at most so many of them.
+    """
+    query = select(events).where(events.c.pipeline == pipeline, events.c.id > after).order_by(events.c.id).limit(most)
     return Event.all(conn.execute(query if txid is None else query.where(events.c.txid == txid)))
+
+
+def each(ledger: Ledger, pipeline: str, txid: int | None = None) -> Iterator[Event]:
+    """The same, of which some at a time are in memory; whoever reads them slowly holds no snapshot meanwhile."""
+    after = 0
+    while True:
+        with ledger.snapshot() as conn:
+            page = read(conn, pipeline, txid, after=after, most=_AT_A_TIME)
+        yield from page
+        if len(page) < _AT_A_TIME:
+            return
+        after = page[-1].id
 
 
 def verify(

@@ -19,6 +19,7 @@ from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import SliceWork
 from ratchet.operate.prune import newest as newest_prune
 from ratchet.protocol.votes import vote_from_json, work_of
+from ratchet.sinks import retention
 from ratchet.sinks.checksum import MODULUS
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Check, Sink, Stretch, Voted
@@ -64,7 +65,7 @@ def verify(ledger: Ledger, spec: Pipeline, since: int = 1, say: Say = lambda _: 
         say(f"{spec.name}: history")
         events = history.count(conn, spec.name, since)
         checks = [
-            _scope(line, since, pruned, before),
+            _scope(conn, spec, line, since, pruned, before),
             Check("history", events, tuple(history.verify(conn, spec.name, since, before, say))),
             _tiling(conn, line, since, say),
         ]
@@ -75,7 +76,7 @@ def verify(ledger: Ledger, spec: Pipeline, since: int = 1, say: Say = lambda _: 
         return checks
 
 
-def _scope(line: Line, since: int, pruned: Prune | None, before: str) -> Check:
+def _scope(conn: Connection, spec: Pipeline, line: Line, since: int, pruned: Prune | None, before: str) -> Check:
     """What is looked at, and what is not."""
     recorded = pruned.last_txid if pruned else 0
     faults = () if line.pruned == recorded else (f"{line.pruned} are said to be pruned, {recorded} are recorded",)
@@ -84,6 +85,10 @@ def _scope(line: Line, since: int, pruned: Prune | None, before: str) -> Check:
         said += f"; 1 to {since - 1} are taken as verified" + (f", up to commit {before}" if before else "")
     if line.pruned:
         said += f"; 1 to {line.pruned} are pruned"
+    for sink in sinks_of(spec):
+        expired = retention.until(conn, line.pipeline, [sink.table])
+        if expired >= since:
+            said += f"; rows of {sink.name} have expired up to {expired}"
     return Check(said, line.last_txid - since + 1, faults)
 
 
