@@ -20,7 +20,7 @@ from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import accept_loss, void
 from ratchet.operate.status import status
-from ratchet.operate.upkeep import upkeep
+from ratchet.operate.upkeep import clean, upkeep
 from ratchet.protocol.another import wants_another_run
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Begun, Skipped
@@ -113,6 +113,7 @@ def _steps(line: Line, number: int, size: int) -> Iterator[Step]:
     yield "commit", lambda: isinstance(commit(*of, begun[0].claim), Committed)
     yield "settle", lambda: settle(*of, run, succeeded=True)
     yield "upkeep", lambda: list(upkeep(*of, lambda *_: True))
+    yield "clean", lambda: list(clean(*of))
     yield "mirror", mirrored
     yield "history TXID", told
     yield "begin of an old run", repeated

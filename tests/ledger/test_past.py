@@ -16,7 +16,7 @@ from ratchet.ledger.work import Run
 from ratchet.operate.actions import accept_loss, retry, void
 from ratchet.operate.repartition import repartitioned
 from ratchet.operate.status import status
-from ratchet.operate.upkeep import upkeep
+from ratchet.operate.upkeep import clean, upkeep
 from ratchet.protocol.another import abandoned_work, wants_another_run
 from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import settle
@@ -74,6 +74,7 @@ def test_with_a_long_past_every_step_looks_at_few_rows(aged, log):
     few(lambda: commit(aged, SPEC, adopted.claim))
     few(lambda: settle(aged, SPEC, Run("dag", "heir"), succeeded=True))
     few(lambda: list(upkeep(aged, KEPT, always_active)))
+    few(lambda: list(clean(aged, KEPT)))
     with aged.begin() as conn:
         line = read_line(conn, SPEC.name)
     until = 10 * PAST
