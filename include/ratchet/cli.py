@@ -37,6 +37,7 @@ from ratchet.command import (
 from ratchet.dev.stack.cli import stack_app
 from ratchet.errors import RatchetError, SettingsError, SpecError
 from ratchet.ledger.work import name_of, utc
+from ratchet.removals import drop, erase, prune
 from ratchet.values.withheld import named
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Exactly-once transactions over Kafka and Spark.")
 app.add_typer(stack_app, name="stack")
+for command in (erase, prune, drop):
+    app.command()(command)
 
 FAULTS = 3
 """The exit status of `verify` when something is not as it should be."""
@@ -290,50 +293,6 @@ def repartitioned(
             repartition.repartitioned(ledger, spec, offsets, reason_given(reason), who(), since, dry_run=dry_run),
             as_json,
         )
-
-
-@app.command()
-def drop(
-    name: Annotated[str, NAME],
-    reason: Annotated[str, REASON],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether it is meant.")] = False,
-    dry_run: Annotated[bool, DRY_RUN] = False,
-    as_json: Annotated[bool, JSON] = False,
-) -> None:
-    """Take a line away, with its tables and its history, so that its name and theirs are free; needs no spec."""
-    from ratchet.operate.drop import drop as run
-    from ratchet.operate.drop import lines_of
-
-    why = reason_given(reason)
-    if not (yes or dry_run):
-        typer.confirm(f"Drop all tables and the history of {name}?", abort=True, err=True)
-    with ledger_of_environment() as ledger:
-        done = run(ledger, name, why, who(), lambda line: typer.echo(line, err=True), dry_run=dry_run)
-    if as_json:
-        print_json({**asdict(done), "said": lines_of(done)})
-    else:
-        typer.echo("\n".join(lines_of(done)))
-
-
-@app.command()
-def prune(
-    name: Annotated[str, NAME],
-    reason: Annotated[str, REASON],
-    dry_run: Annotated[bool, DRY_RUN] = False,
-    as_json: Annotated[bool, JSON] = False,
-) -> None:
-    """Take the rows of transactions out of the ledger that are older than keep_deltas; the sinks stay as they are."""
-    from ratchet.operate.prune import lines_of
-    from ratchet.operate.prune import prune as run
-    from ratchet.spec.loading import load_pipeline
-
-    spec = load_pipeline(name)
-    with ledger_of_environment() as ledger, Console(stderr=True).status(f"{spec.name}: pruning") as progress:
-        done = run(ledger, spec, reason_given(reason), who(), progress.update, dry_run=dry_run)
-    if as_json:
-        print_json({**asdict(done), "said": lines_of(done)})
-    else:
-        typer.echo("\n".join(lines_of(done)))
 
 
 @app.command()

@@ -225,6 +225,32 @@ def test_a_line_is_pruned_and_a_history_that_is_gone_is_said_to_be(ledger, log, 
     assert ratchet("verify", "line", "--since", "1")[1].startswith("ok    transactions 3 to 1002; 1 to 2 are taken as")
 
 
+def test_rows_are_erased_when_a_person_has_said_why_and_yes(ledger, log, ratchet):
+    committed(ledger, log, "a")
+    asked = ("erase", "line", "rows", "a=3")
+    assert ratchet(*asked, "--yes")[0] == 2
+    status, _, err = ratchet(*asked, "--reason", "a letter")
+    assert status == 1 and "Delete the rows of rows with these values in a?" in err
+    status, out, _ = ratchet(*asked, "--reason", "a letter", "--dry-run")
+    assert status == 0 and "nothing was changed" in out and len(appended(ledger)) == 20
+    status, out, _ = ratchet(*asked, "--reason", "a letter", "--yes", "--json")
+    answer = json.loads(out)
+    assert answer.pop("said") == ["line: rows: 2 rows of transaction 1 are erased; none of these is revised any more"]
+    assert answer == {
+        "pipeline": "line",
+        "sink": "rows",
+        "columns": ["a"],
+        "rows": {"1": 2},
+        "head": 1,
+        "beyond": 0,
+        "dry_run": False,
+    }
+    assert len(appended(ledger)) == 18 and ratchet("verify", "line")[0] == 0
+    status, out, _ = ratchet(*asked, "--reason", "a letter", "--yes")
+    assert (status, out) == (0, "line: rows: up to transaction 1 no row has these values in a\n")
+    assert "erase by " in ratchet("history", "line", "1")[1]
+
+
 def test_a_line_is_dropped_when_a_person_has_said_why_and_yes(ledger, log, ratchet):
     committed(ledger, log, "a")
     assert ratchet("drop", "line", "--yes")[0] == 2

@@ -14,6 +14,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    Numeric,
     SmallInteger,
     Table,
     Text,
@@ -351,6 +352,24 @@ expired = Table(
     Column("rows", BigInteger, nullable=False),
     _now("at"),
     comment="rows of an Append that were older than it keeps them, a row for each day on which some were deleted",
+)
+
+erasures = Table(
+    "erasures",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("pipeline", Text, nullable=False),
+    Column("schema", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("txid", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("checksum", Numeric(20), nullable=False, comment="the sum of the hashes of the rows, modulo 2^64"),
+    Column("who", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    _now("at"),
+    CheckConstraint("rows > 0 and checksum >= 0 and checksum < 18446744073709551616", name="erasures_are_of_rows"),
+    Index("erasures_of_tables", "pipeline", "schema", "name", "txid"),
+    comment="rows that a person has erased; what stays is verified by what is noted of them here",
 )
 
 drops = Table(

@@ -19,7 +19,7 @@ from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import SliceWork
 from ratchet.operate.prune import newest as newest_prune
 from ratchet.protocol.votes import vote_from_json, work_of
-from ratchet.sinks import retention
+from ratchet.sinks import erasures, retention
 from ratchet.sinks.checksum import MODULUS
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Check, Sink, Stretch, Voted
@@ -102,8 +102,8 @@ def recompute(
     """Hold what Kafka and today's transform give against what was committed, transaction by transaction.
 
     `run` reads and transforms the slices of one once more and gives {sink: (rows, checksum)}. `since` is the first
-    txid. What was committed with other code, what is merged into a base, and what Kafka no longer has, cannot be
-    recomputed: that is said, and is no fault.
+    txid. What was committed with other code, what is merged into a base, what has expired or was erased, and what Kafka
+    no longer has, cannot be recomputed, which is no fault.
     """
     with ledger.snapshot() as conn:
         line = read_line(conn, spec.name)
@@ -145,9 +145,12 @@ def _committed(
         rows = Transaction.all(conn.execute(newest.order_by(c.txid, c.revision.desc())))
         kept: dict[int, dict[str, tuple[int, int]]] = {row.txid: {} for row in rows}
         for sink in sinks_of(spec):
-            for voted in _voted(conn, spec.name, sink.name, first, last):
-                if voted.txid > line.compacted or not sink.is_compacted:
-                    kept[voted.txid][sink.name] = sink.contents(conn, voted)
+            gone = retention.until(conn, spec.name, [sink.table])
+            erased = erasures.of(conn, spec.name, sink.table, first, last)
+            for one in voted(conn, spec.name, sink.name, first, last):
+                is_there = one.txid > gone and one.txid not in erased
+                if is_there and (one.txid > line.compacted or not sink.is_compacted):
+                    kept[one.txid][sink.name] = sink.contents(conn, one)
         return [(row, work_of(conn, spec, row), kept[row.txid]) for row in rows]
 
 
@@ -219,7 +222,7 @@ def _sink(conn: Connection, sink: Sink, line: Line, since: int, say: Say) -> Ite
         # None is visible where `since` is above the head.
         last = max(first - 1, min(first + _STRETCH - 1, line.head))
         of = Stretch(line.pipeline, first, last, line.compacted, say)
-        parts.append(sink.verify(conn, of, _voted(conn, line.pipeline, sink.name, first, of.last)))
+        parts.append(sink.verify(conn, of, voted(conn, line.pipeline, sink.name, first, of.last)))
     faults = tuple(fault for part in parts for fault in part.faults)
     yield Check(parts[0].what, sum(part.checked for part in parts), faults)
     state = sink.verify_state(conn, since, line.head)
@@ -227,7 +230,7 @@ def _sink(conn: Connection, sink: Sink, line: Line, since: int, say: Say) -> Ite
         yield state
 
 
-def _voted(conn: Connection, pipeline: str, sink: str, first: int, last: int) -> Iterator[Voted]:
+def voted(conn: Connection, pipeline: str, sink: str, first: int, last: int) -> Iterator[Voted]:
     """What was committed of each transaction for one sink: by the newest revision, of a spec that had the sink."""
     t, s = transactions.c, slices.c
     # For each transaction by itself: joined, its slices might be looked for among all of the line's.

@@ -13,7 +13,7 @@ from ratchet.ledger.transactions import move, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run
 from ratchet.protocol import claims
 from ratchet.protocol.plan import copy_cut
-from ratchet.sinks import retention
+from ratchet.sinks import erasures, retention
 from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
 
@@ -61,6 +61,8 @@ def check(conn: Connection, spec: Pipeline, line: Line, txid: int) -> None:
             f"{where} is older than an Append keeps its rows: those up to transaction {expired} are deleted, and would "
             "come back; the old result stays"
         )
+    if erasures.touch(conn, spec.name, [sink.table for sink in sinks_of(spec)], txid):
+        raise NotRevisable(f"{where}: rows of it were erased by a person, and would come back; the old result stays")
 
 
 def check_cut(conn: Connection, newest: Transaction) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table, del
 
 from ratchet.ledger.faults import Faults
 from ratchet.ledger.work import OffsetRange
-from ratchet.sinks import catalog, delta, retention
+from ratchet.sinks import catalog, delta, erasures, retention
 from ratchet.sinks.catalog import Held
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.port import Applied, Check, Delta, Rows, Sink, Stretch, Touched, Voted
@@ -85,11 +85,33 @@ class Kept(Sink, frozen=True):
         seen = select(of.c._txid).where(of.c._txid <= head, *self.mine(of, pipeline)).distinct()
         return seen.where(of.c._txid >= since) if since > 1 else seen
 
+    def txids_with(self, conn: Connection, pipeline: str, key: Mapping[str, str], head: int) -> list[int]:
+        """The transactions up to the head that have rows in which the columns have these values, in order."""
+        of = self.rows_table
+        mine = (of.c._txid <= head, *self.mine(of, pipeline), *self._having(key))
+        return list(conn.execute(select(of.c._txid).where(*mine).distinct().order_by(of.c._txid)).scalars())
+
+    def erase(self, conn: Connection, of: Stretch, voted: Iterable[Voted], key: Mapping[str, str]) -> tuple[int, int]:
+        """Delete such rows of the one transaction of a stretch; (how many, the sum of their hashes)."""
+        schemas, there = _Schemas(of, self.written), catalog.columns(conn, catalog.place(self.rows_table))
+        for one in voted:
+            schemas.add(one, self._written_with(one))
+        hashes = [hashed for _, hashed in self._hashes(conn, of, schemas, there, self._having(key))]
+        mine = (self.rows_table.c._txid == of.first, *self.mine(self.rows_table, of.pipeline), *self._having(key))
+        conn.execute(delete(self.rows_table).where(*mine))
+        return len(hashes), sum(hashes) % MODULUS
+
+    def _having(self, key: Mapping[str, str]) -> list[ColumnElement[bool]]:
+        types = {c.name: sql_type(c.type) for c in self.written}
+        return [sa.column(name) == sa.cast(sa.literal(value), types[name]) for name, value in key.items()]
+
     def verify(self, conn: Connection, of: Stretch, voted: Iterable[Voted]) -> Check:
         expected, schemas = _Sums(of), _Schemas(of, self.written)
         for one in voted:
             schemas.add(one, self._written_with(one))
             expected.add(one.txid, one.rows, one.checksum)
+        for txid, (rows, checksum) in erasures.of(conn, of.pipeline, self.table, of.first, of.last).items():
+            expected.add(txid, -rows, -checksum)
         there = catalog.columns(conn, catalog.place(self.rows_table))
         found = _Sums(of)
         for number, (txid, hashed) in enumerate(self._hashes(conn, of, schemas, there), 1):
@@ -124,9 +146,14 @@ class Kept(Sink, frozen=True):
         return (*(of.columns if of.columns and of.rows else self.declared), *hidden)
 
     def _hashes(
-        self, conn: Connection, of: Stretch, schemas: _Schemas, there: Mapping[str, Held]
+        self,
+        conn: Connection,
+        of: Stretch,
+        schemas: _Schemas,
+        there: Mapping[str, Held],
+        which: Iterable[ColumnElement[bool]] = (),
     ) -> Iterator[tuple[int, int]]:
-        """(txid, hash) of every row that readers see, by the columns with which its transaction was written.
+        """(txid, hash) of every such row that readers see, by the columns with which its transaction was written.
 
         A row of a transaction of which nothing was voted counts by the columns of the spec.
         """
@@ -140,7 +167,7 @@ class Kept(Sink, frozen=True):
         rows = sa.table(table.name, *map(sa.column, names), schema=table.schema)
         cells = (_cell(conn, rows, Column(*each), there, runs) for each, runs in known.items())
         query = select(rows.c._txid, *cells)
-        query = query.where(rows.c._txid.between(of.first, of.last), *self.mine(rows, of.pipeline))
+        query = query.where(rows.c._txid.between(of.first, of.last), *self.mine(rows, of.pipeline), *which)
         for txid, *cells in conn.execute(query, execution_options={"yield_per": _AT_A_TIME}):
             schema = schemas.of[txid - of.first]
             yield txid, row_hash(schemas.known[schema], [cells[at] for at in cells_of[schema]])

@@ -32,6 +32,24 @@ COMMENT ON TABLE ratchet.drops IS 'lines that a person has dropped, with all tha
 COMMENT ON COLUMN ratchet.drops.last_commit IS 'hash of the last commit, which stands for all before it';
 COMMENT ON COLUMN ratchet.drops.relations IS 'the tables and views that were dropped';
 
+CREATE TABLE ratchet.erasures (
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
+    pipeline TEXT NOT NULL,
+    schema TEXT NOT NULL,
+    name TEXT NOT NULL,
+    txid BIGINT NOT NULL,
+    rows BIGINT NOT NULL,
+    checksum NUMERIC(20) NOT NULL,
+    who TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (id),
+    CONSTRAINT erasures_are_of_rows CHECK (rows > 0 and checksum >= 0 and checksum < 18446744073709551616)
+);
+CREATE INDEX erasures_of_tables ON ratchet.erasures (pipeline, schema, name, txid);
+COMMENT ON TABLE ratchet.erasures IS 'rows that a person has erased; what stays is verified by what is noted of them here';
+COMMENT ON COLUMN ratchet.erasures.checksum IS 'the sum of the hashes of the rows, modulo 2^64';
+
 CREATE TABLE ratchet.events (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
     pipeline TEXT NOT NULL,

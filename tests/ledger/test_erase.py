@@ -1,0 +1,214 @@
+"""Rows of a key that a person erases from an Append: the others stay, and all that knows of rows knows of it."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import func, select, text
+
+from ratchet import Accumulate, Append
+from ratchet.errors import IllegalMove, NotRevisable, SettingsError
+from ratchet.ledger import history
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.schema import erasures
+from ratchet.ledger.work import Run
+from ratchet.operate.drop import drop
+from ratchet.operate.erase import erase, key_given, lines_of
+from ratchet.operate.migrate import migrate
+from ratchet.operate.replay import ask
+from ratchet.operate.verify import recompute, verify
+from ratchet.protocol.begin import begin
+from ratchet.protocol.commit import commit
+from ratchet.spec.pipeline import DEAD_LETTERS
+
+from .grown import GROWN, Grown, make_of
+from .staging import SPEC, always_active, contents, do, start
+
+SPARE = GROWN.model_copy(
+    update={
+        "name": "spare",
+        "sinks": [
+            Append("every", columns="a bigint, b string not null"),
+            Append("others", columns="a bigint"),
+            Append("mine", columns="a bigint, b string", existing=True),
+            Accumulate("totals", key="k string", sum="a bigint", max="a bigint", count="n"),
+        ],
+    }
+)
+
+
+@pytest.fixture
+def line(ledger: Ledger) -> Grown:
+    """Three committed, the second revised, one voided, one more committed."""
+    with ledger.begin() as conn:
+        position = "_topic text, _partition int, _offset bigint, _n int, _txid bigint"
+        conn.execute(text(f"create table mine (a bigint, b text, {position})"))
+    migrate(ledger.url, [SPARE])
+    line = Grown(ledger, SPARE)
+    for _ in range(3):
+        line.committed()
+    line.voided()
+    line.committed()
+    line.revised(2, 2)
+    return line
+
+
+def rows_of(line: Grown, sink: str) -> list[tuple]:
+    return contents(line.ledger, line.spec)[sink]
+
+
+def faults(line: Grown) -> list[str]:
+    return [fault for check in verify(line.ledger, line.spec) for fault in check.faults]
+
+
+def some(line: Grown, sink: str, column: int) -> object:
+    """A value that rows of several transactions have, and others have not."""
+    rows = rows_of(line, sink)
+    by_value = {row[column]: {r[-1] for r in rows if r[column] == row[column]} for row in rows}
+    return next(value for value, txids in by_value.items() if 1 < len(txids) and value is not None)
+
+
+@pytest.mark.parametrize(
+    "sink, place, column", [("every", 0, "a"), ("every", 1, "b"), ("mine", 0, "a"), ("others", 0, "a")]
+)
+def test_the_rows_of_a_key_are_gone_the_others_stay_and_all_is_verified(line, sink, place, column):
+    before, value = contents(line.ledger, line.spec), some(line, sink, place)
+    done = erase(line.ledger, line.spec, sink, {column: str(value)}, "asked for", "me")
+    gone = [row for row in before[sink] if row[place] == value]
+    assert sum(done.rows.values()) == len(gone) > 1 and set(done.rows) == {row[-1] for row in gone}
+    after = contents(line.ledger, line.spec)
+    assert after.pop(sink) == [row for row in before.pop(sink) if row[place] != value]
+    assert after == before
+    assert faults(line) == []
+    # What comes later is verified as ever, and may be erased as well.
+    line.committed()
+    more = erase(line.ledger, line.spec, sink, {column: str(value)}, "asked for again", "me")
+    assert set(more.rows) <= {6} and faults(line) == []
+
+
+def test_what_is_noted_holds_no_value_and_history_says_who_and_why(line):
+    value = some(line, "every", 1)
+    done = erase(line.ledger, line.spec, "every", {"b": str(value)}, "a letter of June", "somebody")
+    with line.ledger.begin() as conn:
+        noted = conn.execute(select(erasures)).all()
+        events = [event for event in history.read(conn, line.spec.name) if event.move == "erase"]
+    assert [(row.txid, row.rows, row.who, row.reason) for row in noted] == [
+        (txid, rows, "somebody", "a letter of June") for txid, rows in done.rows.items()
+    ]
+    assert [(event.txid, event.detail["rows"], event.detail["why"]) for event in events] == [
+        (txid, rows, "a letter of June") for txid, rows in done.rows.items()
+    ]
+    assert repr(value) not in repr([*noted, *events])
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(line):
+    before, value = contents(line.ledger, line.spec), some(line, "every", 0)
+    tried = erase(line.ledger, line.spec, "every", {"a": str(value)}, "why", "me", dry_run=True)
+    assert contents(line.ledger, line.spec) == before and faults(line) == []
+    done = erase(line.ledger, line.spec, "every", {"a": str(value)}, "why", "me")
+    assert tried.rows == done.rows
+    assert lines_of(tried) == [*lines_of(done), "this was a dry run: nothing was changed"]
+
+
+def test_rows_that_are_erased_are_not_brought_back_by_a_revision(line):
+    value = some(line, "every", 0)
+    owners = dict(line.owners)
+    first, second, *_ = erase(line.ledger, line.spec, "every", {"a": str(value)}, "why", "me", dry_run=True).rows
+    begun = start(line.ledger, line.spec, line.log, owners[first], 7)
+    do(line.ledger, line.spec, begun, make_of(line.spec, 9))
+    erase(line.ledger, line.spec, "every", {"a": str(value)}, "why", "me")
+    after = contents(line.ledger, line.spec)
+    # One that was begun before.
+    with pytest.raises(NotRevisable, match=f"transaction {first}: rows of it were erased .*; the old result stays"):
+        commit(line.ledger, line.spec, begun.claim)
+    with pytest.raises(NotRevisable, match="rows of it were erased"):
+        begin(line.ledger, line.spec, Run("dag", owners[second], 8), line.log.offsets, always_active)
+    with pytest.raises(NotRevisable, match="rows of it were erased"):
+        ask(line.ledger, line.spec, first, first, "for the test", "me")
+    assert contents(line.ledger, line.spec) == after and faults(line) == []
+
+
+@pytest.mark.parametrize(
+    "damage, said",
+    [
+        ("delete from ratchet.erasures where txid = {txid}", "its votes say"),
+        ("update ratchet.erasures set rows = rows + 1 where txid = {txid}", "its votes say"),
+        ("update ratchet.erasures set checksum = checksum - 1 where txid = {txid}", "other contents than its votes"),
+        ('delete from ratchet_delta."public.every" where ctid = (select min(ctid) from ratchet_delta."public.every" '
+         "where _txid = {txid})", "its votes say"),
+    ],
+)  # fmt: skip
+def test_a_row_more_or_less_than_was_erased_is_found(line, damage, said):
+    erased = erase(line.ledger, line.spec, "every", {"a": str(some(line, "every", 0))}, "why", "me").rows
+    left = {row[-1] for row in rows_of(line, "every")}
+    txid = next(txid for txid in erased if txid in left)
+    with line.ledger.begin() as conn:
+        conn.execute(text(damage.format(txid=txid)))
+    (fault,) = faults(line)
+    assert f"every: transaction {txid} has" in fault and said in fault
+
+
+def test_what_is_erased_or_has_expired_is_not_recomputed(line):
+    erased = erase(line.ledger, line.spec, "every", {"a": str(some(line, "every", 0))}, "why", "me").rows
+    given: list[int] = []
+
+    def run(works) -> dict[str, tuple[int, int]]:
+        given.append(works[0].token.txid)
+        return {}
+
+    found = recompute(line.ledger, line.spec, run)
+    assert given == [1, 2, 3, 5]
+    told = {int(fault.split()[1].rstrip(":")) for fault in found.faults if " every has" in fault}
+    assert told == {1, 2, 3, 5} - set(erased)
+
+
+@pytest.mark.parametrize(
+    "sink, key, said",
+    [
+        ("everything", {"a": "1"}, "there is no sink 'everything'; it has every, others, mine, totals"),
+        ("totals", {"k": "1"}, "totals keeps no rows of their own, but a state for each key"),
+        ("every", {"c": "1"}, "every has no column 'c'; it has a, b"),
+        ("every", {"a": "xyzzy"}, "a value is none of its column's type"),
+        ("every", {"a": "9" * 40}, "a value is none of its column's type"),
+    ],
+)
+def test_what_cannot_be_erased_is_said_and_nothing_is_changed(line, sink, key, said):
+    before = contents(line.ledger, line.spec)
+    with pytest.raises(SettingsError) as raised:
+        erase(line.ledger, line.spec, sink, key, "why", "me")
+    assert said in str(raised.value) and "xyzzy" not in str(raised.value)
+    assert contents(line.ledger, line.spec) == before
+
+
+@pytest.mark.parametrize("said", [["a"], ["=1"], ["a=1", "a=2"]])
+def test_a_key_is_columns_with_a_value_each(said):
+    with pytest.raises(SettingsError, match="give each column once, with its value"):
+        key_given(said)
+    assert key_given(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+
+
+def test_of_a_line_that_has_not_begun_nothing_is_erased(ledger):
+    migrate(ledger.url, [SPEC])
+    with pytest.raises(IllegalMove, match="has nothing of pipeline line"):
+        erase(ledger, SPEC, "rows", {"a": "1"}, "why", "me")
+
+
+def test_dead_letters_are_erased_by_their_place(line):
+    run, begun = line.begin()
+    letter = {"topic": "t", "topic_id": "first", "error": "why", "value": b"a name"}
+    do(line.ledger, line.spec, begun, lambda _, __: {DEAD_LETTERS: [letter]})
+    commit(line.ledger, line.spec, begun.claim)
+    letters = rows_of(line, DEAD_LETTERS)
+    partition, offset = letters[0][:2]
+    place = {"_partition": str(partition), "_offset": str(offset)}
+    done = erase(line.ledger, line.spec, DEAD_LETTERS, place, "why", "me")
+    assert done.rows == {begun.claim.txid: 1}
+    assert rows_of(line, DEAD_LETTERS) == letters[1:] and faults(line) == []
+
+
+def test_what_is_noted_goes_with_the_line(line):
+    erase(line.ledger, line.spec, "every", {"a": str(some(line, "every", 0))}, "why", "me")
+    with line.ledger.begin() as conn:
+        conn.execute(text("update ratchet.transactions set claim_ended = true"))
+    drop(line.ledger, line.spec.name, "why", "me")
+    with line.ledger.begin() as conn:
+        assert conn.execute(select(func.count()).select_from(erasures)).scalar_one() == 0
