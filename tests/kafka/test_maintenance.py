@@ -20,7 +20,9 @@ from ratchet import Append, Arrivals, Json, Pipeline, Topic
 from ratchet.airflow import maintenance
 from ratchet.airflow.maintenance import Pass, UpkeepOperator
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.transactions import lock_pipeline
 from ratchet.ledger.work import Run
+from ratchet.operate import attention
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.begin import Begun, begin
 from ratchet.protocol.claims import settle
@@ -171,6 +173,21 @@ def test_a_line_that_somebody_has_locked_is_left_to_the_next_minute(rig, monkeyp
     assert "held: somebody is at work on this line and has it locked; the next minute goes on" in said
     rig.maintain(*specs)
     assert "held" in [name for name, _ in rig.started]
+
+
+def test_no_line_is_locked_while_it_is_asked_what_all_need(rig, monkeypatch):
+    spec = rig.pipeline("asked", 1)
+    migrate(rig.ledger.url, [spec])
+    rig.begin(spec, "away")
+    asks, locked = attention.in_need, []
+
+    def in_need(*given):
+        with Ledger(rig.ledger.url, lock_seconds=0.1) as other, other.begin() as conn:
+            locked.append(lock_pipeline(conn, "asked"))
+        return asks(*given)
+
+    monkeypatch.setattr(attention, "in_need", in_need)
+    assert rig.maintain(spec)[0] == {} and len(locked) == 1
 
 
 def test_a_kafka_that_does_not_answer_fails_each_and_what_needs_none_is_done(rig, monkeypatch):

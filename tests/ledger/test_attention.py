@@ -142,6 +142,13 @@ def test_where_lines_stand_is_what_each_says_by_itself(ledger, log):
         assert (line.source, standing.reached) == plan.reached(conn, line)
 
 
+def test_a_line_whose_first_run_begins_between_two_questions_is_left_to_the_next_minute(ledger, log, monkeypatch):
+    start(ledger, SPEC, log, "a")
+    monkeypatch.setattr("ratchet.operate.attention.Line.all", lambda _: [])
+    with ledger.begin() as conn:
+        assert standings(conn, [SPEC.name]) == {}
+
+
 def test_kafka_is_asked_only_where_a_run_could_take_records(ledger, log):
     by_records = SPEC.model_copy(update={"runs": Arrivals()})
     assert not may_want_records(SPEC, None) and may_want_records(by_records, None)

@@ -122,7 +122,7 @@ def test_rows_that_are_erased_are_not_brought_back_by_a_revision(line):
         commit(line.ledger, line.spec, begun.claim)
     with pytest.raises(NotRevisable, match="rows of it were erased"):
         begin(line.ledger, line.spec, Run("dag", owners[second], 8), line.log.offsets, always_active)
-    with pytest.raises(NotRevisable, match="rows of it were erased"):
+    with pytest.raises(NotRevisable, match="nothing is asked for: .*rows of it were erased"):
         ask(line.ledger, line.spec, first, first, "for the test", "me")
     assert contents(line.ledger, line.spec) == after and faults(line) == []
 
@@ -186,6 +186,52 @@ def test_a_key_is_columns_with_a_value_each(said):
     assert key_given(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
 
 
+def test_a_table_that_is_not_the_pipelines_own_keeps_its_rows(line):
+    """A spec that nobody has migrated names another line's table; or its sink is of another kind since."""
+    before = contents(line.ledger, line.spec)
+    other = line.spec.model_copy(update={"name": "second", "sinks": line.spec.sinks[:1]})
+    beside = SPEC.model_copy(update={"name": "second", "sinks": [Append("beside", columns="a bigint")]})
+    migrate(line.ledger.url, [beside])
+    start(line.ledger, beside, line.log, "x")
+    kind = line.spec.model_copy(update={"sinks": [*line.spec.sinks[:3], Append("totals", columns="k string")]})
+    for spec, sink, key in ((other, "every", {"a": "1"}), (kind, "totals", {"k": "0-a"})):
+        with pytest.raises(SettingsError, match="nothing was erased"):
+            erase(line.ledger, spec, sink, key, "why", "me")
+    assert contents(line.ledger, line.spec) == before and faults(line) == []
+
+
+def test_rows_to_which_others_refer_stay_and_the_refusal_quotes_no_value(line):
+    with line.ledger.begin() as conn:
+        conn.execute(text("alter table mine add unique (_partition, _offset, _txid)"))
+        refers = "foreign key (p, o, t) references mine (_partition, _offset, _txid)"
+        conn.execute(text(f"create table notes (p int, o bigint, t bigint, {refers})"))
+        conn.execute(text("insert into notes select _partition, _offset, _txid from mine"))
+    before = contents(line.ledger, line.spec)
+    with pytest.raises(SettingsError) as raised:
+        erase(line.ledger, line.spec, "mine", {"b": "p"}, "why", "me")
+    said = "spare: mine: constraint notes_p_o_t_fkey of a table that refers to such rows (23503); nothing was erased"
+    assert str(raised.value) == said and raised.value.__cause__ is None
+    assert contents(line.ledger, line.spec) == before
+
+
+def test_what_may_still_bring_rows_is_said(line):
+    line.begin()
+    start(line.ledger, line.spec, line.log, line.owners[1], 7)
+    done = erase(line.ledger, line.spec, "every", {"a": "17"}, "why", "me")
+    assert done.beyond == 2 and "2 transactions and revisions are not committed yet" in lines_of(done)[-1]
+
+
+def test_of_a_replay_those_are_left_out_of_which_rows_were_erased(line):
+    for txid in (1, 3):
+        place = rows_of(line, "every")
+        row = next(row for row in place if row[-1] == txid)
+        position = {"_partition": str(row[-4]), "_offset": str(row[-3])}
+        assert erase(line.ledger, line.spec, "every", position, "why", "me").rows == {txid: 1}
+    asked = ask(line.ledger, line.spec, 1, 3, "for the test", "me")
+    assert asked.txids == (2,) and [txid for txid, _ in asked.left_out] == [1, 3]
+    assert all(why.startswith("rows of it were erased") for _, why in asked.left_out)
+
+
 def test_of_a_line_that_has_not_begun_nothing_is_erased(ledger):
     migrate(ledger.url, [SPEC])
     with pytest.raises(IllegalMove, match="has nothing of pipeline line"):
@@ -199,7 +245,8 @@ def test_dead_letters_are_erased_by_their_place(line):
     commit(line.ledger, line.spec, begun.claim)
     letters = rows_of(line, DEAD_LETTERS)
     partition, offset = letters[0][:2]
-    place = {"_partition": str(partition), "_offset": str(offset)}
+    place = {"_partition": str(partition), "_offset": str(offset), "_txid": str(begun.claim.txid)}
+    assert erase(line.ledger, line.spec, DEAD_LETTERS, place | {"_txid": "1"}, "why", "me").rows == {}
     done = erase(line.ledger, line.spec, DEAD_LETTERS, place, "why", "me")
     assert done.rows == {begun.claim.txid: 1}
     assert rows_of(line, DEAD_LETTERS) == letters[1:] and faults(line) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import func, text, update
+from sqlalchemy import text, update
 
 from ratchet import Accumulate, Append, Json, Pipeline, Topic
 from ratchet.errors import CommitFailed, Halted, NotRevisable, Refused
@@ -13,6 +13,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import transactions
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Run
+from ratchet.operate.actions import retry
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.begun import Begun
 from ratchet.protocol.claims import settle
@@ -87,17 +88,52 @@ def test_a_commit_waits_for_the_row_that_it_refers_to_and_is_not_counted(line, l
     assert len(contents(line, PATIENT)["orders"]) == 2 and len(contents(line, PATIENT)["totals"]) == 1
 
 
-def test_when_the_stated_time_is_over_it_counts_and_halts_the_line(line, log):
-    begun = ordered(line, log, "a", 1, PATIENT)
+HASTY = LINE.model_copy(update={"foreign_keys_within": timedelta(microseconds=1)})
+"""For which the time is over with the second try."""
+
+
+def test_when_the_stated_time_is_over_it_counts_and_halts_the_line_and_a_person_gives_it_anew(line, log):
+    begun = ordered(line, log, "a", 1, HASTY)
+    assert "and not counted, until" in refused(line, HASTY, begun)
+    settle(line, HASTY, Run("dag", "a"), succeeded=False, reason="failed: commit")
+    for run in "bcd":
+        assert refused(line, HASTY, start(line, HASTY, log, run)).endswith("the next run tries it again")
+        settle(line, HASTY, Run("dag", run), succeeded=False, reason="failed: commit")
+    with pytest.raises(Halted, match="halted at transaction 1 .* after 3 failures"):
+        start(line, HASTY, log, "e")
+    retry(line, HASTY, None, "me")
+    assert "and not counted, until" in refused(line, HASTY, start(line, HASTY, log, "f"))
+    settle(line, HASTY, Run("dag", "f"), succeeded=False, reason="failed: commit")
+    # So does who clears the run that has it.
+    assert "and not counted, until" in refused(line, HASTY, start(line, HASTY, log, "f", 1))
+
+
+def test_the_time_begins_with_the_turn_and_not_when_it_was_prepared(line, log):
+    comes(line, 1)
+    begun = [ordered(line, log, run, customer, PATIENT) for run, customer in zip("ab", (1, 2), strict=True)]
     c = transactions.c
     with line.begin() as conn:
-        conn.execute(update(transactions).values({c.prepared_at: func.clock_timestamp() - timedelta(hours=2)}))
-    for run in "abc":
-        said = refused(line, PATIENT, begun if run == "a" else start(line, PATIENT, log, run))
-        assert said.endswith("correct the cause, the next run tries it again")
-        settle(line, PATIENT, Run("dag", run), succeeded=False, reason="failed: commit")
-    with pytest.raises(Halted, match="halted at transaction 1 .* after 3 failures"):
-        start(line, PATIENT, log, "d")
+        conn.execute(update(transactions).values({c.prepared_at: c.prepared_at - timedelta(hours=2)}))
+    commit(line, PATIENT, begun[0].claim)
+    assert "and not counted, until" in refused(line, PATIENT, begun[1])
+
+
+@pytest.mark.parametrize("spec", [LINE, PATIENT], ids=["not stated", "stated"])
+def test_that_others_refer_to_a_row_that_goes_is_no_reason_to_wait(line, log, spec):
+    comes(line, 1)
+    commit(line, spec, ordered(line, log, "a", 1, spec).claim)
+    settle(line, spec, Run("dag", "a"), succeeded=True)
+    with line.begin() as conn:
+        conn.execute(text("alter table orders add unique (_partition, _offset)"))
+        conn.execute(
+            text("create table notes (p int, o bigint, foreign key (p, o) references orders (_partition, _offset))")
+        )
+        conn.execute(text("insert into notes select _partition, _offset from orders"))
+    revision = start(line, spec, log, "a", 1)
+    do(line, spec, revision, lambda _, __: {"totals": [{"customer": 1, "n": 1}]})
+    with pytest.raises((Refused, NotRevisable), match="foreign key.*the old result stays") as raised:
+        commit(line, spec, revision.claim)
+    assert "foreign_keys_within" not in str(raised.value)
 
 
 def test_without_a_stated_time_it_is_aborted_with_what_to_state(line, log):

@@ -13,7 +13,7 @@ from ratchet.errors import Fenced, IllegalMove, NotRevisable
 from ratchet.ledger.schema import metadata, pipelines, transactions
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import Run
-from ratchet.operate.prune import lines_of, prune
+from ratchet.operate.prune import _take_away, lines_of, prune
 from ratchet.operate.verify import verify
 from ratchet.protocol import replays
 from ratchet.protocol.begin import begin
@@ -93,6 +93,20 @@ def txids(ledger) -> dict[str, set[int]]:
             if "txid" in table.c and table.name not in HERE:
                 found[table.name] = set(conn.execute(select(table.c.txid)).scalars())
     return {name: of for name, of in found.items() if of}
+
+
+def test_a_state_that_somebody_has_changed_is_found_also_where_its_transactions_are_pruned(aged):
+    prune(aged, SPEC, "old", "me")
+    assert faults(aged) == []
+    with aged.begin() as conn:
+        conn.execute(text("insert into totals (k, a_sum, n, _txid) values ('foreign', 1, 1, 1)"))
+    (fault,) = faults(aged)
+    assert fault == "1 rows of the state are not what the deltas fold to"
+
+
+def test_a_line_that_is_dropped_in_the_midst_of_a_prune_is_said_to_be(aged):
+    with aged.begin() as conn, pytest.raises(IllegalMove, match="the line was dropped meanwhile"):
+        _take_away(conn, 17)
 
 
 def test_what_is_old_is_pruned_and_the_line_goes_on(aged, log):

@@ -9,6 +9,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from sqlalchemy import make_url, text
+from structlog.testing import capture_logs
 
 from ratchet import Append, Json, MaxDeadLetters, Pipeline, Topic
 from ratchet.airflow import waiting
@@ -352,6 +353,31 @@ def role(ledger: Ledger):
         conn.execute(text(ENDS))
         conn.execute(text(f"drop owned by {name}"))
         conn.execute(text(f"drop role {name}"))
+
+
+def test_a_wait_outlives_a_standby_that_is_not_promoted_yet(ledger, role, two):
+    """Its every session only reads, until it is the primary."""
+
+    async def waits() -> dict:
+        async def url() -> str:
+            return with_password(ledger, role, "one")
+
+        who = Waiting(url)
+        with ledger.begin() as conn:
+            conn.execute(text(f"alter role {role} set default_transaction_read_only = on"))
+        task = asyncio.ensure_future(who.wait(awaited(two[1])))
+        with capture_logs() as said:
+            async with asyncio.timeout(20):
+                while not any("read-only" in line["event"] for line in said):
+                    await asyncio.sleep(0.01)
+        assert not task.done()
+        with ledger.begin() as conn:
+            conn.execute(text(f"alter role {role} reset default_transaction_read_only"))
+        await looked_at(who)
+        await asyncio.to_thread(commit, ledger, SPEC, two[0].claim)
+        return await asyncio.wait_for(task, 20)
+
+    assert asyncio.run(waits())["why"] == "transaction 2 is COMMITTED"
 
 
 def with_password(ledger: Ledger, role: str, password: str) -> str:

@@ -125,7 +125,9 @@ class Pass:
 
         with self._for_all(specs), Ledger(connections.ledger_url(connection), lock_seconds=LOCK_SECONDS) as ledger:
             with ledger.begin() as conn:
+                # By itself: it locks the lines, as a commit does.
                 attention.been_here(conn, [spec.name for spec in specs])
+            with ledger.begin() as conn:
                 needy = attention.in_need(conn, specs)
             self.needy += len(needy)
             # Where the time is over before all are done, they are not always the same.
@@ -135,16 +137,22 @@ class Pass:
                     self._upkeep(ledger, spec)
             with ledger.begin() as conn:
                 standings = attention.standings(conn, [spec.name for spec in specs])
+            # What lies abandoned does not wait for Kafka.
+            self._start_wanted(specs, standings)
             for kafka, of in groupby(sorted(specs, key=lambda spec: spec.kafka), key=lambda spec: spec.kafka):
                 self._kafka(ledger, kafka, list(of), standings)
-            for spec in specs:
-                if spec.name in self._wanted:
-                    with self._for(spec):
-                        standing = standings.get(spec.name)
-                        self._start(spec, turn_of(standing.line.head if standing else 0))
+            self._start_wanted(specs, standings)
             for spec in some:
                 with self._for(spec):
                     self._clean(ledger, spec)
+
+    def _start_wanted(self, specs: list[Pipeline], standings: dict[str, Standing]) -> None:
+        for spec in specs:
+            why = self._wanted.pop(spec.name, None)
+            if why is not None:
+                with self._for(spec):
+                    standing = standings.get(spec.name)
+                    self._start(spec, turn_of(standing.line.head if standing else 0), why)
 
     def _upkeep(self, ledger: Ledger, spec: Pipeline) -> None:
         from ratchet.operate.upkeep import upkeep
@@ -191,6 +199,9 @@ class Pass:
                     steps.append((spec, partial(self._records, ledger, spec, brokers, is_new=is_new)))
             silent = 0
             for spec, step in steps:
+                if monotonic() > self._until:
+                    get_logger().info("the time is over; the next minute asks Kafka again")
+                    return
                 with self._for(spec):
                     if silent >= SILENT:
                         raise BrokerUnreachable(f"{spec.name}: Kafka did not answer for {silent} others; not asked")
@@ -229,8 +240,8 @@ class Pass:
         if waiting:
             self._wanted[spec.name] = waiting.message
 
-    def _start(self, spec: Pipeline, turn: int) -> None:
-        why, run_id = self._wanted[spec.name], run_id_for("maintenance", turn, run_of(self._context))
+    def _start(self, spec: Pipeline, turn: int, why: str) -> None:
+        run_id = run_id_for("maintenance", turn, run_of(self._context))
         # One that is queued will do it; also where the DAG is paused, and more would only pile up.
         if self._ti.get_dr_count(dag_id=spec.name, states=["queued"]):
             get_logger().info(f"no run is due, as one is queued: {why}")

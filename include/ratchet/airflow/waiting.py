@@ -35,8 +35,9 @@ FIRST_SECONDS, MOST_SECONDS = 1.0, 15.0
 """After a loss the ledger is tried again in so many seconds at most, twice as many after each."""
 
 _SETTINGS: dict[str, Any] = {"autocommit": True, "application_name": "ratchet wait", **BY_A_POOLER, **PATIENCE}
-_PASSES = (psycopg.OperationalError, TimeoutError, AirflowRuntimeError)
-"""What may be gone the next time: PostgreSQL, or Airflow's server that knows the connection, does not answer."""
+_PASSES = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction, TimeoutError, AirflowRuntimeError)
+"""What may be gone the next time: PostgreSQL does not answer, or is a standby that is not promoted yet; or Airflow's
+server, which knows the connection, does not answer."""
 
 _LOOK = """
     select w.number, t.state, t.claim = w.claim and not t.claim_ended, h.txid
@@ -187,12 +188,16 @@ class Waiting:
 
         None where neither can be: that is said, and looking at the ledger has to do.
         """
+        direct = None
         try:
             direct = await self._direct()
             told = await open_.enter_async_context(await _connect(direct)) if direct else conn
             if await _is_told(told):
                 return told
         except (SettingsError, psycopg.Error) as error:
+            if direct is None and isinstance(error, psycopg.OperationalError):
+                # It is the ledger's own connection that is lost.
+                raise
             self._polls(str(error))
         else:
             self._polls(

@@ -19,8 +19,8 @@ _LIMITS = re.compile(
     r"too many clients already|remaining connection slots are reserved"
     # CONNECTION LIMIT of a role or a database.
     r"|too many connections for "
-    # PgBouncer's max_client_conn, and a queue that was too long for query_wait_timeout.
-    r"|no more connections allowed|query_wait_timeout"
+    # PgBouncer's max_client_conn; who waits there for a session is connected, and waits for it with a statement.
+    r"|no more connections allowed"
 )
 """libpq tells no SQLSTATE of a connection that was refused, so its words must do."""
 

@@ -56,8 +56,14 @@ def last_commit(conn: Connection, pipeline: str) -> Event | None:
 
 def first_commit(conn: Connection, pipeline: str, since: int) -> Event | None:
     """The event of the first commit of a transaction from `since` on, or of a revision of one."""
-    commits = select(events).where(events.c.pipeline == pipeline, IS_COMMIT, events.c.txid >= since)
-    return Event.one_or_none(conn.execute(commits.order_by(events.c.id).limit(1)))
+    c = events.c
+    mine = (c.pipeline == pipeline, IS_COMMIT, c.txid >= since)
+    # Transactions commit in order, so nothing of a later one is committed before it; looked for by id, all that came
+    # before `since` would be passed.
+    first = select(c.txid).where(*mine, c.revision == 0).order_by(c.txid).limit(1)
+    last = conn.execute(first).scalar_one_or_none()
+    found = Event.all(conn.execute(select(events).where(*mine, c.txid <= last if last is not None else true())))
+    return min(found, key=lambda event: event.id, default=None)
 
 
 def hash_before(conn: Connection, pipeline: str, since: int) -> str:

@@ -182,6 +182,9 @@ def standings(conn: Connection, names: Collection[str]) -> dict[str, Standing]:
     lines = Line.all(conn.execute(query.where(pipelines.c.pipeline.in_(list(names)))))
     found = {line.pipeline: Standing(line, {}, {}) for line in lines}
     for pipeline, partition, planned, reached, is_between in conn.execute(_ENDS, {"names": list(names)}):
+        if pipeline not in found:
+            # Its first run has begun meanwhile.
+            continue
         if is_between != found[pipeline].is_between:
             found[pipeline] = replace(found[pipeline], is_between=is_between)
         found[pipeline].planned[partition] = planned

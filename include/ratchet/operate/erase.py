@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection
-from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError
+from sqlalchemy import ColumnElement, Connection, func, select, text
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
 from ratchet.errors import IllegalMove, SettingsError
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.transactions import lock_rows, read_line, read_transaction
+from ratchet.ledger.rows import Line
+from ratchet.ledger.schema import transactions
+from ratchet.ledger.transactions import is_unfinished, lock_rows, read_line, read_transaction
 from ratchet.operate.verify import voted
-from ratchet.sinks import erasures
+from ratchet.protocol import replays
+from ratchet.sinks import erasures, tables
 from ratchet.sinks.kept import Kept
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Stretch
+from ratchet.sinks.types import TXID
 from ratchet.spec.pipeline import Pipeline
 
 MOVE = "erase"
 """The name of it in the history."""
-_TOLD_EVERY = 100
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ def lines_of(done: Erased) -> list[str]:
         said = [f"{of}: up to transaction {done.head} no row has these values in {', '.join(done.columns)}"]
     if done.beyond:
         said.append(
-            f"{done.beyond} transactions are not committed yet, and were not looked at; erase once more after that"
+            f"{done.beyond} transactions and revisions are not committed yet, and were not looked at; erase once more "
+            "after them"
         )
     return [*said, "this was a dry run: nothing was changed"] if done.dry_run else said
 
@@ -91,20 +95,41 @@ def erase(
         line = read_line(conn, spec.name)
         if line is None:
             raise IllegalMove(f"the ledger has nothing of pipeline {spec.name}")
-        found = _found(conn, spec, of, key, line.head)
-        gone: dict[int, erasures.Sum] = {}
-        for number, txid in enumerate(found, 1):
-            committed = voted(conn, spec.name, of.name, txid, txid)
-            gone[txid] = of.erase(conn, Stretch(spec.name, txid, txid, line.compacted, say), committed, key)
-            if txid > line.pruned:
-                row = read_transaction(conn, spec.name, txid, lock=True)
-                detail = {"why": reason, "sink": of.name, "columns": sorted(key), "rows": gone[txid][0]}
-                history.record(conn, row, who=who, move=MOVE, detail=detail)
-            if not number % _TOLD_EVERY:
-                say(f"{spec.name}: {of.name}, {number:,} of {len(found):,} transactions")
+        misfit = tables.misfit(conn, spec)
+        if misfit:
+            raise SettingsError(f"{spec.name}: {misfit}; nothing was erased")
+        # A moment without a zone is the same one everywhere.
+        conn.execute(text("set local timezone to 'UTC'"))
+        gone = _gone(conn, spec, of, key, line, say)
+        # Last, since a begin that revises one of these waits for its row.
+        for txid in sorted(txid for txid in gone if txid > line.pruned):
+            row = read_transaction(conn, spec.name, txid, lock=True)
+            detail = {"why": reason, "sink": of.name, "columns": sorted(key), "rows": gone[txid][0]}
+            history.record(conn, row, who=who, move=MOVE, detail=detail)
         erasures.note(conn, spec.name, of.table, gone, who, reason)
-    rows = {txid: rows for txid, (rows, _) in gone.items()}
-    return Erased(spec.name, of.name, tuple(key), rows, line.head, line.in_flight, dry_run)
+        beyond = conn.execute(select(func.count()).select_from(transactions).where(*_under_way(spec.name)))
+        waiting = replays.waiting(conn, spec.name)
+        rows = {txid: rows for txid, (rows, _) in sorted(gone.items())}
+        return Erased(spec.name, of.name, tuple(key), rows, line.head, beyond.scalar_one() + waiting, dry_run)
+
+
+def _gone(
+    conn: Connection, spec: Pipeline, of: Kept, key: Mapping[str, str], line: Line, say: Callable[[str], None]
+) -> dict[int, erasures.Sum]:
+    try:
+        found = of.txids_with(conn, spec.name, key, line.head)
+        if not found:
+            return {}
+        stretch = Stretch(spec.name, found[0], found[-1], line.compacted, say)
+        return of.erase(conn, stretch, voted(conn, spec.name, of.name, found[0], found[-1]), key)
+    except (DataError, ProgrammingError, IntegrityError) as error:
+        raise SettingsError(f"{spec.name}: {of.name}: {_without_values(error)}; nothing was erased") from None
+
+
+def _under_way(pipeline: str) -> tuple[ColumnElement[bool], ...]:
+    """What may still bring rows: transactions behind the head, and revisions that are not given up."""
+    c = transactions.c
+    return c.pipeline == pipeline, is_unfinished(), (c.revision == 0) | c.halted_at.is_(None)
 
 
 def _sink(spec: Pipeline, name: str, key: Mapping[str, str]) -> Kept:
@@ -117,20 +142,15 @@ def _sink(spec: Pipeline, name: str, key: Mapping[str, str]) -> Kept:
             f"{spec.name}: {name} keeps no rows of their own, but a state for each key; a tombstone takes an Upsert's "
             "key away, and its deltas are merged after keep_deltas"
         )
-    columns = [column.name for column in of.written]
+    columns = [column.name for column in (*of.written, TXID)]
     for column in key:
         if column not in columns:
             raise SettingsError(f"{spec.name}: {name} has no column {column!r}; it has {', '.join(columns)}")
     return of
 
 
-def _found(conn: Connection, spec: Pipeline, of: Kept, key: Mapping[str, str], head: int) -> list[int]:
-    try:
-        return of.txids_with(conn, spec.name, key, head)
-    except (DataError, ProgrammingError) as error:
-        raise SettingsError(f"{spec.name}: {of.name}: {_without_values(error)}") from None
-
-
 def _without_values(error: DBAPIError) -> str:
-    said = getattr(error.orig, "sqlstate", None) or ""
-    return f"a value is none of its column's type, or PostgreSQL does not compare that type ({said})"
+    sqlstate, names = getattr(error.orig, "sqlstate", None) or "", getattr(error.orig, "diag", None)
+    if isinstance(error, IntegrityError):
+        return f"constraint {getattr(names, 'constraint_name', None)} of a table that refers to such rows ({sqlstate})"
+    return f"a value is none of its column's type, or PostgreSQL does not compare that type ({sqlstate})"

@@ -86,9 +86,11 @@ def prune(
         # Step 1
         check_owner(conn, "prunes a line, whose history nobody else can remove")
         going = _decide(conn, spec, reason, who)
-        if dry_run:
+    if dry_run:
+        # Without the commit lock, which the decision had.
+        with ledger.snapshot() as conn:
             counts = {table.name: _count(conn, table, going) for table in (events, ranges, slices, transactions)}
-            return Pruned(spec.name, going.first_txid, going.last_txid, counts, dry_run=True)
+        return Pruned(spec.name, going.first_txid, going.last_txid, counts, dry_run=True)
     with ledger.begin() as conn:
         # Else PostgreSQL might look for each range's successor among all of its partition.
         conn.execute(text("analyze ratchet.ranges"))
@@ -174,7 +176,9 @@ def _until(conn: Connection, spec: Pipeline, line: Line, *, merges: bool) -> int
 
 def _take_away(conn: Connection, number: int) -> Prune:
     """Take the rows of the next transactions away; the last time, what is left of commits before the border."""
-    of = Prune.one(conn.execute(select(prunes).where(prunes.c.id == number).with_for_update()))
+    of = Prune.one_or_none(conn.execute(select(prunes).where(prunes.c.id == number).with_for_update()))
+    if of is None:
+        raise IllegalMove("the line was dropped meanwhile, and its prune with it")
     if of.finished_at is not None:
         return of
     until = min(of.reached + BATCH, of.last_txid)

@@ -14,7 +14,7 @@ from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, newest_revision
 from ratchet.protocol import replays
-from ratchet.protocol.revise import check, check_cut
+from ratchet.protocol.revise import check_cut, check_place, erased_of
 from ratchet.spec.pipeline import Pipeline
 
 STEP = 200
@@ -75,9 +75,9 @@ def ask(ledger: Ledger, spec: Pipeline, first: int, last: int, reason: str, who:
     for part in _parts(first, last):
         with ledger.begin() as conn:
             line = _lock(conn, spec)
-            check(conn, spec, line, first)
-            check(conn, spec, line, last)
-            wanted, refused = _revisable(conn, spec.name, part, voided=voided)
+            check_place(conn, spec, line, first)
+            check_place(conn, spec, line, last)
+            wanted, refused = _revisable(conn, spec, part, voided=voided)
             asked = replays.ask(conn, spec.name, wanted, who, reason)
             waiting = replays.waiting(conn, spec.name)
         txids += asked
@@ -110,23 +110,27 @@ def revisable(
 
     Raises NotRevisable where the range goes beyond the head or into what is merged.
     """
-    check(conn, spec, line, first)
-    check(conn, spec, line, last)
-    return _revisable(conn, line.pipeline, range(first, last + 1), voided=voided)
+    check_place(conn, spec, line, first)
+    check_place(conn, spec, line, last)
+    return _revisable(conn, spec, range(first, last + 1), voided=voided)
 
 
 def _revisable(
-    conn: Connection, pipeline: str, part: range, *, voided: bool
+    conn: Connection, spec: Pipeline, part: range, *, voided: bool
 ) -> tuple[list[int], list[tuple[int, str]]]:
     c = transactions.c
+    erased = erased_of(conn, spec, part[0], part[-1])
     query = select(c.txid, c.state, c.reason).where(
-        c.pipeline == pipeline, c.revision == 0, c.txid.between(part[0], part[-1])
+        c.pipeline == spec.name, c.revision == 0, c.txid.between(part[0], part[-1])
     )
     wanted: list[int] = []
     left_out: list[tuple[int, str]] = []
     for txid, state, reason in conn.execute(query.order_by(c.txid)).all():
+        if txid in erased:
+            left_out.append((txid, erased[txid]))
+            continue
         try:
-            check_cut(conn, newest_revision(conn, pipeline, txid))
+            check_cut(conn, newest_revision(conn, spec.name, txid))
         except NotRevisable as error:
             left_out.append((txid, str(error).partition(": ")[2]))
             continue

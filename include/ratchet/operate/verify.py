@@ -58,6 +58,8 @@ def verify(ledger: Ledger, spec: Pipeline, since: int = 1, say: Say = lambda _: 
             return [Check("the ledger has nothing of this pipeline yet", 0, ())]
         if since > max(line.last_txid, 1):
             raise SettingsError(f"{spec.name}: there is no transaction {since} yet; the last is {line.last_txid}")
+        # The states of keys are all there, whatever is pruned.
+        keys_since = since
         since, pruned = max(since, line.pruned + 1), newest_prune(conn, spec.name)
         # Of what is pruned only the record knows the last hash.
         is_next = pruned is not None and since == pruned.last_txid + 1
@@ -72,7 +74,7 @@ def verify(ledger: Ledger, spec: Pipeline, since: int = 1, say: Say = lambda _: 
         for sink in sinks_of(spec):
             say(f"{spec.name}: {sink.name}")
             checks.append(_txids(conn, sink, line, since))
-            checks += _sink(conn, sink, line, since, say)
+            checks += _sink(conn, sink, line, since, keys_since, say)
         return checks
 
 
@@ -215,7 +217,7 @@ def _txids(conn: Connection, sink: Sink, line: Line, since: int) -> Check:
     return Check(f"{sink.name}: txids", count, tuple(faults.lines))
 
 
-def _sink(conn: Connection, sink: Sink, line: Line, since: int, say: Say) -> Iterator[Check]:
+def _sink(conn: Connection, sink: Sink, line: Line, since: int, keys_since: int, say: Say) -> Iterator[Check]:
     """What a sink keeps of each transaction, a stretch of them at a time, and its state."""
     parts: list[Check] = []
     for first in range(since, line.head + 1, _STRETCH) or [since]:
@@ -225,7 +227,7 @@ def _sink(conn: Connection, sink: Sink, line: Line, since: int, say: Say) -> Ite
         parts.append(sink.verify(conn, of, voted(conn, line.pipeline, sink.name, first, of.last)))
     faults = tuple(fault for part in parts for fault in part.faults)
     yield Check(parts[0].what, sum(part.checked for part in parts), faults)
-    state = sink.verify_state(conn, since, line.head)
+    state = sink.verify_state(conn, keys_since, line.head)
     if state is not None:
         yield state
 

@@ -177,7 +177,13 @@ def take(conn: Connection, spec: Pipeline, row: Transaction, run: Run, *, afresh
     row = Transaction.one(found)
     claim = row.token
     bind(conn, run, claim)
-    history.record(conn, row, who=str(run), move="claim", detail={"claim": claim.number, "state": row.state})
+    history.record(
+        conn,
+        row,
+        who=str(run),
+        move="claim",
+        detail={"claim": claim.number, "state": row.state, **({"afresh": True} if afresh else {})},
+    )
     if row.state == State.OPEN:
         prepare_if_complete(conn, row)
     else:

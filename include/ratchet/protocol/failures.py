@@ -19,6 +19,7 @@ from ratchet.ledger.schema import events
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Claim, SliceToken, utc
+from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
 from ratchet.values.withheld import postgres_said
 
@@ -81,24 +82,46 @@ def commit_failed(ledger: Ledger, spec: Pipeline, claim: Claim, error: DBAPIErro
     counts as a failure of the claim; what the server lacks does not.
     """
     why, then = first_line(error, spec), "correct the cause, the next run tries it again"
+    waits = spec.foreign_keys_within is not None and refers_to_nothing(error, spec)
     outage = sqlstate_of(error).startswith(_OF_THE_SERVER)
     with suppress(RatchetError), ledger.begin() as conn:
         row = read_transaction(conn, claim.pipeline, claim.txid, claim.revision, lock=True)
-        until = _waits_until(conn, spec, row) if sqlstate_of(error) == FOREIGN_KEY else None
+        until = _waits_until(conn, spec, row) if waits else None
         if until:
             outage = True
             then = f"what it refers to may come yet: it is tried again, and not counted, until {utc(until)}"
         if row.state == State.PREPARED and (row.epoch, row.claim) == (claim.epoch, claim.number):
-            history.record(conn, row, who=row.run_id, move=_COMMIT_FAILED, detail={"why": why, "outage": outage})
+            said = {"why": why, "outage": outage, "waits": waits}
+            history.record(conn, row, who=row.run_id, move=_COMMIT_FAILED, detail=said)
     return CommitFailed(f"{claim.pipeline}: {claim}: PostgreSQL cannot commit it: {why}; nothing was changed; {then}")
 
 
+def refers_to_nothing(error: DBAPIError, spec: Pipeline) -> bool:
+    """Whether rows of the spec's refer by a foreign key to a row that is not there; not where others refer to theirs.
+
+    PostgreSQL names the table that refers, whichever of the two was changed.
+    """
+    diag = getattr(error.orig, "diag", None)
+    if sqlstate_of(error) != FOREIGN_KEY or diag is None:
+        return False
+    mine = {(table.schema, table.name) for sink in sinks_of(spec) for table in sink.tables}
+    return (diag.schema_name, diag.table_name) in mine
+
+
 def _waits_until(conn: Connection, spec: Pipeline, row: Transaction) -> datetime | None:
-    """Until when the row's commits wait for what their rows refer to; None when that is over."""
-    if spec.foreign_keys_within is None or row.prepared_at is None:
-        return None
-    until = row.prepared_at + spec.foreign_keys_within
-    now: datetime = conn.execute(select(func.clock_timestamp())).scalar_one()
+    """Until when the row's commits wait for what its rows refer to; None when that is over.
+
+    The time begins with the first commit that waits, since its turn or a person's word; a transaction may have been
+    prepared long before it has its turn.
+    """
+    assert spec.foreign_keys_within is not None, "it waits"
+    mine = (events.c.pipeline == row.pipeline, events.c.txid == row.txid, events.c.revision == row.revision)
+    afresh = (events.c.move == "retry") | ((events.c.move == "claim") & events.c.detail.has_key("afresh"))
+    begun = select(func.coalesce(func.max(events.c.seq), 0)).where(*mine, afresh).scalar_subquery()
+    waiting = (events.c.move == _COMMIT_FAILED, events.c.epoch == row.epoch, events.c.detail["waits"].as_boolean())
+    query = select(func.clock_timestamp(), func.min(events.c.at)).where(*mine, *waiting, events.c.seq > begun)
+    now, first = conn.execute(query).one()
+    until: datetime = (first or now) + spec.foreign_keys_within
     return until if now < until else None
 
 

@@ -14,7 +14,7 @@ from ratchet.ledger import writers
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move
-from ratchet.protocol.failures import FOREIGN_KEY, first_line, sqlstate_of
+from ratchet.protocol.failures import first_line, refers_to_nothing, sqlstate_of
 from ratchet.protocol.sources import window
 from ratchet.protocol.votes import read_votes, rows_of
 from ratchet.sinks import stage
@@ -63,7 +63,7 @@ def failing(spec: Pipeline, where: str) -> Generator[None]:
         if isinstance(error, OperationalError) and not sqlstate.startswith(_PROGRAM_LIMIT):
             raise
         said = f"{where}: {first_line(error, spec)}"
-        if sqlstate == FOREIGN_KEY:
+        if refers_to_nothing(error, spec):
             if spec.foreign_keys_within is not None:
                 raise
             said += "; if another pipeline brings that row, state in the spec for how long to wait: foreign_keys_within"

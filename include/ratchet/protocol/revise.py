@@ -45,6 +45,13 @@ def revise(conn: Connection, spec: Pipeline, line: Line, txid: int, run: Run) ->
 
 def check(conn: Connection, spec: Pipeline, line: Line, txid: int) -> None:
     """NotRevisable if the transaction cannot be revised as the line stands."""
+    check_place(conn, spec, line, txid)
+    for erased, why in erased_of(conn, spec, txid, txid).items():
+        raise NotRevisable(f"{line.pipeline}: transaction {erased}: {why}")
+
+
+def check_place(conn: Connection, spec: Pipeline, line: Line, txid: int) -> None:
+    """NotRevisable if the transaction is not committed yet, or too old; then so are all later, or all older ones."""
     where = f"{line.pipeline}: transaction {txid}"
     if txid > line.head:
         raise NotRevisable(f"{where} is not committed yet: the head is {line.head}; there is nothing to revise")
@@ -61,8 +68,12 @@ def check(conn: Connection, spec: Pipeline, line: Line, txid: int) -> None:
             f"{where} is older than an Append keeps its rows: those up to transaction {expired} are deleted, and would "
             "come back; the old result stays"
         )
-    if erasures.touch(conn, spec.name, [sink.table for sink in sinks_of(spec)], txid):
-        raise NotRevisable(f"{where}: rows of it were erased by a person, and would come back; the old result stays")
+
+
+def erased_of(conn: Connection, spec: Pipeline, first: int, last: int) -> dict[int, str]:
+    """{txid: why it is not revised any more} of those of these transactions of which a person has erased rows."""
+    found = erasures.among(conn, spec.name, [sink.table for sink in sinks_of(spec)], first, last)
+    return dict.fromkeys(sorted(found), "rows of it were erased by a person, and would come back; the old result stays")
 
 
 def check_cut(conn: Connection, newest: Transaction) -> None:

@@ -22,17 +22,17 @@ def of(conn: Connection, pipeline: str, table: Relation, first: int, last: int) 
     return {txid: (int(rows), int(checksum)) for txid, rows, checksum in conn.execute(query)}
 
 
-def touch(conn: Connection, pipeline: str, tables: Iterable[Relation], txid: int) -> bool:
-    """Whether rows of a transaction were erased in some of these tables of sinks."""
+def among(conn: Connection, pipeline: str, tables: Iterable[Relation], first: int, last: int) -> set[int]:
+    """Those of these transactions of which rows were erased in some of these tables of sinks."""
     c = erasures.c
-    mine = (c.pipeline == pipeline, c.txid == txid, tuple_(c.schema, c.name).in_(list(tables)))
-    return conn.execute(select(func.count()).where(*mine)).scalar_one() > 0
+    mine = (c.pipeline == pipeline, c.txid.between(first, last), tuple_(c.schema, c.name).in_(list(tables)))
+    return set(conn.execute(select(c.txid).where(*mine).distinct()).scalars())
 
 
 def note(conn: Connection, pipeline: str, table: Relation, erased: Mapping[int, Sum], who: str, reason: str) -> None:
     """Remember it, in the database transaction that deletes them."""
     schema, name = table
     row = {"pipeline": pipeline, "schema": schema, "name": name, "who": who, "reason": reason}
-    rows = [{**row, "txid": txid, "rows": of[0], "checksum": of[1]} for txid, of in erased.items()]
+    rows = [{**row, "txid": txid, "rows": of[0], "checksum": of[1]} for txid, of in sorted(erased.items())]
     if rows:
         conn.execute(insert(erasures), rows)

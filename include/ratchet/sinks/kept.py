@@ -16,7 +16,7 @@ from ratchet.sinks import catalog, delta, erasures, retention
 from ratchet.sinks.catalog import Held
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.port import Applied, Check, Delta, Rows, Sink, Stretch, Touched, Voted
-from ratchet.sinks.types import SOURCE, WRITER, as_hashed, sql_type
+from ratchet.sinks.types import SOURCE, TXID, WRITER, as_hashed, sql_type
 from ratchet.spec.columns import Column
 from ratchet.spec.types import Type
 
@@ -91,18 +91,24 @@ class Kept(Sink, frozen=True):
         mine = (of.c._txid <= head, *self.mine(of, pipeline), *self._having(key))
         return list(conn.execute(select(of.c._txid).where(*mine).distinct().order_by(of.c._txid)).scalars())
 
-    def erase(self, conn: Connection, of: Stretch, voted: Iterable[Voted], key: Mapping[str, str]) -> tuple[int, int]:
-        """Delete such rows of the one transaction of a stretch; (how many, the sum of their hashes)."""
+    def erase(
+        self, conn: Connection, of: Stretch, voted: Iterable[Voted], key: Mapping[str, str]
+    ) -> dict[int, tuple[int, int]]:
+        """Delete such rows of a stretch; {txid: (how many, the sum of their hashes)}."""
         schemas, there = _Schemas(of, self.written), catalog.columns(conn, catalog.place(self.rows_table))
         for one in voted:
             schemas.add(one, self._written_with(one))
-        hashes = [hashed for _, hashed in self._hashes(conn, of, schemas, there, self._having(key))]
-        mine = (self.rows_table.c._txid == of.first, *self.mine(self.rows_table, of.pipeline), *self._having(key))
-        conn.execute(delete(self.rows_table).where(*mine))
-        return len(hashes), sum(hashes) % MODULUS
+        gone: dict[int, tuple[int, int]] = {}
+        for txid, hashed in self._hashes(conn, of, schemas, there, self._having(key)):
+            rows, checksum = gone.get(txid, (0, 0))
+            gone[txid] = rows + 1, (checksum + hashed) % MODULUS
+        rows = self.rows_table
+        mine = (rows.c._txid.between(of.first, of.last), *self.mine(rows, of.pipeline), *self._having(key))
+        conn.execute(delete(rows).where(*mine))
+        return gone
 
     def _having(self, key: Mapping[str, str]) -> list[ColumnElement[bool]]:
-        types = {c.name: sql_type(c.type) for c in self.written}
+        types = {c.name: sql_type(c.type) for c in (*self.written, TXID)}
         return [sa.column(name) == sa.cast(sa.literal(value), types[name]) for name, value in key.items()]
 
     def verify(self, conn: Connection, of: Stretch, voted: Iterable[Voted]) -> Check:

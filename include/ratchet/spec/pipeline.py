@@ -36,7 +36,7 @@ class Pipeline(Declaration, frozen=True):
     `keep_deltas`. `gates` are checked before each commit. `plan` is "stable" for all that is decided in Kafka, or
     "interval" for what is older than the end of the run's data interval; there a record that is stamped more than
     `max_future` from now is taken with its neighbours, whatever its time. A commit that a foreign key refuses, since
-    another pipeline has not brought the row yet, is tried again for `foreign_keys_within` without being counted.
+    another pipeline has not brought the row yet, is tried again for `foreign_keys_within`, and not counted before.
     With `private` no value of a record is in a log, an error, the history or a dead letter's reason.
     `kafka`, `spark` and `ledger` are Airflow connection ids.
     """
