@@ -10,6 +10,8 @@ from ratchet.operate.migrate import migrate
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.ledger.moving import SPEC as MOVING
+from tests.ledger.moving import Produced
 from tests.ledger.staging import SPEC, Log, rows_of, start, vote_of, write
 from tests.ledger.task import Task
 
@@ -26,6 +28,20 @@ def ledger(ledger_url):
 @pytest.fixture
 def log():
     return Log()
+
+
+@pytest.fixture
+def moving(ledger_url, monkeypatch):
+    """A ledger with the tables of a line whose keys go to other partitions."""
+    monkeypatch.setattr("ratchet.operate.prune.KEPT", 1)
+    migrate(ledger_url, [MOVING])
+    with Ledger(ledger_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic():
+    return Produced()
 
 
 @pytest.fixture

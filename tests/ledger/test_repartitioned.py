@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 import pytest
 from sqlalchemy import select, text
 
-from ratchet import Append, Json, Pipeline, Topic, Upsert
-from ratchet.errors import IllegalMove, RatchetError, RecordsLost, Refused, Repartitioned, TopicChanged
+from ratchet.errors import IllegalMove, Refused, Repartitioned, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import sources
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import accept_loss, void
-from ratchet.operate.attention import may_have_records, may_want_records, standings
-from ratchet.operate.migrate import migrate
 from ratchet.operate.outcome import lines_of
 from ratchet.operate.prune import prune
 from ratchet.operate.repartition import repartitioned
@@ -28,150 +23,17 @@ from ratchet.operate.status import status
 from ratchet.operate.verify import verify
 from ratchet.protocol.another import waiting_records
 from ratchet.protocol.begin import begin
-from ratchet.protocol.begun import Begun, Skip, Skipped
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.compact import compact
-from ratchet.protocol.plan import course_of, reached
+from ratchet.protocol.plan import reached
 from ratchet.sinks.lookup import sink_of
-from tests.proof.reference import Made
 
-from .staging import Log, always_active, do, positions_of, start
+from .moving import BEGUN, KEYS, SPEC, drain, is_exact, one, say
+from .staging import always_active, do, positions_of, start
 
-SPEC = Pipeline(
-    name="moving",
-    source=Topic("t", key="k string", value=Json("a bigint"), tombstones="delete"),
-    transform="tests.ledger.staging:rows_of",
-    sinks=[Append("seen", columns="k string, a bigint"), Upsert("last", key="k string", columns="a bigint")],
-    max_records=7,
-    slice_records=4,
-    max_in_flight=4,
-)
 KEPT_NOT = SPEC.model_copy(update={"keep_deltas": timedelta(0)})
-BEGUN = datetime(2024, 5, 1, tzinfo=UTC)
-
-
-@dataclass
-class Topic_(Log):
-    """A topic to which one producer gives each key by a hash, as long as it has so many partitions; its time is a
-    record's number among all."""
-
-    records: dict[int, list[tuple[str, int | None, int]]] = field(default_factory=lambda: {0: [], 1: []})
-    divided: int = 2
-    """Among how many partitions the producer divides keys; it may not have heard of the last ones."""
-    last: dict[str, int | None] = field(default_factory=dict)
-    produced: int = 0
-
-    def __post_init__(self) -> None:
-        self._look()
-
-    def produce(self, *keys: str, value: int | None = None, gone: bool = False) -> None:
-        for key in keys:
-            self.produced += 1
-            given = None if gone else self.produced
-            self.records[hash_of(key) % self.divided].append((key, given, self.produced))
-            self.last[key] = given
-        self._look()
-
-    def add_partitions(self, count: int) -> None:
-        """The topic has so many from here on, and the producer knows."""
-        self.records |= {p: [] for p in range(len(self.records), count)}
-        self.divided = count
-        self._look()
-
-    @property
-    def now(self) -> datetime:
-        """The time of the next record."""
-        return BEGUN + timedelta(seconds=self.produced + 1)
-
-    def make(self, partition: int, offset: int) -> Made:
-        key, value, _ = self.records[partition][offset]
-        row = {"k": key, "a": value}
-        return {"last": [row | {"_deleted": value is None}], **({} if value is None else {"seen": [row]})}
-
-    def offsets(self, before=None, known=None):
-        if before is not None:
-            since = (before.at - BEGUN).total_seconds()
-            self.wanted[before.at] = {p: sum(at < since for _, _, at in of) for p, of in self.records.items()}
-        return super().offsets(before, known)
-
-    def _look(self) -> None:
-        self.beginning = dict.fromkeys(self.records, 0)
-        self.stable = {p: len(of) for p, of in self.records.items()}
-
-
-def hash_of(key: str) -> int:
-    return int(key[1:])
-
-
-KEYS = [f"k{n}" for n in range(12)]
-
-
-@pytest.fixture
-def moving(ledger_url, monkeypatch):
-    monkeypatch.setattr("ratchet.operate.prune.KEPT", 1)
-    migrate(ledger_url, [SPEC])
-    with Ledger(ledger_url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def topic():
-    return Topic_()
-
-
-def one(ledger: Ledger, topic: Topic_, run: str, spec: Pipeline = SPEC) -> Begun | Skipped:
-    """A run from begin to settle; what begin has said."""
-    look(ledger, topic, spec)
-    begun = begin(ledger, spec, Run("dag", run), topic.offsets, always_active)
-    if isinstance(begun, Begun):
-        do(ledger, spec, begun, topic.make)
-        commit(ledger, spec, begun.claim)
-        settle(ledger, spec, Run("dag", run), succeeded=True)
-    return begun
-
-
-def look(ledger: Ledger, topic: Topic_, spec: Pipeline) -> None:
-    """The maintenance, which asks about many lines at once, overlooks no records that wait."""
-    try:
-        waiting = waiting_records(ledger, spec, topic.offsets)
-    except RatchetError:
-        # Whoever begins is told.
-        return
-    with ledger.begin() as conn:
-        standing = standings(conn, [spec.name]).get(spec.name)
-    if waiting:
-        assert may_want_records(spec, standing) and may_have_records(spec, standing, topic.stable)
-
-
-def drain(ledger: Ledger, topic: Topic_, tag: str) -> None:
-    """Runs until nothing is left."""
-    for number in range(60):
-        begun = one(ledger, topic, f"{tag}{number}")
-        if isinstance(begun, Skipped):
-            assert begun.reason is Skip.NO_RECORDS
-            return
-    raise AssertionError("it goes on and on")
-
-
-def ranges_of(begun: Begun) -> list[str]:
-    return [str(r) for part in begun.slices for r in part.ranges]
-
-
-def is_exact(ledger: Ledger, topic: Topic_) -> None:
-    """Every record is there once, the state is what the producer wrote last, and the ledger agrees."""
-    seen, last = (sink_of(SPEC, name).target.c for name in ("seen", "last"))
-    with ledger.begin() as conn:
-        rows = sorted(map(tuple, conn.execute(select(seen._partition, seen._offset, seen.k, seen.a))))
-        state = dict(map(tuple, conn.execute(select(last.k, last.a))))
-    wanted = [(p, o, k, a) for p, of in topic.records.items() for o, (k, a, _) in enumerate(of) if a is not None]
-    assert rows == sorted(wanted)
-    assert state == {key: value for key, value in topic.last.items() if value is not None}
-    assert [fault for check in verify(ledger, SPEC) for fault in check.faults] == []
-
-
-def say(ledger: Ledger, topic: Topic_, at: datetime | None = None, **how):
-    return repartitioned(ledger, SPEC, topic.offsets, "partitions were added", "somebody", at, **how)
 
 
 @pytest.mark.invariant("I3")
@@ -385,29 +247,6 @@ def test_however_often_partitions_are_added_the_last_record_of_each_key_stays(mo
     is_exact(moving, topic)
 
 
-@pytest.mark.invariant("I1")
-def test_a_loss_that_is_accepted_while_a_source_waits_passes_it_over_and_keys_are_asked_about_again(moving, topic):
-    topic.produce(*KEYS)
-    one(moving, topic, "a")
-    topic.add_partitions(4)
-    topic.produce(*KEYS)
-    say(moving, topic)
-    log = partial(accept_loss, moving, SPEC, topic.offsets, "the disk was restored", "somebody")
-    topic.kept, topic.lineages = {0: 2}, {p: ((0, 0),) for p in topic.records} | {0: ((0, 0), (2, 2))}
-    said = lines_of(log())
-    assert "moving: a log was cut: source 3 begins; what was committed of the one before stays" in said
-    assert any("source 2, which waited, never begins; `ratchet repartitioned moving" in line for line in said)
-    topic.kept = {}
-    with pytest.raises(Repartitioned, match="4 partitions, 2 were there before"):
-        begin(moving, SPEC, Run("dag", "b"), topic.offsets, always_active)
-    say(moving, topic)
-    drain(moving, topic, "c")
-    last = sink_of(SPEC, "last").target.c
-    with moving.begin() as conn:
-        assert dict(map(tuple, conn.execute(select(last.k, last.a)))) == topic.last
-    assert [fault for check in verify(moving, SPEC) for fault in check.faults] == []
-
-
 @pytest.mark.invariant("I3")
 def test_keys_of_a_topic_that_was_made_again_may_be_in_other_partitions(moving, topic):
     topic.produce(*KEYS)
@@ -425,24 +264,6 @@ def test_keys_of_a_topic_that_was_made_again_may_be_in_other_partitions(moving, 
     with moving.begin() as conn:
         state = dict(map(tuple, conn.execute(select(last.k, last.a))))
     assert state == {key: value for key, value in (old | topic.last).items() if value is not None}
-    assert [fault for check in verify(moving, SPEC) for fault in check.faults] == []
-
-
-def test_what_retention_takes_beyond_the_end_of_a_source_is_a_loss_of_the_next_one(moving, topic):
-    topic.produce(*KEYS)
-    one(moving, topic, "a")
-    topic.add_partitions(4)
-    say(moving, topic)
-    topic.produce(*KEYS, *KEYS)
-    topic.beginning[0] = 9
-    accept = partial(accept_loss, moving, SPEC, topic.offsets, "deleted", "somebody")
-    assert "t-0[4,6), 2 offsets, are accepted as lost" in lines_of(accept())[0]
-    begun = one(moving, topic, "b")
-    assert ranges_of(begun) == ["t-1[3,6)"]
-    with pytest.raises(RecordsLost, match=r"t-0\[6,9\)"):
-        begin(moving, SPEC, Run("dag", "c"), topic.offsets, always_active)
-    assert "t-0[6,9), 3 offsets, are accepted as lost" in lines_of(accept())[0]
-    drain(moving, topic, "d")
     assert [fault for check in verify(moving, SPEC) for fault in check.faults] == []
 
 
@@ -482,42 +303,6 @@ def test_keys_are_said_to_have_moved_only_where_that_means_something(moving, top
     topic.topic_id = "second"
     with pytest.raises(TopicChanged, match="`ratchet accept-loss moving --reason …` comes first"):
         say(moving, topic)
-
-
-@dataclass
-class Cut(Topic_):
-    """A topic whose log of partition 0 is cut at an offset, and has grown again since."""
-
-    at: int | None = None
-
-    def offsets(self, before=None, known=None):
-        if known is not None:
-            cut = {0: ((0, 0), (1, self.at))} if self.at is not None else {}
-            self.lineages = {p: cut.get(p, ((0, 0),)) for p in self.records}
-            self.kept = {p: of[1][1] for p, of in self.lineages.items() if len(of) > 1 and len(known.get(p, ())) == 1}
-        return super().offsets(before, known)
-
-
-@pytest.mark.invariant("I1")
-def test_a_cut_of_what_is_planned_is_told_though_nothing_of_its_partition_is_left_to_plan(moving):
-    topic = Cut(records={0: [], 1: []})
-    topic.produce(*["k0"] * 6, *["k1"] * 30)
-    start(moving, SPEC, topic, "a")
-    topic.add_partitions(4)
-    repartitioned(moving, SPEC, topic.offsets, "they are four", "amy")
-    many = SPEC.model_copy(update={"max_in_flight": 20})
-    number, left = 0, {0: 0}
-    while 0 in left:
-        start(moving, many, topic, f"b{number}")
-        number += 1
-        with moving.begin() as conn:
-            left = course_of(conn, read_line(conn, SPEC.name)).left
-    assert left, "the next source waits"
-    topic.at = 4
-    with pytest.raises(RecordsLost, match="t-0 was cut at offset 4"):
-        start(moving, many, topic, "c")
-    with pytest.raises(RecordsLost, match="t-0 was cut at offset 4"):
-        repartitioned(moving, SPEC, topic.offsets, "again", "amy", BEGUN)
 
 
 def test_a_time_that_has_not_come_says_nothing_of_where_keys_are(moving, topic):
