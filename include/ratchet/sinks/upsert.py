@@ -288,11 +288,19 @@ class Upsert(Keyed, frozen=True):
         )
         (p, o), (p2, o2) = conn.execute(latest).all()
         shown = "a key" if of.private else f"key {', '.join(map(str, key))}"
+        advice = (
+            f"where producers give keys to other partitions since a time, `ratchet repartitioned {of.pipeline} --at "
+            "TIME --reason …` lets what came since follow what came before; else give the sink an order column, or "
+            "produce every key to one partition"
+        )
+        if of.replaces:
+            advice = (
+                "`ratchet repartitioned` changes nothing of what is committed; let the transform give no key from two "
+                "partitions, or replay into another table, by an Upsert with an order column"
+            )
         raise Refused(
             f"{self.name}: {shown} is in partition {p} at offset {o} and in partition {p2} at "
-            f"offset {o2}, so no order says which is the last; where producers give keys to other partitions since a "
-            f"time, `ratchet repartitioned {of.pipeline} --at TIME --reason …` lets what came since follow what came "
-            "before; else give the sink an order column, or produce every key to one partition"
+            f"offset {o2}, so no order says which is the last; {advice}"
         )
 
 
