@@ -160,12 +160,13 @@ def _lose_unplanned(
 
 def _open_source(conn: Connection, line: Line, offsets: TopicOffsets, reason: str, who: str) -> Opened | None:
     """The next source, where the log of the newest was cut or its topic made again."""
-    planned = plan.course_of(conn, line).taken
-    cut = sources.cut_logs(planned, offsets)
+    course = plan.course_of(conn, line)
+    planned, cut = course.taken, sources.cut_logs(course.fixed, offsets)
     if line.topic_id != offsets.topic_id:
         starts, cause = dict.fromkeys(offsets.stable, 0), Cause.MADE_AGAIN
     elif cut:
-        starts, cause = planned | cut, Cause.CUT
+        starts = {p: min(at, cut.get(p, at)) for p, at in planned.items()}
+        cause = Cause.CUT
     else:
         return None
     passed_over = sources.waiting(conn, line)

@@ -117,8 +117,10 @@ def opened_lines(pipeline: str, opened: Opened) -> list[str]:
     }
     lines = [f"{pipeline}: {said[opened.cause]}"]
     if opened.passed_over:
-        again = f"`ratchet repartitioned {pipeline} --reason …` says anew where keys have moved"
-        lines.append(f"{pipeline}: source {opened.passed_over}, which waited, never begins; {again}")
+        again = f"; `ratchet repartitioned {pipeline} --reason …` says anew where keys have moved"
+        # In a topic that was made again keys are where they are.
+        again = again if opened.cause == Cause.CUT else ""
+        lines.append(f"{pipeline}: source {opened.passed_over}, which waited, never begins{again}")
     for at in opened.starts:
         where = f"{opened.topic}-{at.partition}"
         lines.append(f"{pipeline}: {where} goes on at offset {at.offset}; it was planned up to {at.planned_until}")

@@ -20,7 +20,7 @@ from ratchet.operate.outcome import Change, Move, Opened, Outcome, Start, left_o
 from ratchet.protocol import due, halts, plan
 from ratchet.protocol.begin import KafkaOffsets
 from ratchet.protocol.plan import Course
-from ratchet.protocol.sources import Cause, announce, ends, known, needs_partitions, newest, source_of
+from ratchet.protocol.sources import Cause, announce, ends, known, needs_partitions, newest, remember, source_of
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
@@ -70,6 +70,8 @@ def repartitioned(
             raise IllegalMove(f"{spec.name}: a run has planned meanwhile; nothing was decided; look again")
         course = plan.course_of(conn, line)
         plan.check_readable(spec.name, course, offsets)
+        # Where the next source begins is an offset of the logs as they are now.
+        remember(conn, line, seen, offsets.lineages)
         first = _chain(conn, line)
         taken = _taken(conn, line, first)
         starts = {p: max(start, taken.get(p, 0)) for p, start in _starts(conn, line, course, offsets, at).items()}

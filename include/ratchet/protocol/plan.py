@@ -66,6 +66,11 @@ class Course:
         return {p: at for p, at in self.previous.items() if at < self.until.get(p, 0)}
 
     @property
+    def fixed(self) -> dict[int, int]:
+        """Up to where each partition's log must stay as it is: so far it is planned, or the next source begins."""
+        return self.previous if self.until is None else self.until
+
+    @property
     def taken(self) -> dict[int, int]:
         """Up to where the records of each partition are the business of plans that are made."""
         return {p: at if self.until is None else min(at, self.until.get(p, 0)) for p, at in self.previous.items()}
@@ -110,7 +115,8 @@ def check_readable(pipeline: str, course: Course, offsets: TopicOffsets) -> None
     """Raise when Kafka no longer has what the next plan would start with, naming the missing offsets.
 
     And where a log was cut below what is planned, also in partitions of which nothing is left to plan: their records
-    may have to be read yet, and their offsets are others' now.
+    may have to be read yet, and their offsets are others' now. Likewise where it was cut below the offset at which the
+    next source is to begin: there may be no record at it for long, or one that has nothing to do with the decision.
     """
     for partition, until in sorted(course.left.items()):
         where = f"{pipeline}: {offsets.topic}-{partition}"
@@ -123,15 +129,18 @@ def check_readable(pipeline: str, course: Course, offsets: TopicOffsets) -> None
                 "nothing was planned; lengthen the topic's retention.ms, and go on without the missing records by "
                 f"`ratchet accept-loss {pipeline} --reason …`"
             )
-    planned = course.taken
-    for partition, at in sorted(cut_logs(planned, offsets).items()):
-        end = offsets.end.get(partition, offsets.stable[partition])
+    fixed, planned = course.fixed, course.taken
+    for partition, at in sorted(cut_logs(fixed, offsets).items()):
+        end, until = offsets.end.get(partition, offsets.stable[partition]), planned.get(partition, 0)
         grown = f" and has other records up to {end} now" if end > at else ""
+        though = f"the ledger has planned it up to {until}"
+        if until <= at:
+            though = f"keys are said to be in other partitions from offset {fixed[partition]} on"
         raise RecordsLost(
-            f"{pipeline}: the log of {offsets.topic}-{partition} was cut at offset {at}{grown}, though the ledger has "
-            f"planned it up to {planned[partition]}, as by an unclean change of leader or a restored disk; nothing "
-            f"was planned; `ratchet accept-loss {pipeline} --reason …` goes on from {at} with every new record, and "
-            "keeps what was committed of the old ones"
+            f"{pipeline}: the log of {offsets.topic}-{partition} was cut at offset {at}{grown}, though {though}, as by "
+            f"an unclean change of leader or a restored disk; nothing was planned; `ratchet accept-loss {pipeline} "
+            f"--reason …` goes on from {min(at, until)} with every new record, and keeps what was committed of the old "
+            "ones"
         )
 
 

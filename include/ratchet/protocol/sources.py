@@ -162,11 +162,23 @@ def needs_partitions(spec: Pipeline) -> list[str]:
 
 
 def check_partitions(conn: Connection, spec: Pipeline, line: Line, offsets: TopicOffsets) -> None:
-    """Raise Repartitioned where the topic has more partitions than its keys were divided among, and that matters."""
+    """Raise Repartitioned where keys may be in other partitions than the ledger knows of, and that matters.
+
+    So it is where the topic has more partitions than its keys were divided among, and where a source passed over
+    another one that waited: what a person had said of keys holds for offsets of a log that was cut.
+    """
     number, partitions = newest(conn, line)
-    if len(offsets.stable) <= partitions:
-        return
     sinks = needs_partitions(spec)
+    if len(offsets.stable) <= partitions:
+        forgotten = _passed_over(conn, line) if sinks else None
+        if forgotten is None:
+            return
+        raise Repartitioned(
+            f"{spec.name}: source {forgotten}, which would have begun where keys have gone to other partitions, was "
+            f"passed over when a loss was accepted, and {', '.join(sinks)} has no order column by which the last "
+            f"record of such a key is told; nothing was planned; `ratchet repartitioned {spec.name} --at TIME --reason "
+            "…` says anew since when, and goes on"
+        )
     if not sinks:
         of = (sources.c.pipeline == line.pipeline, sources.c.source == number)
         conn.execute(update(sources).where(*of).values(partitions=len(offsets.stable)))
@@ -187,6 +199,14 @@ def window(conn: Connection, pipeline: str, txid: int) -> tuple[int, int | None]
     return max(at for at in firsts if at <= txid), min((at for at in firsts if at > txid), default=None)
 
 
+def _passed_over(conn: Connection, line: Line) -> int | None:
+    """The last source that waited for keys in other partitions and never began, if nothing was said of keys since."""
+    c = sources.c
+    said = select(c.source, c.first_txid).where(c.pipeline == line.pipeline, c.cause != Cause.CUT)
+    last = conn.execute(said.order_by(c.source.desc()).limit(1)).one()
+    return last.source if last.first_txid is None and last.source < line.source else None
+
+
 def waiting(conn: Connection, line: Line) -> int | None:
     """The source that begins when the present one is planned up to its end."""
     c = sources.c
@@ -194,9 +214,13 @@ def waiting(conn: Connection, line: Line) -> int | None:
 
 
 def begin_next(conn: Connection, line: Line) -> Line:
-    """Begin the source that waits; the caller holds the pipeline's lock, and nothing of the present one is left."""
+    """Begin the source that waits; the caller holds the pipeline's lock, and nothing of the present one is left.
+
+    Its logs are those of the present one, as they were found last.
+    """
     number = waiting(conn, line)
     assert number is not None, "the present source has an end"
+    remember(conn, replace(line, source=number), NOTHING_KNOWN, lineages(conn, line.pipeline, line.source))
     of = (sources.c.pipeline == line.pipeline, sources.c.source == number)
     conn.execute(update(sources).where(*of).values(first_txid=line.last_txid + 1))
     conn.execute(update(pipelines).where(pipelines.c.pipeline == line.pipeline).values(source=number))
@@ -209,6 +233,7 @@ def open_next(conn: Connection, line: Line, offsets: TopicOffsets, starts: Mappi
     One that waits is passed over: it never begins.
     """
     number = announce(conn, line, offsets, starts, cause)
+    remember(conn, replace(line, source=number), NOTHING_KNOWN, offsets.lineages)
     of = {"topic": offsets.topic, "topic_id": offsets.topic_id}
     mine = (sources.c.pipeline == line.pipeline, sources.c.source == number)
     conn.execute(update(sources).where(*mine).values(first_txid=line.last_txid + 1))
@@ -228,14 +253,6 @@ def announce(conn: Connection, line: Line, offsets: TopicOffsets, starts: Mappin
     conn.execute(insert(sources).values(pipeline=line.pipeline, source=number, **of))
     row = {"pipeline": line.pipeline, "source": number, "txid": 0, "from_offset": None}
     conn.execute(insert(ranges), [{**row, "partition": p, "until_offset": at} for p, at in sorted(starts.items())])
-    row = {"pipeline": line.pipeline, "source": number}
-    epochs = [
-        {**row, "partition": p, "leader_epoch": epoch, "from_offset": at}
-        for p, lineage in offsets.lineages.items()
-        for epoch, at in lineage
-    ]
-    if epochs:
-        conn.execute(insert(leader_epochs), epochs)
     return number
 
 

@@ -247,8 +247,22 @@ PLANTS = [
     plant(
         "a log that was cut is not looked at where nothing is left to plan of it",
         "protocol/plan.py",
-        "    planned = course.taken\n",
-        "    planned = course.left\n",
+        "    fixed, planned = course.fixed, course.taken\n",
+        "    fixed, planned = course.left, course.taken\n",
+        layers=("ledger",),
+    ),
+    plant(
+        "a log that was cut below where the next source begins is not told",
+        "protocol/plan.py",
+        "    fixed, planned = course.fixed, course.taken\n",
+        "    fixed, planned = course.taken, course.taken\n",
+        layers=("ledger",),
+    ),
+    plant(
+        "where keys have moved is not asked again after a loss has passed over the source that waited",
+        "protocol/sources.py",
+        "        forgotten = _passed_over(conn, line) if sinks else None\n",
+        "        forgotten = None\n",
         layers=("ledger",),
     ),
 ]
