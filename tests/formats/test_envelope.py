@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ratchet import Json, Topic
 from ratchet.formats.envelope import HIDDEN, Envelope, Opened
@@ -13,6 +17,9 @@ from ratchet.formats.envelope import HIDDEN, Envelope, Opened
 from .messages import Message
 from .test_messages import batch_of
 from .topics import TIMESTAMP
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST, LAST = ((of.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1) for of in (datetime.min, datetime.max))
 
 
 def opened(topic: Topic, *sent: Message, key_required: bool = False) -> Opened:
@@ -124,3 +131,29 @@ def test_a_tombstone_is_a_dead_letter_or_a_deletion():
     deletes = opened(Topic("t", value=Json("a int not null"), key="k int", tombstones="delete"), *sent)
     assert cells(deletes, "_deleted") == {0: False, 1: True} and cells(deletes, "a") == {0: 1, 1: None}
     assert errors(deletes).keys() == {2, 3}
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(-(10**14), 3 * 10**14).map(lambda ms: ms * 1000)),
+    st.sampled_from(["a int", "a int, at timestamp from _timestamp", "a int, at timestamp from _timestamp not null"]),
+    st.booleans(),
+)
+def test_a_time_that_no_calendar_has_is_refused_where_it_is_asked_for_and_else_costs_nothing(micros, columns, private):
+    sent = batch_of([Message(None, b'{"a": 1}' if at % 2 else b"no") for at in range(len(micros))])
+    at = sent.schema.get_field_index("_timestamp")
+    sent = sent.set_column(at, "_timestamp", pa.array(micros, pa.int64()).cast(pa.timestamp("us", "UTC")))
+    topic = Topic("t", value=Json(columns))
+    found = Envelope(topic, private=private).open(sent)
+    strange = {number for number, of in enumerate(micros) if not FIRST <= of <= LAST}
+    bad = {number for number in range(len(micros)) if number % 2 == 0} | (strange if " at " in columns else set())
+    assert set(errors(found)) == bad and set(cells(found, "a")) == set(range(len(micros))) - bad
+    for row in [*found.rows.to_pylist(), *found.dead.to_pylist()]:
+        number = row["_offset"] - 100
+        time = None if number in strange else EPOCH + timedelta(microseconds=micros[number])
+        assert row["_timestamp"] == row["_record"]["timestamp"] == time
+        assert "error" in row or row.get("at", time) == time
+    said = (
+        "column at: found [private], wanted timestamp" if private else "column at: the record's own time is not in the"
+    )
+    assert all(error.startswith(said) for number, error in errors(found).items() if number % 2), errors(found)

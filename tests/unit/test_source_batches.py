@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from ratchet.errors import BrokenBatch
 from ratchet.ledger.work import OffsetRange
 from ratchet.source import columns
 from ratchet.source.columns import java_text
 from ratchet.source.cursor import Cursor
 from ratchet.source.frames import frames_of
+from ratchet.source.interval import stamps_of
 from tests.source.batches import (
     APPENDED,
     GZIP,
@@ -32,6 +32,8 @@ from tests.source.batches import (
 )
 from tests.source.decoding import CODECS, DECODER, END, PLACE, decode
 
+MOST = (2**63 - 1) // 1000
+"""Of this many milliseconds microseconds are 64 bits."""
 octets = st.none() | st.binary(max_size=300) | st.just(b"x" * 20_000)
 records = st.builds(
     lambda value, key, millis, headers, gap: (value, key, millis, headers, gap),
@@ -107,9 +109,25 @@ def test_timestamps():
         Batch(1, [Record(0, millis=5), Record(1)], timestamp=2**62, latest=1000, attributes=APPENDED),
     ]
     assert [row[1].timestamp() for row in decode(b"".join(b.bytes() for b in log))] == [0.004, 1, 1]
-    for timestamp in (2**62, -(2**62)):
-        with pytest.raises(BrokenBatch, match="timestamp of a record is out of range"):
-            decode(Batch(0, [Record(0)], timestamp=timestamp).bytes())
+
+
+stamps = st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**13), 10**13) | st.sampled_from([-1, 0, MOST, MOST + 1])
+
+
+@settings(deadline=None, max_examples=300)
+@given(stamps, st.lists(stamps, min_size=1, max_size=5), st.none() | stamps, st.sampled_from([NONE, LZ4]))
+def test_any_time_of_a_record_is_kept_or_the_nearest_there_is(base, deltas, appended, codec):
+    """A producer may stamp a record with any number; no such record keeps the others from being read."""
+    of = [Record(at, b"v", millis=delta) for at, delta in enumerate(deltas)]
+    how = {} if appended is None else {"latest": appended, "attributes": APPENDED}
+    (found,) = DECODER.decode(frames_of(PLACE, Batch(0, of, codec, timestamp=base, **how).bytes(), 0), (), 0, END, 0)
+    found.validate(full=True)
+    # Java adds 64-bit numbers so.
+    sums = [(base + delta + 2**63) % 2**64 - 2**63 if appended is None else appended for delta in deltas]
+    nearest = [max(-(2**63) + 1, min(2**63 - 1, millis * 1000)) for millis in sums]
+    assert found.column("_timestamp").cast("int64").to_pylist() == nearest
+    assert found.column("_offset").to_pylist() == list(range(len(deltas)))
+    assert next(stamps_of([found])).millis.tolist() == [micros // 1000 for micros in nearest]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,10 @@ RECORD = pa.struct(
 TOMBSTONE = "no value (a tombstone)"
 NO_KEY = "no key"
 """The error of a record without a key, where one is needed."""
+NO_TIME = "not in the years 1 to 9999"
+"""What is wrong with a record's own time, which producers may set to any number."""
+_FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""Those years in microseconds since 1970."""
 
 HIDDEN: dict[str, pa.DataType] = {
     "_partition": pa.int32(),
@@ -104,6 +108,7 @@ class Envelope:
         `_value` and `_headers`.
         """
         errors: dict[int, str] = {}
+        batch = _dated(batch)
         key, parts = self._key(batch.column("_key")), self._record_parts(batch)
         values = batch.column("_value")
         present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
@@ -208,7 +213,10 @@ class Envelope:
             part = column.source
             assert isinstance(part, RecordPart)
             if part.part == "_timestamp":
-                found = _PerRecord({column.name: batch.column("_timestamp").cast(arrow_type(column.type))}, {})
+                times = batch.column("_timestamp")
+                odd = np.flatnonzero(times.is_null().to_numpy(zero_copy_only=False)).tolist()
+                said = f"column {column.name}: the record's own time is {NO_TIME}, wanted {column.type}"
+                found = _PerRecord({column.name: times.cast(arrow_type(column.type))}, dict.fromkeys(odd, said))
             elif part.part == "_key":
                 found = _texts(column, batch.column("_key"), "column")
             elif part.header is not None:
@@ -296,6 +304,18 @@ def headers_json(headers: list[dict[str, Any]] | None) -> str | None:
         for h in headers
     ]
     return json.dumps(pairs, ensure_ascii=False, separators=(",", ":"))
+
+
+def _dated(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The records with times that calendars have: null in place of any other."""
+    times = batch.column("_timestamp").cast(RECORD.field("timestamp").type)
+    micros = times.cast(pa.int64())
+    odd = pc.or_(pc.less(micros, _FIRST_MICROS), pc.greater(micros, _LAST_MICROS))
+    if not pc.any(odd).as_py():
+        return batch
+    at = batch.schema.get_field_index("_timestamp")
+    kept = pc.if_else(odd, pa.scalar(None, times.type), times)
+    return batch.set_column(at, pa.field("_timestamp", times.type), kept)
 
 
 def _record(batch: pa.RecordBatch) -> pa.StructArray:

@@ -26,6 +26,9 @@ SCHEMA = pa.schema(
 )
 """A record as a row. `_headers` is null where a record has none; `_timestamp` is the broker's where the topic says so.
 
+Kafka's times are any 64-bit number of milliseconds; one that no number of microseconds holds is the nearest that does,
+which is no whole number of milliseconds.
+
 A header's key is text as Java decodes it: malformed UTF-8 becomes U+FFFD.
 """
 

@@ -30,7 +30,6 @@ FAULTS = {
     6: "the headers of a record do not fit",
     7: "a record does not end where its length says",
     8: "the batch does not end after its last record",
-    9: "the timestamp of a record is out of range",
 }
 
 # numba has no types of its own; what it compiles is annotated for the reader, not for it.
@@ -39,6 +38,7 @@ cgutils: Any = _cgutils
 intrinsic: Any = numba.extending.intrinsic
 
 _MAX_MILLIS = (2**63 - 1) // 1000
+_LATEST = 2**63 - 1
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _TABLE = types.Array(types.int64, 2, "C")
 _U8, _I32, _I64 = types.uint8[::1], types.int32[::1], types.int64[::1]
@@ -118,7 +118,7 @@ def walk(
     value_valid: Any,
     header_ends: Any,
 ) -> Any:
-    """Write the records with lo <= offset < hi as columns; timestamps are microseconds.
+    """Write the records with lo <= offset < hi as columns; timestamps are microseconds, as near as these can be.
 
     (rows, bytes of keys, bytes of values, null keys, null values, headers, bytes of their keys, bytes of their values,
     fault, batch of the fault). The arrays must have room for every record and byte of the batches.
@@ -184,12 +184,15 @@ def walk(
             offset = batches[b, BASE] + nth
             if offset < lo or offset >= hi:
                 continue
+            # Where that overflows, it does so for Kafka's own consumers too.
             millis = batches[b, TIMESTAMP] if batches[b, APPENDED] else batches[b, TIMESTAMP] + delta
-            if millis > _MAX_MILLIS or millis < -_MAX_MILLIS:
-                fault = 9
-                break
             offsets[row] = offset
-            timestamps[row] = millis * 1000
+            if millis > _MAX_MILLIS:
+                timestamps[row] = _LATEST
+            elif millis < -_MAX_MILLIS:
+                timestamps[row] = -_LATEST
+            else:
+                timestamps[row] = millis * 1000
             if key_length > 0:
                 _copy(keys, key_at, data, key, key_length)
                 key_at += key_length
