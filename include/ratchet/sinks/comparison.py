@@ -20,6 +20,7 @@ from ratchet.sinks.keys import temporary
 from ratchet.sinks.port import Sink
 from ratchet.sinks.types import sql_column
 from ratchet.sinks.writer import refusals_told
+from ratchet.spec.types import Array, String
 from ratchet.values.withheld import WITHHELD
 
 EXAMPLES = 5
@@ -117,8 +118,8 @@ def compare(conn: Connection, pipeline: str, sink: Sink, tried: Table, txid: int
     """
     names = list(sink.identity)
     _check_repeated(conn, sink, tried)
-    old = sink.one_each(sink.rows_of(pipeline, txid).subquery("kept"))
-    new = sink.one_each(select(tried).subquery("tried"))
+    old = _by_bytes(sink, sink.one_each(sink.rows_of(pipeline, txid).subquery("kept")))
+    new = _by_bytes(sink, sink.one_each(select(tried).subquery("tried")))
     # EXCEPT takes a null for another, and hashes.
     gone, fresh = (temporary(conn, delta.index_name(side, tried.name), _nullable(sink)) for side in ("gone", "fresh"))
     for into, one, other in ((gone, old, new), (fresh, new, old)):
@@ -155,6 +156,13 @@ def _check_repeated(conn: Connection, sink: Sink, tried: Table) -> None:
             f"{sink.name}: {repeated:,} rows repeat a ({', '.join(sink.identity)}); a transform that makes several "
             "rows of one record numbers them in _n, and must not multiply records in a join"
         )
+
+
+def _by_bytes(sink: Sink, rows: sa.Select[Any]) -> sa.Select[Any]:
+    """The written columns of these rows, texts compared as Arrow does, which a table of one's own may do otherwise."""
+    of = rows.subquery()
+    texts = {c.name for c in sink.written if isinstance(c.type, String) or c.type == Array(String())}
+    return select(*(sa.collate(c, "C").label(c.name) if c.name in texts else c for c in of.c))
 
 
 def _nullable(sink: Sink) -> list[sa.Column[Any]]:
