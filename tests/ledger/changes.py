@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ratchet import Accumulate, Append, Condition, Pipeline, Upsert
 from ratchet.spec.parts import DeclaredSink
 
-from .grown import GROWN, TOMBSTONES
+from .grown import GROWN, SUMS, TOMBSTONES
 
 ADDED = "alter table mine add column c int"
 RETYPED = "alter table mine alter column a type numeric(20,0)"
@@ -28,10 +28,14 @@ class Change:
     """What a person does to a table of their own beforehand."""
     spec: Pipeline = GROWN
     """What is changed."""
-    spec: Pipeline = GROWN
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def of_what(self) -> str:
+        """What is changed by it: the kind of sink, or else what its name says."""
+        return self.name.partition(":")[0]
 
 
 def _sink(name: str, **fields: object) -> Callable[[Pipeline], Pipeline]:
@@ -122,7 +126,7 @@ CHANGES = [
     Change("accumulate: count added", _sink("least", count="n")),
     Change("accumulate: measure dropped", _sink("totals", max=None), LOST.format("a_max")),
     Change("accumulate: count dropped", _sink("totals", count=None), LOST.format("n")),
-    Change("accumulate: sum of an integer of another width", _sink("totals", sum="a int"), begins=True),
+    Change("accumulate: sum of an integer of another width", _sink("totals", sum="a int"), begins=True, spec=SUMS),
     Change("accumulate: sum of a decimal", _sink("totals", sum="a decimal(9,0)", max=None), "a_max|a_sum is BIGINT"),
     Change("accumulate: another measure", _sink("totals", max=None, min="a bigint"), LOST.format("a_max")),
     Change(

@@ -53,6 +53,9 @@ TOMBSTONES = GROWN.model_copy(
 )
 """Without an order column; a tombstone deletes."""
 
+SUMS = GROWN.model_copy(update={"sinks": [Accumulate("totals", key="k string", sum="a bigint", count="n")]})
+"""Of a measure its sum alone, whose column is as wide for integers of any width."""
+
 OWN = (
     "create table mine (a bigint, b text, _topic text not null, _partition int not null, _offset bigint not null, "
     "_n int not null, _txid bigint not null)"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from copy import copy, deepcopy
+from contextlib import ExitStack, nullcontext
+from copy import deepcopy
 from uuid import uuid4
 
 import psycopg
@@ -13,7 +13,7 @@ from psycopg import sql
 from sqlalchemy import text
 
 from ratchet import Pipeline
-from ratchet.errors import NotMigrated
+from ratchet.errors import NotMigrated, SpecError
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run
 from ratchet.operate.migrate import migrate
@@ -42,11 +42,16 @@ GROUPS = [
 
 
 @pytest.fixture(scope="module")
-def grown(postgres) -> Iterator[Callable[[Pipeline], Grown]]:
-    """A line with that spec and a history, in a database of its own; the history is made once."""
-    made: dict[str, Grown] = {}
-    opened: list[Ledger] = []
-    with psycopg.connect(postgres.ledger_url, autocommit=True) as admin:
+def histories(postgres) -> dict[str, tuple[str, Grown]]:
+    """{plan hash: the database of a line with such a spec and a history, and that line}; made once."""
+    return {}
+
+
+@pytest.fixture
+def grown(postgres, histories) -> Iterator[Callable[[Pipeline], Grown]]:
+    """A line with that spec and a history, in a database of its own."""
+    copies: list[str] = []
+    with psycopg.connect(postgres.ledger_url, autocommit=True) as admin, ExitStack() as opened:
 
         def database(template: str | None = None) -> str:
             name, like = f"grown_{uuid4().hex[:12]}", sql.Identifier(template or "template1")
@@ -54,22 +59,22 @@ def grown(postgres) -> Iterator[Callable[[Pipeline], Grown]]:
             return name
 
         def of(spec: Pipeline) -> Grown:
-            if spec.plan_hash not in made:
+            if spec.plan_hash not in histories:
                 name = database()
                 with Ledger(postgres.database_url(name)) as ledger:
-                    made[spec.plan_hash] = grow(ledger, spec)
-                names[spec.plan_hash] = name
-            opened.append(Ledger(postgres.database_url(database(names[spec.plan_hash]))))
-            mine = copy(made[spec.plan_hash])
-            mine.ledger = None
-            mine = deepcopy(mine)
-            mine.ledger = opened[-1]
+                    made = grow(ledger, spec)
+                made.ledger = None
+                histories[spec.plan_hash] = name, made
+            template, made = histories[spec.plan_hash]
+            copies.append(database(template))
+            mine = deepcopy(made)
+            mine.ledger = opened.enter_context(Ledger(postgres.database_url(copies[-1])))
             return mine
 
-        names: dict[str, str] = {}
         yield of
-        for ledger in opened:
-            ledger.close()
+        opened.close()
+        for name in copies:
+            admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 def change_to(line: Grown, *changes: Change) -> None:
@@ -119,16 +124,11 @@ def test_a_change_that_is_refused_says_what_to_do_and_changes_nothing(grown):
 
 @pytest.mark.all
 @pytest.mark.parametrize("change", CHANGES, ids=str)
-def test_whatever_is_changed_the_line_goes_on_and_a_change_that_nothing_was_written_with_is_taken_back(grown, change):
+def test_whatever_is_changed_the_line_goes_on(grown, change):
     line = grown(change.spec)
-    before = line.spec
     if change.refused:
         refuse(line, change)
     else:
-        migrate(line.ledger.url, [change.of(before)])
-        if not change.name.startswith("own: column retyped"):
-            line.migrated(before)
-            line.is_right()
         change_to(line, change)
         line.leave()
     line.go_on(line.spec)
@@ -137,24 +137,59 @@ def test_whatever_is_changed_the_line_goes_on_and_a_change_that_nothing_was_writ
 
 
 @pytest.mark.all
-@pytest.mark.parametrize("first", CARRIED_OUT, ids=str)
-def test_of_any_two_changes_of_one_sink_the_second_is_carried_out_or_refused(grown, first):
-    for second in CHANGES:
-        if second.name.partition(":")[0] != first.name.partition(":")[0] or second.spec != first.spec or second.alters:
-            continue
-        line = grown(first.spec)
-        change_to(line, first)
-        line.leave()
-        before, spec = line.spec, second.of(line.spec)
-        try:
-            line.migrated(spec)
-        except NotMigrated as refused:
-            # Said of what the first has left, where not of the second itself.
-            assert second.refused or "its column" in str(refused) or "has rows, which have no" in str(refused)
-        line.is_right()
-        line.go_on(before)
-        line.compacted(5)
-        line.is_right()
+@pytest.mark.parametrize("change", [change for change in CARRIED_OUT if not change.alters], ids=str)
+def test_a_change_that_nothing_was_written_with_is_taken_back(grown, change):
+    line = grown(change.spec)
+    line.migrated(change.of(change.spec))
+    line.migrated(change.spec)
+    line.is_right()
+    line.go_on(change.spec)
+
+
+def can_be_declared(spec: Pipeline) -> bool:
+    """Whether nobody is told so before there is a spec."""
+    try:
+        for sink in spec.sinks:
+            type(sink).model_validate(sink.model_dump())
+    except SpecError:
+        return False
+    return True
+
+
+PAIRS = [
+    (first, second)
+    for first in CARRIED_OUT
+    for second in CHANGES
+    if first.of_what == second.of_what and first.spec == second.spec and not second.alters
+    if can_be_declared(second.of(first.of(first.spec)))
+]
+
+
+LEFT = (
+    "its column",
+    "has rows, which have no",
+    # Each change is one of GROWN's declarations, so it takes back the type that the first has given a column.
+    "the spec declares",
+)
+"""What is said of a spec that does not fit what the change before it has left."""
+
+
+@pytest.mark.all
+@pytest.mark.parametrize(("first", "second"), PAIRS, ids=str)
+def test_of_any_two_changes_of_one_sink_the_second_is_carried_out_or_refused(grown, first, second):
+    line = grown(first.spec)
+    change_to(line, first)
+    line.leave()
+    before, spec = line.spec, second.of(line.spec)
+    try:
+        line.migrated(spec)
+    except NotMigrated as refused:
+        # Said of what the first has left, where not of the second itself.
+        assert second.refused or any(said in str(refused) for said in LEFT), refused
+    line.is_right()
+    line.go_on(before)
+    line.compacted(5)
+    line.is_right()
 
 
 TAKEN_BACK = [
