@@ -296,7 +296,7 @@ class Upsert(Keyed, frozen=True):
         if of.replaces:
             advice = (
                 "`ratchet repartitioned` changes nothing of what is committed; let the transform give no key from two "
-                "partitions, or replay into another table, by an Upsert with an order column"
+                "partitions without a deletion between, or replay into another table, by an Upsert with an order column"
             )
         raise Refused(
             f"{self.name}: {shown} is in partition {p} at offset {o} and in partition {p2} at "
