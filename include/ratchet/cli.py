@@ -126,8 +126,9 @@ def status(
             typer.echo(f"  {line.unattended}")
         if line.replays:
             typer.echo(f"  {line.replays:,} revisions are asked for and wait")
-        if line.next_source:
-            typer.echo(f"  {line.next_source}")
+        for said in (*line.notices, line.next_source):
+            if said:
+                typer.echo(f"  {said}")
         for t in line.unfinished:
             typer.echo(f"  {name_of(t.txid, t.revision)}: {t.state}, {t.voted} of {t.slices} slices voted; {t.why}")
 

@@ -12,7 +12,6 @@ from sqlalchemy import func, select
 
 from ratchet import Arrivals
 from ratchet.errors import Halted, IllegalMove, NotRevisable, RecordsLost
-from ratchet.ledger import history
 from ratchet.ledger.schema import replays, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.work import Run
@@ -73,7 +72,9 @@ def finish(ledger, begun: Begun, run: str, clear: int = 0) -> None:
 
 def waiting(ledger) -> list[int]:
     with ledger.begin() as conn:
-        return list(conn.execute(select(replays.c.txid).order_by(replays.c.id)).scalars())
+        return list(
+            conn.execute(select(replays.c.txid).where(replays.c.given_up.is_(None)).order_by(replays.c.id)).scalars()
+        )
 
 
 def going_on(ledger) -> int:
@@ -204,22 +205,6 @@ def test_what_cannot_be_revised_is_refused_and_nothing_is_asked_for(ledger, log)
     assert waiting(ledger) == []
 
 
-def test_what_is_merged_while_it_waits_is_given_up_and_the_next_is_taken(ledger, log):
-    many(ledger, log, 2)
-    ask(ledger, ONE, 1, 2)
-    compact(ledger, ONE.model_copy(update={"keep_deltas": timedelta(0)}))
-    log.stable = {p: until + 2 for p, until in log.stable.items()}
-    finish(ledger, start(ledger, ONE, log, "r3"), "r3")
-    ask(ledger, ONE, 3, 3)
-    begun = start(ledger, ONE, log, "next_1", drains=True)
-    assert (begun.claim.txid, waiting(ledger)) == (3, [])
-    with ledger.begin() as conn:
-        said = [e.detail["why"] for e in history.read(conn, "line", 2) if e.move == "replay"]
-        assert history.verify(conn, "line") == []
-    assert said[0] == "the transform was corrected"
-    assert said[1].startswith("given up: line: transaction 2 is older than the spec's keep_deltas")
-
-
 def test_a_transaction_that_stands_for_lost_records_has_nothing_to_replay(ledger, log):
     committed(ledger, log, "a")
     log.beginning = {0: 30, 1: 0}
@@ -319,7 +304,7 @@ def test_asked_twice_is_asked_once_and_said(ledger, log):
     assert (again.txids, again.before, again.waiting) == ((1, 4, 5), (2, 3), 5)
     assert replay.lines_of(again) == [
         "line: transactions 2 to 3: a revision was asked for before, and waits",
-        "line: transactions 1, 4 to 5: a revision is asked for",
+        f"line: transactions 1, 4 to 5: a revision is asked for, with code {ONE.code_hash}",
         "line: 5 revisions wait; runs do them one at a time, live transactions first; the old results stay until then",
     ]
     gone = replay.take_back(ledger, ONE, 1, 4, "enough", "amy")

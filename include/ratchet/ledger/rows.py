@@ -90,6 +90,7 @@ class Transaction(_Row):
     lease_until: datetime
     deadline: datetime | None
     code_hash: str
+    asked_code: str | None
     records: int | None
     verdict: Mapping[str, Mapping[str, object]] | None
     """{gate: its numbers}."""
@@ -145,13 +146,15 @@ class Binding(_Row):
 
 @dataclass(frozen=True)
 class Replay(_Row):
-    """A revision that is asked for and not begun: of which transaction, by whom, and why."""
+    """A revision that is asked for and not begun: of which transaction, by whom and with which code, and why."""
 
     pipeline: str
     txid: int
     id: int
     who: str
     reason: str
+    code_hash: str
+    given_up: str | None
     at: datetime
 
 

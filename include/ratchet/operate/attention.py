@@ -50,7 +50,7 @@ _DUE = text("""
         select from ratchet.transactions t
         where t.pipeline = p.pipeline and t.txid = h.txid + 1 and t.revision = 0 and t.state = 'VOIDED'
     )
-    or exists (select from ratchet.replays r where r.pipeline = p.pipeline)
+    or exists (select from ratchet.replays r where r.pipeline = p.pipeline and r.given_up is null)
     or exists (select from ratchet.stages s where s.pipeline = p.pipeline)
     or exists (
         select from ratchet.writers w join ratchet.transactions t using (pipeline, txid, revision)

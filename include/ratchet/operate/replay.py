@@ -34,6 +34,8 @@ class Asked:
     left_out: tuple[tuple[int, str], ...]
     waiting: int
     is_taken_back: bool = False
+    code: str | None = None
+    """That of the process which has asked; None where something was taken back."""
 
 
 def lines_of(done: Asked) -> list[str]:
@@ -45,7 +47,7 @@ def lines_of(done: Asked) -> list[str]:
     if done.before:
         said.append(f"{done.pipeline}: {spans(done.before)}: a revision was asked for before, and waits")
     if done.txids:
-        said.append(f"{named}: a revision is asked for")
+        said.append(f"{named}: a revision is asked for, with code {done.code}")
     how = "runs do them one at a time, live transactions first; the old results stay until then"
     return [*said, f"{done.pipeline}: {done.waiting:,} revisions wait; {how}"]
 
@@ -78,7 +80,7 @@ def ask(ledger: Ledger, spec: Pipeline, first: int, last: int, reason: str, who:
             check_place(conn, spec, line, first)
             check_place(conn, spec, line, last)
             wanted, refused = _revisable(conn, spec, part, voided=voided)
-            asked = replays.ask(conn, spec.name, wanted, who, reason)
+            asked = replays.ask(conn, spec, wanted, who, reason)
             waiting = replays.waiting(conn, spec.name)
         txids += asked
         before += sorted(set(wanted) - set(asked))
@@ -86,7 +88,7 @@ def ask(ledger: Ledger, spec: Pipeline, first: int, last: int, reason: str, who:
     if not txids and not before:
         why = "; ".join(f"transaction {txid} is left out: {why}" for txid, why in left_out[:3])
         raise NotRevisable(f"{spec.name}: nothing is asked for: {why}")
-    return Asked(spec.name, tuple(txids), tuple(before), tuple(left_out), waiting)
+    return Asked(spec.name, tuple(txids), tuple(before), tuple(left_out), waiting, code=spec.code_hash)
 
 
 def take_back(ledger: Ledger, spec: Pipeline, first: int, last: int, reason: str, who: str) -> Asked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,6 +15,7 @@ from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_newest, is_unfinished, read_line
 from ratchet.ledger.work import utc
+from ratchet.operate.replay import spans
 from ratchet.protocol import halts, plan, replays, sources
 from ratchet.protocol.turns import waits_for
 
@@ -56,6 +58,8 @@ class Status:
     replays: int
     """Revisions that are asked for and not begun."""
     unfinished: tuple[Standing, ...]
+    notices: tuple[str, ...] = ()
+    """Of revisions that were asked for, in a line each: which were given up, and which were done with other code."""
 
 
 def status(ledger: Ledger, pipeline: str) -> Status:
@@ -84,7 +88,20 @@ def status(ledger: Ledger, pipeline: str) -> Status:
             _next_source(conn, line),
             replays.waiting(conn, pipeline),
             tuple(_standing(conn, line, row) for row in unfinished),
+            tuple(_notices(conn, pipeline)),
         )
+
+
+def _notices(conn: Connection, pipeline: str) -> Iterator[str]:
+    for asked in replays.given_up(conn, pipeline):
+        what = f"the revision of transaction {asked.txid} that {asked.who} has asked for is given up: {asked.given_up}"
+        yield f"{what}; `ratchet replay {pipeline} --from {asked.txid} --cancel --reason …` forgets it"
+    of: dict[tuple[str | None, str], list[int]] = {}
+    for row in replays.done_otherwise(conn, pipeline):
+        of.setdefault((row.asked_code, row.code_hash), []).append(row.txid)
+    for (asked_code, code), txids in of.items():
+        what = f"the revision of {spans(txids)} was asked for with code {asked_code} and done with code {code}"
+        yield f"{what}; where that was the older one, ask for it again"
 
 
 def _unattended(conn: Connection, line: Line) -> str | None:

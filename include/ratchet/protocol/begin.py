@@ -108,12 +108,10 @@ def begin(
         try:
             with ledger.begin() as conn:
                 found = _decide(conn, spec, run, asked, kafka, wants)
-        except (RecordsLost, TopicChanged):
+        except (RecordsLost, TopicChanged) as error:
             # Nothing can be planned until a person has decided; what is committed can be replayed meanwhile.
             with ledger.begin() as conn:
-                found = _replay(conn, spec, run, wants)
-            if found is None:
-                raise
+                found = _replay(conn, spec, run, wants, error)
         has_other_work = isinstance(found, Begun) and found.how in ("adopted", "resumed", "replayed")
         is_busy = isinstance(found, Halted) or has_other_work
         unheard = due.ask_besides(ledger, spec, kafka_offsets) if wants.asks and is_busy else None
@@ -155,7 +153,7 @@ def _decide(
     if found:
         return found
     found = _plan(conn, spec, line, run, kafka, wants)
-    return found if isinstance(found, Begun | _AskKafka) else _replay(conn, spec, run, wants) or found
+    return found if isinstance(found, Begun | _AskKafka) else _replay(conn, spec, run, wants, found)
 
 
 def _plan(
@@ -182,14 +180,23 @@ def _plan(
     return _allocate(conn, spec, run, line, kafka, wants) if kafka else _ask(conn, line)
 
 
-def _replay(conn: Connection, spec: Pipeline, run: Run, wants: _Wants) -> Begun | None:
-    """The revision that is asked for and due; a run that has a data interval of its own is kept for that."""
+def _replay(
+    conn: Connection, spec: Pipeline, run: Run, wants: _Wants, nothing: Skipped | RatchetError
+) -> Begun | Skipped | RatchetError:
+    """The revision that is asked for and due, else `nothing`; a run with a data interval is kept for that."""
     line = lock_pipeline(conn, spec.name)
-    begun = replays.begin_next(conn, spec, line, run) if line and wants.interval_end is None else None
+    if line is None or wants.interval_end is not None:
+        return nothing
+    begun, lost = replays.begin_next(conn, spec, line, run)
+    if begun is None and isinstance(nothing, Skipped):
+        return replace(nothing, message="; ".join((nothing.message, *lost)))
     if begun is None:
-        return None
+        return nothing
     claim, wanted = begun
-    return given(conn, spec, claim, "replayed", f"{wanted.who} has asked for it: {wanted.reason}")
+    why = f"{wanted.who} has asked for it: {wanted.reason}"
+    if wanted.code_hash != spec.code_hash:
+        why += f"; it was asked for with code {wanted.code_hash} and is done with {spec.code_hash}"
+    return given(conn, spec, claim, "replayed", "; ".join((why, *lost)))
 
 
 def _ask(conn: Connection, line: Line) -> _AskKafka:
@@ -226,12 +233,12 @@ def _resume(
     if replays.is_going_on(conn, spec.name, besides=before.txid):
         check(conn, spec, line, before.txid)
         check_cut(conn, newest)
-        replays.ask(conn, spec.name, [before.txid], str(run), f"run {run.run_id} was cleared")
+        if not replays.is_asked(conn, spec.name, before.txid):
+            replays.ask(conn, spec, [before.txid], str(run), f"run {run.run_id} was cleared")
         # A begin that is repeated asks no second time.
         claims.bind(conn, run, original.token)
         return _waits(conn, line, before.txid)
-    claim = revise(conn, spec, line, before.txid, run)
-    replays.taken(conn, spec.name, before.txid)
+    claim = revise(conn, spec, line, before.txid, run, asked_code=replays.taken(conn, spec.name, before.txid))
     why = f"the result committed at {utc(original.committed_at)} is revised with code {spec.code_hash}"
     return given(conn, spec, claim, "revised", why)
 

@@ -112,6 +112,7 @@ def open_transaction(
     revision: int = 0,
     epoch: int = 1,
     txn_time: datetime | None = None,
+    asked_code: str | None = None,
 ) -> Transaction:
     """A new row of the ledger, OPEN and claimed by `run`; its plan and its cut are the caller's to store.
 
@@ -132,6 +133,7 @@ def open_transaction(
             lease_until=lease(spec.lease_seconds),
             deadline=deadline(spec),
             code_hash=spec.code_hash,
+            asked_code=asked_code,
             txn_time=txn_time or func.date_trunc("milliseconds", func.clock_timestamp()),
         )
         .returning(transactions)

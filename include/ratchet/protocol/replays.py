@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, delete, exists, func, select
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from ratchet.errors import NotRevisable
 from ratchet.ledger import history
-from ratchet.ledger.rows import Line, Replay
+from ratchet.ledger.rows import Line, Replay, Transaction
 from ratchet.ledger.schema import replays, transactions
+from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_newest, is_unfinished, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run
 from ratchet.protocol.revise import revise
@@ -20,19 +21,27 @@ ASKED = "replay"
 """The name in the history of what asks for a revision."""
 
 
-def ask(conn: Connection, pipeline: str, txids: Iterable[int], who: str, why: str) -> list[int]:
+def ask(conn: Connection, spec: Pipeline, txids: Iterable[int], who: str, why: str) -> list[int]:
     """Ask for a revision of each transaction; those that did not wait already, in order.
 
-    The caller holds the pipeline's lock, and has checked that they can be revised.
+    The code with which it is asked for is kept: which of two versions is the newer one no process knows, so whatever
+    code a run has does what it begins, and where that is another one people are told. The caller holds the pipeline's
+    lock, and has checked that they can be revised.
     """
     asked: list[int] = []
+    code = spec.code_hash
     for txid in sorted(txids):
-        row = {"pipeline": pipeline, "txid": txid, "who": who, "reason": why}
-        adding = insert(replays).values(row).on_conflict_do_nothing().returning(replays.c.txid)
-        if conn.execute(adding).scalar_one_or_none() is None:
+        said = {"who": who, "reason": why, "code_hash": code, "given_up": None}
+        adding = insert(replays).values(pipeline=spec.name, txid=txid, **said)
+        anew = adding.on_conflict_do_update(
+            index_elements=["pipeline", "txid"],
+            set_={**said, "at": func.clock_timestamp()},
+            where=or_(replays.c.given_up.is_not(None), replays.c.code_hash != code),
+        )
+        if conn.execute(anew.returning(replays.c.txid)).scalar_one_or_none() is None:
             continue
         asked.append(txid)
-        _record(conn, pipeline, txid, who, why)
+        _record(conn, spec.name, txid, who, why, code=code)
     return asked
 
 
@@ -47,19 +56,34 @@ def forget(conn: Connection, pipeline: str, first: int, last: int, who: str, why
 
 def first(conn: Connection, pipeline: str) -> Replay | None:
     """The one that has waited longest."""
-    query = select(replays).where(replays.c.pipeline == pipeline).order_by(replays.c.id).limit(1)
+    query = select(replays).where(*_waits(pipeline)).order_by(replays.c.id).limit(1)
     return Replay.one_or_none(conn.execute(query))
 
 
 def is_asked(conn: Connection, pipeline: str, txid: int) -> bool:
     """Whether a revision of this transaction waits."""
-    one = select(replays.c.txid).where(replays.c.pipeline == pipeline, replays.c.txid == txid)
+    one = select(replays.c.txid).where(*_waits(pipeline), replays.c.txid == txid)
     return conn.execute(select(exists(one))).scalar_one()
 
 
 def waiting(conn: Connection, pipeline: str) -> int:
     """How many wait."""
-    return conn.execute(select(func.count()).where(replays.c.pipeline == pipeline)).scalar_one()
+    return conn.execute(select(func.count()).where(*_waits(pipeline))).scalar_one()
+
+
+def given_up(conn: Connection, pipeline: str) -> list[Replay]:
+    """Those that cannot be begun any more, and of which nobody has asked for another one since."""
+    query = select(replays).where(replays.c.pipeline == pipeline, replays.c.given_up.is_not(None))
+    return Replay.all(conn.execute(query.order_by(replays.c.txid)))
+
+
+def done_otherwise(conn: Connection, pipeline: str) -> list[Transaction]:
+    """The newest committed revisions whose code is not that with which they were asked for."""
+    c, newer = transactions.c, transactions.alias("newer")
+    later = select(newer.c.txid).where(newer.c.pipeline == c.pipeline, newer.c.txid == c.txid)
+    later = later.where(newer.c.revision > c.revision, newer.c.state == State.COMMITTED)
+    mine = (c.pipeline == pipeline, c.state == State.COMMITTED, c.asked_code != c.code_hash)
+    return Transaction.all(conn.execute(select(transactions).where(*mine, ~exists(later)).order_by(c.txid)))
 
 
 def is_going_on(conn: Connection, pipeline: str, *, besides: int | None = None) -> bool:
@@ -80,26 +104,43 @@ def is_due(conn: Connection, pipeline: str) -> Replay | None:
     return None if is_going_on(conn, pipeline) else first(conn, pipeline)
 
 
-def begin_next(conn: Connection, spec: Pipeline, line: Line, run: Run) -> tuple[Claim, Replay] | None:
+def begin_next(conn: Connection, spec: Pipeline, line: Line, run: Run) -> tuple[tuple[Claim, Replay] | None, list[str]]:
     """Begin the revision that is due, for `run`; None where none is. The caller holds the pipeline's lock.
 
-    What cannot be revised any more is taken from those that wait, and its history says why.
+    What cannot be revised any more is given up: it waits no more, its history and the status of the line say why, and
+    so does the second that is returned, a line for each.
     """
+    lost: list[str] = []
     while (wanted := is_due(conn, spec.name)) is not None:
-        taken(conn, spec.name, wanted.txid)
         try:
-            return revise(conn, spec, line, wanted.txid, run), wanted
+            claim = revise(conn, spec, line, wanted.txid, run, asked_code=wanted.code_hash)
         except NotRevisable as error:
+            mine = (replays.c.pipeline == spec.name, replays.c.txid == wanted.txid)
+            conn.execute(update(replays).where(*mine).values(given_up=str(error)))
             _record(conn, spec.name, wanted.txid, str(run), f"given up: {error}")
-    return None
+            lost.append(
+                f"the revision of transaction {wanted.txid} that {wanted.who} has asked for is given up: {error}"
+            )
+            continue
+        taken(conn, spec.name, wanted.txid)
+        return (claim, wanted), lost
+    return None, lost
 
 
-def taken(conn: Connection, pipeline: str, txid: int) -> None:
-    """A revision of this transaction is begun: what was asked for is not to be done once more."""
-    conn.execute(delete(replays).where(replays.c.pipeline == pipeline, replays.c.txid == txid))
+def taken(conn: Connection, pipeline: str, txid: int) -> str | None:
+    """A revision of this transaction is begun: what was asked for is not to be done once more.
+
+    The code with which it was asked for, if it was.
+    """
+    mine = (replays.c.pipeline == pipeline, replays.c.txid == txid)
+    return conn.execute(delete(replays).where(*mine).returning(replays.c.code_hash)).scalar_one_or_none()
 
 
-def _record(conn: Connection, pipeline: str, txid: int, who: str, why: str) -> None:
+def _waits(pipeline: str) -> tuple[ColumnElement[bool], ...]:
+    return replays.c.pipeline == pipeline, replays.c.given_up.is_(None)
+
+
+def _record(conn: Connection, pipeline: str, txid: int, who: str, why: str, **said: str) -> None:
     newest = newest_revision(conn, pipeline, txid)
     row = read_transaction(conn, pipeline, txid, newest.revision, lock=True)
-    history.record(conn, row, who=who, move=ASKED, detail={"why": why})
+    history.record(conn, row, who=who, move=ASKED, detail={"why": why, **said})

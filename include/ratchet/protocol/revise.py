@@ -18,8 +18,12 @@ from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
 
 
-def revise(conn: Connection, spec: Pipeline, line: Line, txid: int, run: Run) -> Claim:
+def revise(
+    conn: Connection, spec: Pipeline, line: Line, txid: int, run: Run, *, asked_code: str | None = None
+) -> Claim:
     """Begin the next revision of a transaction, for `run`; the caller holds the pipeline's lock.
+
+    `asked_code` is that with which it was asked for, where it had to wait.
 
     The older rows stay as they are and visible until the revision commits; an unfinished older revision is
     superseded. Raises NotRevisable when the transaction is not behind the head, when its deltas are a base by now, and
@@ -35,10 +39,19 @@ def revise(conn: Connection, spec: Pipeline, line: Line, txid: int, run: Run) ->
         why = f"superseded by revision {number}"
         move(conn, newest, State.ABORTED, who=str(run), why=why, reason=why)
     row = claims.open_transaction(
-        conn, spec, run, txid, revision=number, epoch=newest.epoch + 1, txn_time=original.txn_time
+        conn,
+        spec,
+        run,
+        txid,
+        revision=number,
+        epoch=newest.epoch + 1,
+        txn_time=original.txn_time,
+        asked_code=asked_code,
     )
     copy_cut(conn, row, newest.epoch)
     said = {"from": None, "why": f"revises {original.state} transaction {txid}", "code": spec.code_hash}
+    if asked_code not in (None, spec.code_hash):
+        said["asked with"] = asked_code
     history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
     return row.token
 

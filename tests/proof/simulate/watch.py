@@ -70,7 +70,7 @@ _OF_LEDGER = {
     "ranges": "select txid, partition, from_offset, until_offset from ratchet.ranges where txid > 0 and pipeline = {}",
     "slices": "select txid, epoch, ranges, try_number, sinks from ratchet.slices where pipeline = {} "
     "order by txid, epoch, slice",
-    "replays": "select txid from ratchet.replays where pipeline = {}",
+    "replays": "select txid from ratchet.replays where pipeline = {} and given_up is null",
 }
 _DEAD_LETTERS = 'select partition, "offset", txid, error from ratchet.dead_letters where pipeline = {}'
 

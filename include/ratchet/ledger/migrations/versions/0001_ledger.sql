@@ -221,6 +221,8 @@ CREATE TABLE ratchet.replays (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
     who TEXT NOT NULL,
     reason TEXT NOT NULL,
+    code_hash TEXT NOT NULL,
+    given_up TEXT,
     at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     PRIMARY KEY (pipeline, txid),
     CONSTRAINT replays_pipeline FOREIGN KEY(pipeline) REFERENCES ratchet.pipelines (pipeline),
@@ -228,6 +230,8 @@ CREATE TABLE ratchet.replays (
 );
 COMMENT ON TABLE ratchet.replays IS 'revisions that are asked for and not begun; one at a time is worked on';
 COMMENT ON COLUMN ratchet.replays.id IS 'the lowest waits the longest';
+COMMENT ON COLUMN ratchet.replays.code_hash IS 'the code of the process that asked';
+COMMENT ON COLUMN ratchet.replays.given_up IS 'why it cannot be begun any more; null while it waits';
 
 CREATE TABLE ratchet.runs (
     dag_id TEXT NOT NULL,
@@ -312,6 +316,7 @@ CREATE TABLE ratchet.transactions (
     lease_until TIMESTAMP WITH TIME ZONE NOT NULL,
     deadline TIMESTAMP WITH TIME ZONE,
     code_hash TEXT NOT NULL,
+    asked_code TEXT,
     records BIGINT,
     verdict JSONB,
     applied JSONB,
@@ -332,6 +337,7 @@ CREATE INDEX transactions_unfinished ON ratchet.transactions (pipeline, revision
 COMMENT ON COLUMN ratchet.transactions.claim IS 'number of the latest claim';
 COMMENT ON COLUMN ratchet.transactions.dag_id IS 'the run that holds the latest claim';
 COMMENT ON COLUMN ratchet.transactions.code_hash IS 'code and spec that this epoch''s votes must come from';
+COMMENT ON COLUMN ratchet.transactions.asked_code IS 'of a revision that waited: the code of the process that asked for it';
 COMMENT ON COLUMN ratchet.transactions.records IS 'records read, once prepared';
 COMMENT ON COLUMN ratchet.transactions.deadline IS 'when this epoch is aborted if it is still OPEN';
 COMMENT ON COLUMN ratchet.transactions.verdict IS 'what the gates said of this epoch, once prepared: {gate: numbers}';
