@@ -61,7 +61,7 @@ def load_pipeline(name: str) -> Pipeline:
     specs, faults = read_specs()
     if name not in specs:
         raise SpecError(
-            f"there is no pipeline {name!r}; known are {', '.join(specs) or 'none'}"
+            f"there is no pipeline {name!r}; known are {', '.join(sorted(specs)) or 'none'}"
             + "".join(f"; {fault}" for fault in faults)
         )
     return specs[name]
