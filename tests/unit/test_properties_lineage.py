@@ -104,8 +104,13 @@ EMPTY = [("write", 1, 0), ("elect", 1, 0), ("write", 2, 0), ("retain", 0, 0), ("
 """A line that begins with a log of which nothing is left."""
 
 
+TAKEN = [("write", 1, 0), ("elect", 1, 0), ("write", 1, 0), ("elect", 1, 0), ("plan", 0, 0), ("retain", 0, 0)]
+"""A replica comes back with a record that was lost before what the line has read there, and retention has taken."""
+
+
 @settings(max_examples=1000)
 @given(steps)
+@example([*TAKEN, ("plan", 0, 0), ("elect", 0, 0)])
 @example([*EMPTY, ("elect", 0, 0), ("write", 1, 0)])
 @example([*TWO_UNCLEAN, ("elect", 1, 0)])
 @example([*TWO_UNCLEAN, ("elect", 1, 0), ("write", 4, 0)])
@@ -135,6 +140,8 @@ def test_the_offset_where_a_log_parts_from_the_one_that_was_read_is_found(given_
             # A person decides; a new line begins with what is there.
             return
         known = trimmed(found.lineage, leader.start)
+        # Of what retention has taken nothing is known any more, as of what was there before the line.
+        began = max(began, leader.start)
         assert all(e < f and 0 <= at < then for (e, at), (f, then) in pairwise(known))
         assert known[-1][0] == partition.epoch
         read = leader.records[: max(len(read), leader.start, len(leader.records) - a)]
