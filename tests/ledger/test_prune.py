@@ -234,7 +234,7 @@ def test_what_is_not_done_with_holds_a_prune_up(aged, log, monkeypatch):
     settle(aged, SPEC, Run("dag", "c", 2), succeeded=False)
     assert prune(aged, SPEC, "old", "me", dry_run=True).last == 2
     with aged.begin() as conn:
-        replays.ask(conn, SPEC.name, [2], "me", "as one that has waited since before it was merged")
+        replays.ask(conn, SPEC, [2], "me", "as one that has waited since before it was merged")
     assert prune(aged, SPEC, "old", "me", dry_run=True).last == 1
     with aged.begin() as conn:
         replays.forget(conn, SPEC.name, 2, 2, "me", "not any more")

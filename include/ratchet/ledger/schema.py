@@ -137,6 +137,7 @@ transactions = Table(
         "txid",
         postgresql_where="state in ('OPEN', 'PREPARED', 'ABORTED')",
     ),
+    Index("transactions_asked_for", "pipeline", "txid", postgresql_where="asked_code is not null"),
 )
 
 runs = Table(

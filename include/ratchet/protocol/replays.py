@@ -14,7 +14,7 @@ from ratchet.ledger.schema import replays, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_newest, is_unfinished, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run
-from ratchet.protocol.revise import revise
+from ratchet.protocol.revise import newest_applied, revise
 from ratchet.spec.pipeline import Pipeline
 
 ASKED = "replay"
@@ -79,11 +79,12 @@ def given_up(conn: Connection, pipeline: str) -> list[Replay]:
 
 def done_otherwise(conn: Connection, pipeline: str) -> list[Transaction]:
     """The newest committed revisions whose code is not that with which they were asked for."""
-    c, newer = transactions.c, transactions.alias("newer")
-    later = select(newer.c.txid).where(newer.c.pipeline == c.pipeline, newer.c.txid == c.txid)
-    later = later.where(newer.c.revision > c.revision, newer.c.state == State.COMMITTED)
-    mine = (c.pipeline == pipeline, c.state == State.COMMITTED, c.asked_code != c.code_hash)
-    return Transaction.all(conn.execute(select(transactions).where(*mine, ~exists(later)).order_by(c.txid)))
+    c = transactions.c
+    # PostgreSQL expects almost every row to differ, but knows how few were asked for.
+    mine = (c.pipeline == pipeline, c.asked_code.is_not(None), c.asked_code != c.code_hash)
+    rows = Transaction.all(conn.execute(select(transactions).where(*mine).order_by(c.txid)))
+    committed = (row for row in rows if row.state == State.COMMITTED)
+    return [row for row in committed if newest_applied(conn, pipeline, row.txid) == row.revision]
 
 
 def is_going_on(conn: Connection, pipeline: str, *, besides: int | None = None) -> bool:

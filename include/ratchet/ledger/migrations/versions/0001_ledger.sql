@@ -332,6 +332,8 @@ CREATE TABLE ratchet.transactions (
     CONSTRAINT numbers_from_one CHECK (txid >= 1 and epoch >= 1 and claim >= 1 and revision >= 0),
     CONSTRAINT epochs_run_on_across_revisions UNIQUE (pipeline, txid, epoch)
 );
+CREATE INDEX transactions_asked_for ON ratchet.transactions (pipeline, txid)
+    WHERE asked_code is not null;
 CREATE INDEX transactions_unfinished ON ratchet.transactions (pipeline, revision, txid)
     WHERE state in ('OPEN', 'PREPARED', 'ABORTED');
 COMMENT ON COLUMN ratchet.transactions.claim IS 'number of the latest claim';
