@@ -86,7 +86,7 @@ def test_whatever_is_revised_in_whatever_order_the_sinks_are_the_fold_of_the_new
             continue
         make = partial(transform, step)
         do(rich, RICH, begun, make)
-        fold.put(begun.claim.txid, positions_of(begun), make)
+        fold.put(RICH, begun.claim.txid, positions_of(begun), make)
         assert isinstance(commit(rich, RICH, begun.claim), Committed)
         settle(rich, RICH, Run("dag", f"r{begun.claim.txid}", clears.get(begun.claim.txid, 0)), succeeded=True)
         assert contents(rich, RICH) == fold.contents(RICH), f"after step {step}"

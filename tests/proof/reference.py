@@ -7,8 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import cache
+from typing import Any, cast
 
 from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
+from ratchet.sinks.port import Sink
+from ratchet.spec.parts import DeclaredSink
 from ratchet.spec.pipeline import DEAD_LETTERS
 
 KEYS = ("x", "y", "z", None)
@@ -34,6 +37,8 @@ Made = dict[str, list[dict]]
 """{sink: rows}, as they are staged but for the position of their record."""
 Make = Callable[[int, int], Made]
 """What a transform makes of the record at (partition, offset)."""
+Deltas = dict[int, list[dict]]
+"""{txid: its rows of one sink, with the position of their record}."""
 
 
 @cache
@@ -81,59 +86,73 @@ class Fold:
     """The sinks as they must be, folded from nothing."""
 
     def __init__(self) -> None:
-        self._deltas: dict[int, Made] = {}
+        self._deltas: dict[str, Deltas] = defaultdict(dict)
 
-    def put(self, txid: int, positions: Iterable[tuple[int, int]], make: Make) -> None:
-        """A transaction's delta, in place of an older one."""
-        delta: Made = defaultdict(list)
+    def put(self, spec: Pipeline, txid: int, positions: Iterable[tuple[int, int]], make: Make) -> None:
+        """A transaction's delta, in place of an older one, in each sink that the spec has."""
+        for sink in (*(sink.name for sink in spec.sinks), DEAD_LETTERS):
+            self._deltas[sink][txid] = []
         for partition, offset in sorted(positions):
+            place = {"_topic": spec.source.name, "_partition": partition, "_offset": offset, "_n": 0, "_txid": txid}
             for sink, rows in make(partition, offset).items():
-                delta[sink] += [{**row, "p": partition, "o": offset, "t": txid} for row in rows]
-        self._deltas[txid] = delta
+                self._deltas[sink][txid] += [{**row, **place} for row in rows]
+
+    def expire(self, sink: str, until: int) -> None:
+        """The rows of all transactions up to this one are gone."""
+        self._deltas[sink] = {txid: rows for txid, rows in self._deltas[sink].items() if txid > until}
 
     def contents(self, spec: Pipeline) -> dict[str, list[tuple]]:
         """Every row that readers must see, by sink, sorted; the dead letters are (partition, offset, txid, error)."""
-        names = [*(sink.name for sink in spec.sinks), DEAD_LETTERS]
-        return {name: sorted(_FOLDS[name](self._of(name)), key=repr) for name in names}
+        shown = {sink.name: self._shown(sink) for sink in spec.sinks}
+        return {**shown, DEAD_LETTERS: sorted(_dead_letters(self._of(DEAD_LETTERS)), key=repr)}
+
+    def _shown(self, sink: DeclaredSink) -> list[tuple]:
+        columns = [column.name for column in cast(Sink, sink).working.target.columns]
+        rows = _FOLDS[type(sink)](sink, self._of(sink.name))
+        return sorted((tuple(row[name] for name in columns) for row in rows), key=repr)
 
     def _of(self, sink: str) -> list[dict]:
-        return [row for txid in sorted(self._deltas) for row in self._deltas[txid][sink]]
+        return [row for _, rows in sorted(self._deltas[sink].items()) for row in rows]
 
 
-def _rows(deltas: list[dict]) -> list[tuple]:
-    return [(r["a"], "t", r["p"], r["o"], 0, r["t"]) for r in deltas]
+def _every(sink: Append, deltas: list[dict]) -> Iterable[dict]:
+    return deltas
 
 
-def _totals(deltas: list[dict]) -> list[tuple]:
+def _accumulated(sink: Accumulate, deltas: list[dict]) -> Iterable[dict]:
     of: dict = defaultdict(list)
     for row in deltas:
-        of[row["k"]].append(row)
-    return [(key, *_measures([r["a_sum"] for r in rows]), len(rows), rows[-1]["t"]) for key, rows in of.items()]
+        of[tuple(row[key] for key in sink.key_names)].append(row)
+    for rows in of.values():
+        yield {**rows[-1], **{measure: whole(sink, measure, rows) for measure in sink.measures}}
 
 
-def _measures(values: list) -> tuple:
-    there = [v for v in values if v is not None]
-    return (sum(there), min(there), max(there)) if there else (None, None, None)
+def whole(sink: Accumulate, measure: str, rows: list[dict]) -> int | None:
+    """What stands for a measure of all these rows."""
+    there = [row[measure] for row in rows if row[measure] is not None]
+    how = sum if measure == sink.count else {"sum": sum, "min": min, "max": max}[measure.rpartition("_")[2]]
+    return how(there) if there else None
 
 
-def _latest(deltas: list[dict]) -> list[tuple]:
-    last = {row["k"]: row for row in deltas}
-    return [(key, r["a"], r["p"], r["o"], r["t"]) for key, r in last.items() if not r["_deleted"]]
-
-
-def _newest(deltas: list[dict]) -> list[tuple]:
+def _last(sink: Upsert, deltas: list[dict]) -> Iterable[dict]:
     def rank(row: dict) -> tuple:
-        return row["at"] is not None, row["at"] or 0, row["t"], row["o"], row["p"]
+        at = row[sink.order] if sink.order else None
+        return at is not None, at or 0, row["_txid"], row["_offset"], row["_partition"]
 
     best: dict = {}
     for row in deltas:
-        if row["k"] not in best or rank(row) > rank(best[row["k"]]):
-            best[row["k"]] = row
-    return [(key, r["at"], r["a"], r["p"], r["o"], r["t"]) for key, r in best.items() if not r["_deleted"]]
+        key = tuple(row[name] for name in sink.key_names)
+        if key not in best or rank(row) > rank(best[key]):
+            best[key] = row
+    return [row for row in best.values() if not row["_deleted"]]
 
 
 def _dead_letters(deltas: list[dict]) -> list[tuple]:
-    return [(r["p"], r["o"], r["t"], r["error"]) for r in deltas]
+    return [(row["_partition"], row["_offset"], row["_txid"], row["error"]) for row in deltas]
 
 
-_FOLDS = {ROWS: _rows, TOTALS: _totals, LATEST: _latest, NEWEST: _newest, DEAD_LETTERS: _dead_letters}
+_FOLDS: dict[type, Callable[[Any, list[dict]], Iterable[dict]]] = {
+    Append: _every,
+    Accumulate: _accumulated,
+    Upsert: _last,
+}

@@ -1,52 +1,57 @@
-"""The pipeline of the schedules, and the versions of its code."""
+"""The versions of a pipeline's code, and what each makes of a record."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 
-from ratchet import Accumulate, Append, Arrivals, Json, MaxDeadLetters, Pipeline, Topic, Upsert
-from ratchet.spec.pipeline import DEAD_LETTERS
-from tests.proof.reference import NEWEST, ROWS, TOTALS, Make, transform
+from ratchet import Accumulate, Upsert
+from ratchet.spec.parts import DeclaredSink
+from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
+from tests.proof.reference import LATEST, NEWEST, ROWS, TOTALS, Make, transform
+from tests.proof.simulate.shapes import SHAPES
 
-NAME, TOPIC = "line", "t"
-LEASE_SECONDS = 60
-KEEP_DELTAS = timedelta(hours=1)
 VERSIONS = ("one", "two", "bad")
-"""The code's versions; of the last one every record is a dead letter, which the gate does not let pass."""
-SPECS = {
-    version: Pipeline(
-        name=NAME,
-        runs=Arrivals(),
-        source=Topic(TOPIC, key="k string", value=Json("a bigint")),
-        transform=f"tests.proof.reference:{version}",
-        sinks=[
-            Append(ROWS, columns="a bigint"),
-            Accumulate(TOTALS, key="k string", sum="a bigint", min="a bigint", max="a bigint", count="n"),
-            Upsert(NEWEST, key="k string", columns="at bigint, a bigint", order="at"),
-        ],
-        gates=[MaxDeadLetters(0.9)],
-        max_records=6,
-        slice_records=3,
-        max_in_flight=3,
-        lease_seconds=LEASE_SECONDS,
-        timeout_seconds=1200,
-        max_failures=3,
-        keep_deltas=KEEP_DELTAS,
-    )
-    for version in VERSIONS
-}
-VERSION_OF = {spec.code_hash: version for version, spec in SPECS.items()}
+"""The code's versions; of the last one every record is a dead letter, which a gate may not let pass."""
 
 
-def make_of(version: str) -> Make:
-    """What a version of the code makes of a record."""
-    return _all_dead if version == "bad" else partial(_some, version)
+@cache
+def spec_of(shape: str, version: str) -> Pipeline:
+    """A shape's spec with a version of the code."""
+    return SHAPES[shape].spec.model_copy(update={"transform": f"tests.proof.reference:{version}"})
 
 
-def _some(version: str, partition: int, offset: int) -> dict[str, list[dict]]:
+OF_CODE = {(spec := spec_of(shape, version)).code_hash: (spec, version) for shape in SHAPES for version in VERSIONS}
+"""{code hash: the spec and the version of the code}."""
+
+
+def make_of(spec: Pipeline, version: str) -> Make:
+    """What a version of the code makes of a record for the sinks of a spec."""
+    return _all_dead if version == "bad" else partial(_some, spec, version)
+
+
+def _some(spec: Pipeline, version: str, partition: int, offset: int) -> dict[str, list[dict]]:
     made = transform(version, partition, offset)
-    return {name: rows for name, rows in made.items() if name in (ROWS, TOTALS, NEWEST, DEAD_LETTERS)}
+    if DEAD_LETTERS in made:
+        return made
+    return {sink.name: [_row(sink, row) for row in made.get(_like(sink), [])] for sink in spec.sinks}
+
+
+def _like(sink: DeclaredSink) -> str:
+    """The sink of the reference that is given the same rows."""
+    if isinstance(sink, Accumulate):
+        return TOTALS
+    if isinstance(sink, Upsert):
+        return NEWEST if sink.order else LATEST
+    return ROWS
+
+
+def _row(sink: DeclaredSink, row: dict) -> dict:
+    """What a sink declares of a row."""
+    return (
+        {k: v for k, v in row.items() if k in sink.measures or k in sink.key_names}
+        if isinstance(sink, Accumulate)
+        else row
+    )
 
 
 def _all_dead(partition: int, offset: int) -> dict[str, list[dict]]:

@@ -11,8 +11,8 @@ from psycopg import sql
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA, metadata
 from ratchet.operate.migrate import migrate
 from ratchet.sinks.lookup import sinks_of
-from tests.proof.simulate.code import NAME
-from tests.proof.simulate.watch import SPEC
+from ratchet.spec.pipeline import Pipeline
+from tests.proof.simulate.shapes import MAKE_OWN, NAME, SHAPES
 
 _CLOCK = """
     create schema schedule;
@@ -20,7 +20,6 @@ _CLOCK = """
     create function schedule.clock_timestamp() returns timestamptz language sql volatile as
     $$ select pg_catalog.clock_timestamp() + make_interval(secs => (select last_value from schedule.seconds)) $$;
 """
-DELTAS = [sink.tables[1] for sink in sinks_of(SPEC) if sink.is_compacted]
 _SETTINGS = {
     # What is not qualified is looked for there first: the ledger's clock.
     "search_path": "schedule, pg_catalog, public",
@@ -34,6 +33,7 @@ class Saved:
     """What a database was like at a moment; its rows are in a schema of this name."""
 
     schema: str
+    tables: tuple[str, ...]
     clock: datetime
 
 
@@ -41,8 +41,10 @@ class Database:
     """One database of a schedule after another."""
 
     def __init__(self, url: str):
-        migrate(url, [SPEC])
         self._conn = psycopg.connect(url, autocommit=True)
+        self._conn.execute(MAKE_OWN)
+        specs = [shape.spec for shape in SHAPES.values()]
+        migrate(url, specs)
         self._conn.execute(_CLOCK)
         for name, value in _SETTINGS.items():
             values = sql.SQL(", ").join(map(sql.Literal, value.split(", ")))
@@ -50,12 +52,11 @@ class Database:
             self._conn.execute(sql.SQL("alter database {} set {} to {}").format(database, sql.Identifier(name), values))
         # The checks of the tables would not let the history go.
         self._conn.execute("set session_replication_role = replica")
-        tables = [
-            *(table for table in metadata.sorted_tables if table.name not in ("legal_moves", "targets")),
-            *(table for sink in sinks_of(SPEC) for table in sink.tables),
-        ]
+        own = [table for table in metadata.sorted_tables if table.name not in ("legal_moves", "targets")]
+        self._of_ledger = [table.name for table in own]
+        tables = [*own, *(table for spec in specs for sink in sinks_of(spec) for table in sink.tables)]
         self._tables = {table.name: sql.Identifier(table.schema or "public", table.name) for table in tables}
-        assert len(self._tables) == len(tables)
+        assert len(self._tables) == len({(table.schema, table.name) for table in tables})
         self._shared = {table.name: table for table in tables if "pipeline" in table.columns}
         """Where every line of a ledger has its rows; but for the dead letters, of which other lines have none."""
         empty = [sql.SQL("delete from {}{}").format(table, self._mine(name)) for name, table in self._tables.items()]
@@ -69,20 +70,21 @@ class Database:
         self._conn.execute(self._empty)
         self._conn.execute("select setval('schedule.seconds', 0)")
 
-    def save(self, schema: str) -> Saved:
-        """Keep what there is now, between two runs; `restore` brings it back."""
+    def save(self, schema: str, spec: Pipeline) -> Saved:
+        """Keep what there is now of a pipeline, between two runs; `restore` brings it back."""
         assert self.left() == []
         self._conn.execute(sql.SQL("create schema {}").format(sql.Identifier(schema)))
-        for name, table in self._tables.items():
-            saved = sql.Identifier(schema, name)
+        tables = (*self._of_ledger, *(table.name for sink in sinks_of(spec) for table in sink.tables))
+        for name in tables:
+            saved, table = sql.Identifier(schema, name), self._tables[name]
             self._conn.execute(sql.SQL("create table {} as select * from {}{}").format(saved, table, self._mine(name)))
         (now,) = self._conn.execute("select schedule.clock_timestamp()").fetchone()
-        return Saved(schema, now)
+        return Saved(schema, tables, now)
 
     def restore(self, saved: Saved) -> None:
         """Put what was saved into an empty database, and the clock to where it was then, to the second after."""
         query = sql.SQL("insert into {} overriding system value table {}")
-        copies = [query.format(table, sql.Identifier(saved.schema, name)) for name, table in self._tables.items()]
+        copies = [query.format(self._tables[name], sql.Identifier(saved.schema, name)) for name in saved.tables]
         self._conn.execute(sql.SQL("; ").join(copies))
         self._conn.execute(
             "select setval('schedule.seconds', ceil(extract(epoch from %s - pg_catalog.clock_timestamp()))::bigint)",
@@ -147,13 +149,14 @@ class Database:
         query = "select run_id, clear_number from ratchet.runs where pipeline = %s and ended_at is not null"
         return set(self._conn.execute(query, [NAME]).fetchall())
 
-    def unmerged(self) -> list[tuple]:
+    def unmerged(self, spec: Pipeline) -> list[tuple]:
         """The keys that have more than one row of deltas, up to where compaction has merged them."""
         query = sql.SQL(
             "select k from {} where _txid <= (select merged from ratchet.pipelines where pipeline = {}) "
             "group by k having count(*) > 1"
         )
-        deltas = [sql.Identifier(table.schema, table.name) for table in DELTAS]
+        merged = [sink.tables[1] for sink in sinks_of(spec) if sink.is_compacted]
+        deltas = [sql.Identifier(table.schema, table.name) for table in merged]
         return [row for table in deltas for row in self._conn.execute(query.format(table, NAME))]
 
     def _mine(self, table: str) -> sql.Composable:

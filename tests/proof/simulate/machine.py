@@ -14,14 +14,16 @@ from ratchet.ledger.states import State
 from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import Committed, Waits
 from tests.proof.simulate.actors import End
-from tests.proof.simulate.code import KEEP_DELTAS, LEASE_SECONDS, VERSIONS
+from tests.proof.simulate.code import VERSIONS
 from tests.proof.simulate.schedule import Schedule, Theatre
+from tests.proof.simulate.shapes import KEEP_DELTAS, LEASE_SECONDS, SHAPES
 from tests.proof.simulate.world import AirflowRun, Step, World
 
 STEPS = st.sampled_from([1000, 1, 2, 3, 5, 8, 13, 21, 34, 1000, 1000])
 KINDS = st.sampled_from(["task"] * 5 + ["go"] * 4 + ["outside"] * 2 + ["cut", "beside", "clear", "late"])
 PICK = st.integers(0, 999)
 """Which of the things that are possible, modulo their number."""
+SHAPE = st.sampled_from([*SHAPES, next(iter(SHAPES))])
 ABREAST = st.sampled_from([0, 0, 2, 3])
 MOVES = ("retry", "abort", "void", "replay", "take back")
 """What a person may do to a transaction."""
@@ -36,19 +38,22 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.schedule = Schedule(self.theatre, note)
+        self.schedule: Schedule
         self._failed = True
 
     @property
     def world(self) -> World:
         return self.schedule.world
 
-    @initialize(runs=st.integers(0, 2), abreast=ABREAST, first=st.integers(1, 12), second=st.integers(0, 6))
-    def begins(self, runs: int, abreast: int, first: int, second: int) -> None:
+    @initialize(
+        shape=SHAPE, runs=st.integers(0, 2), abreast=ABREAST, first=st.integers(1, 12), second=st.integers(0, 6)
+    )
+    def begins(self, shape: str, runs: int, abreast: int, first: int, second: int) -> None:
         """Some runs that nothing disturbed; then records come, and perhaps some runs come as far as their commit."""
+        self.schedule = Schedule(self.theatre, shape, note)
         self.schedule.open(runs)
         self.world.stable[0] += first
-        self.world.stable[1] += second
+        self.world.stable[max(self.world.stable)] += second
         self.schedule.come_abreast(abreast)
         self._failed = False
 
@@ -84,7 +89,7 @@ class Machine(RuleBasedStateMachine):
         """Maintenance, or a person."""
         world, line = self.world, range(1, self.theatre.watch.last.last_txid + 1)
         moves = [partial(world.operate, what, txid) for what in MOVES for txid in line]
-        return [world.maintain, *moves]
+        return [*[world.maintain] * (1 + len(line)), *moves]
 
     def _late(self) -> list[Callable[[], Step]]:
         """Steps of runs that have been overtaken, at a moment at which nobody holds a lock."""

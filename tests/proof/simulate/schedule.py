@@ -18,9 +18,10 @@ from ratchet.protocol.another import wants_another_run
 from ratchet.protocol.begin import begin
 from ratchet.protocol.commit import Committed, Waits
 from tests.proof.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
-from tests.proof.simulate.code import KEEP_DELTAS, LEASE_SECONDS, make_of
+from tests.proof.simulate.code import make_of
 from tests.proof.simulate.database import Database, Saved
 from tests.proof.simulate.maintenance import maintain
+from tests.proof.simulate.shapes import KEEP_DELTAS, LEASE_SECONDS, SHAPES
 from tests.proof.simulate.watch import TOLD, Watch
 from tests.proof.simulate.work import recomputed
 from tests.proof.simulate.world import AirflowRun, Step, World
@@ -44,15 +45,15 @@ class Theatre:
         self.troupe = Troupe(url, actors)
         self.watch = Watch(url)
         self.ledger = Ledger(url)
-        self.openings: dict[int, tuple[Saved, World]] = {}
-        """What there is after so many runs that nothing disturbed."""
+        self.openings: dict[tuple[str, int], tuple[Saved, World]] = {}
+        """What there is of a shape after so many runs that nothing disturbed."""
         self.counted: Counter[str] = Counter()
         """What all schedules together had."""
         self.neighbours = self._neighbours()
         """What the ledger says of other lines, and has to say whatever this one does."""
 
     def _neighbours(self) -> dict[str, list[str]]:
-        Schedule(self, lambda said: None).come_halfway()
+        Schedule(self, "plain", lambda said: None).come_halfway()
         for name in NEIGHBOURS:
             self.database.add_neighbour(name, is_halted=name == NEIGHBOURS[0])
         self.counted.clear()
@@ -62,20 +63,21 @@ class Theatre:
 class Schedule:
     """One schedule, from an empty ledger to the end; `tell` is given its story, a line a happening."""
 
-    def __init__(self, theatre: Theatre, tell: Callable[[str], None]):
+    def __init__(self, theatre: Theatre, shape: str, tell: Callable[[str], None]):
         self._theatre, self._troupe, self._tell = theatre, theatre.troupe, tell
         self.abandon()
         theatre.database.reset()
-        theatre.watch.forget()
-        self.world = World(theatre.url)
+        self.world = World(shape, dict.fromkeys(range(SHAPES[shape].partitions), 0))
+        theatre.watch.forget(self.world.spec)
         self._steps: dict[Actor, Step] = {}
         self._count("schedules")
 
     def open(self, runs: int) -> None:
         """Let so many runs be over, which nothing has disturbed: they are run once, and then brought back."""
-        theatre = self._theatre
-        if runs in theatre.openings:
-            saved, world = theatre.openings[runs]
+        theatre, of = self._theatre, (self.world.shape, runs)
+        self._tell(f"a pipeline with {self.world.shape}")
+        if of in theatre.openings:
+            saved, world = theatre.openings[of]
             self._tell(f"{runs} whole runs are over")
             theatre.database.restore(saved)
             self.world = deepcopy(world)
@@ -84,7 +86,8 @@ class Schedule:
         for _ in range(runs):
             self.world.stable[0] += 2
             self.run_alone()
-        theatre.openings[runs] = theatre.database.save(f"after_{runs}"), deepcopy(self.world)
+        saved = theatre.database.save(f"after_{len(theatre.openings)}", self.world.spec)
+        theatre.openings[of] = saved, deepcopy(self.world)
 
     def come_halfway(self) -> None:
         """Two whole runs, and one of which a slice has voted and another has not."""
@@ -98,14 +101,16 @@ class Schedule:
 
     def come_abreast(self, runs: int) -> None:
         """So many runs begin, for each of which records come; all but the first have voted, the second waits for it."""
-        for number in range(runs):
+        for number in range(min(runs, self.world.spec.max_in_flight)):
             self.world.stable[0] += 3
             of = self._begin_alone()
             for part in of.slices if number else ():
                 self._alone(self.world.process(of, part))
                 of.done.add(part)
             if number == 1:
-                _, of.outcome = self._alone(self.world.commit(of))
+                said = self._alone(self.world.commit(of))
+                # A gate may have said no.
+                of.outcome, of.has_failed = said and said[1], said is None
 
     def _begin_alone(self) -> AirflowRun:
         world = self.world
@@ -294,7 +299,7 @@ class Schedule:
     def is_all_taken(self) -> bool:
         """Whether a transaction has taken all that is in the log."""
         taken = self._theatre.watch.last.ranges.values()
-        reached = {p: max([u for of in taken for q, _, u in of if q == p], default=0) for p in (0, 1)}
+        reached = {p: max([u for of in taken for q, _, u in of if q == p], default=0) for p in self.world.stable}
         return reached == self.world.stable
 
     def _nothing_is_left(self) -> None:
@@ -306,9 +311,10 @@ class Schedule:
         assert self.is_all_over() and seen.head == seen.last_txid
         assert self._theatre.database.left() == []
         assert self._theatre.database.ended() <= self.world.settled, "a run has ended that nobody has settled"
-        assert self._theatre.database.unmerged() == []
+        assert self._theatre.database.unmerged(self.world.spec) == []
         assert self._theatre.database.neighbours() == self._theatre.neighbours, "another line is not what it was"
-        spec, make, done = self.world.spec, make_of(self.world.version), set()
+        spec, done = self.world.spec, set()
+        make = make_of(spec, self.world.version)
 
         def run(works: Sequence[SliceWork]) -> dict[str, tuple[int, int]]:
             for work in works:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from datetime import datetime
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import namedtuple_row
 
+from ratchet import Append
 from ratchet.ledger.states import State
-from ratchet.spec.pipeline import DEAD_LETTERS
+from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from tests.proof.reference import Fold
-from tests.proof.simulate.code import NAME, SPECS, VERSION_OF, VERSIONS, make_of
+from tests.proof.simulate.code import OF_CODE, make_of
+from tests.proof.simulate.shapes import NAME, PASSES
 
 MOVES = {
     State.OPEN: {State.PREPARED, State.ABORTED, State.VOIDED},
@@ -30,6 +33,7 @@ HARMLESS = (
     "superseded by",
     "the transform refuses",
     "is older than the spec's keep_deltas",
+    "is older than an Append keeps its rows",
     "is applied already",
 )
 """Why a transaction may be aborted here; every other reason is a fault of the protocol."""
@@ -51,19 +55,19 @@ TOLD = (
     rf"{_WHAT}: run r\d+ (has it now, in epoch \d+, which no gate has seen|works on it now, in epoch \d+)$",
     rf"{_WHAT} is OPEN: a slice has not voted; clear the whole run$",
     rf"{_WHAT} is aborted: .+; (the next run tries it again in a new epoch|the old result stays)$",
-    rf"{_WHAT} is aborted: (gate .+; the limit is 0.9|epoch \d+ was not prepared by its deadline, .+)$",
+    rf"{_WHAT} is aborted: (gate .+(; the limit is 0.9| is false)|epoch \d+ was not prepared by its deadline, .+)$",
     rf"{_WHAT} is \w+, which is final; there is nothing to try again or to abort$",
     rf"{_WHAT} is \w+, and run r\d+ works on it$",
     rf"{_WHAT} is \w+; it cannot become \w+$",
     r"^line is halted at transaction \d+ since .+, after \d+ failures: ",
     rf"{_WHAT}: only some tasks of a committed run were cleared; clear the whole run to revise it; ",
     rf"{_WHAT} is older than the spec's keep_deltas: ",
+    rf"{_WHAT} is older than an Append keeps its rows: ",
     rf"{_WHAT}: revision \d+ is applied already; the newer result stays$",
     rf"{_WHAT} is not committed yet: the head is \d+; there is nothing to revise$",
     r"^line: of transactions \d+ to \d+ no revision waits$",
 )
 """What a step may be told instead of being done; whoever is told anything else has come upon a fault."""
-SPEC = SPECS[VERSIONS[0]]
 _OF_LEDGER = {
     "line": "select txid, last_txid from ratchet.pipelines join ratchet.heads using (pipeline) where pipeline = {}",
     "transactions": "select * from ratchet.transactions where pipeline = {}",
@@ -71,6 +75,8 @@ _OF_LEDGER = {
     "slices": "select txid, epoch, ranges, try_number, sinks from ratchet.slices where pipeline = {} "
     "order by txid, epoch, slice",
     "replays": "select txid from ratchet.replays where pipeline = {} and given_up is null",
+    "expired": "select name, max(until_txid) from ratchet.expired where pipeline = {} group by name",
+    "clock": "select schedule.clock_timestamp() where {} is not null",
 }
 _DEAD_LETTERS = 'select partition, "offset", txid, error from ratchet.dead_letters where pipeline = {}'
 
@@ -95,8 +101,15 @@ class Seen:
     """{(txid, epoch): the ranges of each slice}."""
     replays: set[int]
     """The txids of which a revision is asked for and not begun."""
+    expired: dict[str, int]
+    """{sink: up to which txid its rows have expired}."""
+    clock: datetime
     contents: dict[str, list[tuple]]
     """{sink: rows}, sorted."""
+
+    def positions(self, txid: int) -> list[tuple[int, int]]:
+        """Every (partition, offset) of a transaction."""
+        return [(p, o) for p, start, until in self.ranges[txid] for o in range(start, until)]
 
     def newest(self) -> dict[int, tuple]:
         """{txid: the row of its newest revision}."""
@@ -121,13 +134,14 @@ class Watch:
         self._conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._conn.read_only = True
         queries = {**_OF_LEDGER, DEAD_LETTERS: _DEAD_LETTERS}
-        self._queries = {name: sql.SQL(query).format(NAME) for name, query in queries.items()}
-        self._queries |= {sink.name: _select(sink.name) for sink in SPEC.sinks}
+        self._of_ledger = {name: sql.SQL(query).format(NAME) for name, query in queries.items()}
         self.last = NOTHING
 
-    def forget(self) -> None:
-        """A new schedule begins."""
-        self.last = NOTHING
+    def forget(self, spec: Pipeline) -> None:
+        """A new schedule begins, of a pipeline like this one."""
+        self.last, self._spec = NOTHING, spec
+        self._queries = {**self._of_ledger, **{sink.name: _select(sink.name) for sink in spec.sinks}}
+        self._folded: tuple[object, dict[str, list[tuple]]] | None = None
 
     def look(self) -> Seen:
         """Take a snapshot; AssertionError when it cannot be, or cannot follow what was seen before."""
@@ -135,6 +149,7 @@ class Watch:
         self._is_prefix(seen)
         self._is_counted(seen)
         self._is_fold(seen)
+        self._is_expired(seen)
         self._follows(seen)
         self.last = seen
         return seen
@@ -142,7 +157,8 @@ class Watch:
     def _snapshot(self) -> Seen:
         with self._conn.transaction(), self._conn.pipeline():
             asked = {name: self._conn.execute(query) for name, query in self._queries.items()}
-            line, transactions, ranges, slices, replays = (asked.pop(name).fetchall() for name in _OF_LEDGER)
+            found = (asked.pop(name).fetchall() for name in _OF_LEDGER)
+            line, transactions, ranges, slices, replays, expired, clock = found
             contents = {name: sorted(map(tuple, cursor), key=repr) for name, cursor in asked.items()}
         cuts: dict[tuple[int, int], list] = defaultdict(list)
         votes, tries = {}, {}
@@ -166,6 +182,8 @@ class Watch:
             tries,
             dict(cuts),
             {row.txid for row in replays},
+            dict(expired),
+            clock[0][0],
             contents,
         )
 
@@ -182,7 +200,7 @@ class Watch:
                 assert txid <= seen.head, f"a revision of {txid} is begun, the head is {seen.head}"
             if row.applied is not None:
                 assert row.state == State.COMMITTED, f"{txid} is applied and {row.state}"
-                assert row.verdict is not None, f"{txid} was committed without its gates"
+                self._is_passed(seen, row)
             # A revision that is given up has the reason of its last failure.
             if row.state == State.ABORTED and not (revision and row.halted_at):
                 assert any(said in row.reason for said in HARMLESS), f"{txid} was aborted: {row.reason}"
@@ -210,13 +228,54 @@ class Watch:
         for (txid, _), row in sorted(seen.transactions.items()):
             if row.applied is not None:
                 newest[txid] = row.code_hash
-        fold = Fold()
-        for txid, code in newest.items():
-            at = [(p, o) for p, start, until in seen.ranges[txid] for o in range(start, until)]
-            fold.put(txid, at, make_of(VERSION_OF[code]))
-        wanted = fold.contents(SPEC)
+        of = newest, seen.expired
+        if self._folded is None or self._folded[0] != of:
+            self._folded = of, self._fold(seen, newest)
+        wanted = self._folded[1]
         for name, rows in seen.contents.items():
             assert rows == wanted[name], f"{name} holds {rows}, of what is committed comes {wanted[name]}"
+
+    def _fold(self, seen: Seen, newest: dict[int, str]) -> dict[str, list[tuple]]:
+        fold = Fold()
+        for txid, code in newest.items():
+            spec, version = OF_CODE[code]
+            fold.put(spec, txid, seen.positions(txid), make_of(spec, version))
+        for sink, until in seen.expired.items():
+            fold.expire(sink, until)
+        return fold.contents(self._spec)
+
+    def _is_passed(self, seen: Seen, row: tuple) -> None:
+        """Every gate of the spec by which a transaction was prepared has been asked, and would say yes."""
+        spec, version = OF_CODE[row.code_hash]
+        asked = {gate.title for gate in spec.gates}
+        assert (set(row.verdict) if row.verdict else set()) == asked, f"{row.txid} was committed with {row.verdict}"
+        if row in self.last.transactions.values() or not asked:
+            return
+        make, at = make_of(spec, version), seen.positions(row.txid)
+        made: dict[str, list[dict]] = defaultdict(list)
+        for place in at:
+            for sink, rows in make(*place).items():
+                made[sink] += rows
+        for gate in asked:
+            assert PASSES[gate](made, len(at)), f"{row.txid} was committed, and {gate} is not so"
+
+    def _is_expired(self, seen: Seen) -> None:
+        """What a sink keeps for some time goes when that is over, from the first transaction on, and never before."""
+        before = self.last.expired
+        keep = {sink.name: sink.keep for sink in self._spec.sinks if isinstance(sink, Append)}
+        for sink, until in seen.expired.items():
+            assert until >= before.get(sink, 0), f"rows of {sink} had expired up to {before[sink]}, and have to {until}"
+            for txid in range(before.get(sink, 0) + 1, until + 1):
+                row = seen.transactions[txid, 0]
+                is_over = row.state in (State.COMMITTED, State.VOIDED) and txid <= seen.head
+                assert is_over, f"rows of {sink} have expired up to {until}, and {txid} is {row.state}"
+                age = seen.clock - (row.committed_at or row.opened_at)
+                assert age >= keep[sink], f"rows of {sink} have expired up to {until}, and {txid} is {age} old"
+        expired = max(before.values(), default=0)
+        for (txid, revision), row in seen.transactions.items():
+            old = self.last.transactions.get((txid, revision))
+            is_new = row.applied is not None and old is not None and old.applied is None
+            assert not (is_new and txid <= expired), f"{txid} was revised, and its rows had expired"
 
     def _follows(self, seen: Seen) -> None:
         """Nothing goes back: states move as they may, epochs, claims and the head grow, plans and votes stay."""
@@ -250,7 +309,7 @@ class Watch:
                 assert new.applied == old.applied, f"{of} was applied twice"
 
 
-NOTHING = Seen(False, 0, 0, {}, {}, {}, {}, {}, set(), {})
+NOTHING = Seen(False, 0, 0, {}, {}, {}, {}, {}, set(), {}, datetime.min, {})
 
 
 def _reachable(state: State) -> set[State]:

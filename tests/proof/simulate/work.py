@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import ProgrammingError
 
+from ratchet import Accumulate
 from ratchet.errors import Fenced, OutcomeUnknown
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import hold_try
@@ -20,8 +21,8 @@ from ratchet.sinks.writer import refusals_told
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from tests.ledger.staging import written
-from tests.proof.reference import Make, staged_rows
-from tests.proof.simulate.code import NAME
+from tests.proof.reference import Make, staged_rows, whole
+from tests.proof.simulate.shapes import NAME
 
 
 def failure(epoch: int, slice_number: int, try_number: int) -> str:
@@ -101,7 +102,12 @@ def _one_a_key(spec: Pipeline, name: str, rows: list[dict]) -> list[dict]:
     of: dict[tuple, list[dict]] = {}
     for row in rows:
         of.setdefault(tuple(row[key] for key in keys), []).append(row)
-    return [_last(same, spec.sink(name).order) if "_offset" in same[0] else _whole(same) for same in of.values()]
+    sink = spec.sink(name)
+    if isinstance(sink, Accumulate):
+        return [
+            {**same[0], **{measure: whole(sink, measure, same) for measure in sink.measures}} for same in of.values()
+        ]
+    return [_last(same, sink.order) for same in of.values()]
 
 
 def _last(rows: list[dict], order: str | None) -> dict:
@@ -110,12 +116,6 @@ def _last(rows: list[dict], order: str | None) -> dict:
         return at is not None, at or 0, row["_offset"], row["_partition"]
 
     return max(rows, key=rank)
-
-
-def _whole(rows: list[dict]) -> dict:
-    wholes = {"a_sum": sum, "a_min": min, "a_max": max, "n": sum}
-    there = {name: [row[name] for row in rows if row[name] is not None] for name in wholes}
-    return {"k": rows[0]["k"], **{name: whole(there[name]) if there[name] else None for name, whole in wholes.items()}}
 
 
 def _results(spec: Pipeline, work: SliceWork, make: Make) -> dict[str, list[dict]]:

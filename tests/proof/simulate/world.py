@@ -28,8 +28,9 @@ from ratchet.protocol.leases import renew
 from ratchet.protocol.votes import NothingToDo, take_try, vote_no
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
-from tests.proof.simulate.code import LEASE_SECONDS, NAME, SPECS, TOPIC, VERSIONS, make_of
+from tests.proof.simulate.code import VERSIONS, make_of, spec_of
 from tests.proof.simulate.maintenance import maintain
+from tests.proof.simulate.shapes import LEASE_SECONDS, NAME, TOPIC
 from tests.proof.simulate.watch import Seen
 from tests.proof.simulate.work import failing, failure, latest_event, process
 
@@ -105,8 +106,8 @@ class Step:
 class World:
     """What lies outside the ledger."""
 
-    url: str
-    stable: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+    shape: str
+    stable: dict[int, int]
     version: str = VERSIONS[0]
     runs: list[AirflowRun] = field(default_factory=list)
     cleared: list[AirflowRun] = field(default_factory=list)
@@ -116,7 +117,7 @@ class World:
 
     @property
     def spec(self) -> Pipeline:
-        return SPECS[self.version]
+        return spec_of(self.shape, self.version)
 
     def offsets(self, before: object = None, _known: object = None) -> TopicOffsets:
         """What Kafka says of the topic; nothing of it is from `before` any time that it is asked about."""
@@ -187,7 +188,7 @@ class World:
             if isinstance(work, NothingToDo):
                 return work.message
             with errors_recorded(ledger, work.token):
-                process(ledger, spec, work, make_of(version), attempts)
+                process(ledger, spec, work, make_of(spec, version), attempts)
             return work.token
 
         def unkept(said: SliceToken | str, seen: Seen) -> str | None:
