@@ -101,6 +101,24 @@ PLANTS = [
         ),
     ),
     plant(
+        "rows expire whatever their age",
+        "protocol/expire.py",
+        "    until = old_until(conn, line, after, sink.expires_after)",
+        "    until = line.head",
+    ),
+    plant(
+        "a revision leaves the older rows in a table of the user's own",
+        "sinks/copied.py",
+        "        conn.execute(delete(self.target).where(self.target.c._txid == of.txid))\n",
+        "",
+    ),
+    plant(
+        "a gate divides by the records of a transaction that has none",
+        "protocol/gate_kinds.py",
+        "        ratio = dead / of.records if of.records else 0.0",
+        "        ratio = dead / of.records",
+    ),
+    plant(
         "a deletion deletes what has a greater order",
         "sinks/upsert.py",
         "        goes = [_is_later(into.c[self.order], merged.c[self.order])] if self.order else []",

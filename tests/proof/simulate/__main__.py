@@ -99,9 +99,20 @@ def simulate(stack: Stack, lots: Lots, jobs: int, shrink: bool) -> str | None:
     failed = [story for story in stories if story]
     if failed:
         return failed[0]
-    figures = ", ".join(f"{number:,} {what}" for what, number in lots.counted.items())
+    figures = ", ".join(f"{number:,} {what}" for what, number in lots.counted.items() if ": " not in what)
     print(f"{figures}; {time.monotonic() - started:.0f} s", flush=True)
+    print(f"drawn: {_drawn(lots.counted)}", flush=True)
     return None
+
+
+def _drawn(counted: Counter[str]) -> str:
+    """How many schedules had what of each dimension, which are counted as `dimension: what`."""
+    of: dict[str, list[str]] = {}
+    for name, number in sorted(counted.items()):
+        dimension, is_one, what = name.partition(": ")
+        if is_one:
+            of.setdefault(dimension, []).append(f"{what} {number:,}")
+    return "; ".join(f"{dimension}: {', '.join(each)}" for dimension, each in of.items())
 
 
 def _process(stack: Stack, lots: Lots, shrink: bool) -> str | None:

@@ -8,19 +8,22 @@ from ratchet import Accumulate, Upsert
 from ratchet.spec.parts import DeclaredSink
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from tests.proof.reference import LATEST, NEWEST, ROWS, TOTALS, Make, transform
-from tests.proof.simulate.shapes import SHAPES
+from tests.proof.simulate.shapes import SHAPES, SIZES
 
 VERSIONS = ("one", "two", "bad")
 """The code's versions; of the last one every record is a dead letter, which a gate may not let pass."""
 
 
 @cache
-def spec_of(shape: str, version: str) -> Pipeline:
-    """A shape's spec with a version of the code."""
-    return SHAPES[shape].spec.model_copy(update={"transform": f"tests.proof.reference:{version}"})
+def spec_of(shape: str, version: str, size: str) -> Pipeline:
+    """A shape's spec with a version of the code, and the limits of a size, which are no part of the code."""
+    limits = {"max_records": SIZES[size].max_records, "slice_records": SIZES[size].slice_records}
+    return SHAPES[shape].spec.model_copy(update={"transform": f"tests.proof.reference:{version}", **limits})
 
 
-OF_CODE = {(spec := spec_of(shape, version)).code_hash: (spec, version) for shape in SHAPES for version in VERSIONS}
+OF_CODE = {
+    (spec := spec_of(shape, version, "few")).code_hash: (spec, version) for shape in SHAPES for version in VERSIONS
+}
 """{code hash: the spec and the version of the code}."""
 
 

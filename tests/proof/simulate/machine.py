@@ -16,7 +16,7 @@ from ratchet.protocol.commit import Committed, Waits
 from tests.proof.simulate.actors import End
 from tests.proof.simulate.code import VERSIONS
 from tests.proof.simulate.schedule import Schedule, Theatre
-from tests.proof.simulate.shapes import KEEP_DELTAS, LEASE_SECONDS, SHAPES
+from tests.proof.simulate.shapes import KEEP_DELTAS, LEASE_SECONDS, SHAPES, SIZES
 from tests.proof.simulate.world import AirflowRun, Step, World
 
 STEPS = st.sampled_from([1000, 1, 2, 3, 5, 8, 13, 21, 34, 1000, 1000])
@@ -24,11 +24,12 @@ KINDS = st.sampled_from(["task"] * 5 + ["go"] * 4 + ["outside"] * 2 + ["cut", "b
 PICK = st.integers(0, 999)
 """Which of the things that are possible, modulo their number."""
 SHAPE = st.sampled_from([*SHAPES, next(iter(SHAPES))])
+SIZE = st.sampled_from([next(iter(SIZES)), *SIZES])
 ABREAST = st.sampled_from([0, 0, 2, 3])
 MOVES = ("retry", "abort", "void", "replay", "take back")
 """What a person may do to a transaction."""
-MAX_RUNS, MAX_RECORDS = 4, 21
-"""So many runs are active at most, and so many records come."""
+MAX_RUNS = 4
+"""So many runs are active at most."""
 
 
 class Machine(RuleBasedStateMachine):
@@ -46,14 +47,20 @@ class Machine(RuleBasedStateMachine):
         return self.schedule.world
 
     @initialize(
-        shape=SHAPE, runs=st.integers(0, 2), abreast=ABREAST, first=st.integers(1, 12), second=st.integers(0, 6)
+        shape=SHAPE,
+        size=SIZE,
+        runs=st.integers(0, 2),
+        abreast=ABREAST,
+        first=st.integers(1, 12),
+        second=st.integers(0, 6),
     )
-    def begins(self, shape: str, runs: int, abreast: int, first: int, second: int) -> None:
+    def begins(self, shape: str, size: str, runs: int, abreast: int, first: int, second: int) -> None:
         """Some runs that nothing disturbed; then records come, and perhaps some runs come as far as their commit."""
         self.schedule = Schedule(self.theatre, shape, note)
-        self.schedule.open(runs)
-        self.world.stable[0] += first
-        self.world.stable[max(self.world.stable)] += second
+        self.schedule.open(runs, size)
+        a_third = max(1, SIZES[size].come // 3)
+        self.world.come(0, first * a_third)
+        self.world.come(max(self.world.stable), second * a_third)
         self.schedule.come_abreast(abreast)
         self._failed = False
 
@@ -158,9 +165,13 @@ class Machine(RuleBasedStateMachine):
 
     def _records(self) -> list[tuple[str, Callable[[], None]]]:
         world = self.world
-        if sum(world.stable.values()) >= MAX_RECORDS:
+        size = SIZES[world.size]
+        if sum(world.stable.values()) >= size.most:
             return []
-        return [(f"3 records come to partition {p}", partial(_grow, world, p)) for p in world.stable]
+        come = [(f"{size.come} records come to partition {p}", partial(world.come, p, size.come)) for p in world.stable]
+        # As many that nobody sees: what a producer has aborted, and the markers of transactions.
+        none = f"{size.come} offsets without a record come to partition 0"
+        return [*come, (none, partial(world.come, 0, size.come, empty=True))]
 
 
 def _one(of: list[Any], pick: int) -> Any:
@@ -173,7 +184,3 @@ def _end(of: AirflowRun) -> None:
 
 def _deploy(world, version: str) -> None:
     world.version = version
-
-
-def _grow(world, partition: int) -> None:
-    world.stable[partition] += 3

@@ -28,7 +28,7 @@ from tests.proof.simulate.world import AirflowRun, Step, World
 
 ROUNDS = 40
 """After so many further runs all must be done."""
-AT_ONCE = {"max_records": 100, "slice_records": 100}
+AT_ONCE = {"max_records": 1000, "slice_records": 1000}
 """A run that nothing disturbs takes all that is there, in one slice: the end of a schedule is not what is looked at."""
 NEIGHBOURS = ("aside", "zenith")
 """Other lines in the same ledger; their names come before and after this line's."""
@@ -68,12 +68,21 @@ class Schedule:
         self.abandon()
         theatre.database.reset()
         self.world = World(shape, dict.fromkeys(range(SHAPES[shape].partitions), 0))
-        theatre.watch.forget(self.world.spec)
+        theatre.watch.forget(self.world.spec, lambda ranges: self.world.records(ranges))
         self._steps: dict[Actor, Step] = {}
         self._count("schedules")
 
-    def open(self, runs: int) -> None:
-        """Let so many runs be over, which nothing has disturbed: they are run once, and then brought back."""
+    def open(self, runs: int, size: str) -> None:
+        """Let so many runs be over, which nothing has disturbed: they are run once, and then brought back.
+
+        From then on records come as the size says.
+        """
+        self._open(runs)
+        self.world.size = size
+        self._count(f"shapes: {self.world.shape}")
+        self._count(f"sizes: {size}")
+
+    def _open(self, runs: int) -> None:
         theatre, of = self._theatre, (self.world.shape, runs)
         self._tell(f"a pipeline with {self.world.shape}")
         if of in theatre.openings:
@@ -84,7 +93,7 @@ class Schedule:
             self._look()
             return
         for _ in range(runs):
-            self.world.stable[0] += 2
+            self.world.come(0, 2)
             self.run_alone()
         saved = theatre.database.save(f"after_{len(theatre.openings)}", self.world.spec)
         theatre.openings[of] = saved, deepcopy(self.world)
@@ -93,16 +102,16 @@ class Schedule:
         """Two whole runs, and one of which a slice has voted and another has not."""
         world = self.world
         for _ in range(2):
-            world.stable[1] += 4
+            world.come(1, 4)
             self.run_alone()
-        world.stable[1] += 6
+        world.come(1, 6)
         of = self._begin_alone()
         self._alone(world.process(of, of.slices[0]))
 
     def come_abreast(self, runs: int) -> None:
         """So many runs begin, for each of which records come; all but the first have voted, the second waits for it."""
         for number in range(min(runs, self.world.spec.max_in_flight)):
-            self.world.stable[0] += 3
+            self.world.come(0, min(3, self.world.spec.max_records))
             of = self._begin_alone()
             for part in of.slices if number else ():
                 self._alone(self.world.process(of, part))
@@ -320,7 +329,7 @@ class Schedule:
             for work in works:
                 assert work.token not in done, f"{work.token} is recomputed twice"
                 done.add(work.token)
-            return recomputed(spec, works, make)
+            return recomputed(spec, self.world.records_of(works), make)
 
         again = recompute(ledger, spec, run)
         assert [fault for check in [*verify(ledger, spec), again] for fault in check.faults] == []

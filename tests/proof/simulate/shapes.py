@@ -61,6 +61,18 @@ def _shape(
     return Shape(spec, partitions)
 
 
+@dataclass(frozen=True)
+class Size:
+    """How much there is: the limits of a transaction and a slice, how many records come at once, and at most."""
+
+    max_records: int
+    slice_records: int
+    come: int
+    most: int
+
+
+SIZES = {"few": Size(6, 3, 3, 21), "single": Size(1, 1, 1, 10), "hundreds": Size(300, 120, 70, 500)}
+"""{which records a schedule has: how many}; the first one is drawn more often."""
 MOST_DEAD = 0.9
 FEW_DEAD = MaxDeadLetters(MOST_DEAD)
 FEW_FIVES = Condition("few fives", sql="(select count(*) from rich_own where a = 5) < 2")

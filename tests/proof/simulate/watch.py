@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -81,6 +82,10 @@ _OF_LEDGER = {
 _DEAD_LETTERS = 'select partition, "offset", txid, error from ratchet.dead_letters where pipeline = {}'
 
 
+Records = Callable[[list[tuple[int, int, int]]], list[tuple[int, int]]]
+"""The (partition, offset) of every record in ranges of (partition, from, until)."""
+
+
 @dataclass(frozen=True)
 class Seen:
     """What one snapshot shows."""
@@ -106,10 +111,6 @@ class Seen:
     clock: datetime
     contents: dict[str, list[tuple]]
     """{sink: rows}, sorted."""
-
-    def positions(self, txid: int) -> list[tuple[int, int]]:
-        """Every (partition, offset) of a transaction."""
-        return [(p, o) for p, start, until in self.ranges[txid] for o in range(start, until)]
 
     def newest(self) -> dict[int, tuple]:
         """{txid: the row of its newest revision}."""
@@ -137,9 +138,9 @@ class Watch:
         self._of_ledger = {name: sql.SQL(query).format(NAME) for name, query in queries.items()}
         self.last = NOTHING
 
-    def forget(self, spec: Pipeline) -> None:
-        """A new schedule begins, of a pipeline like this one."""
-        self.last, self._spec = NOTHING, spec
+    def forget(self, spec: Pipeline, records: Records) -> None:
+        """A new schedule begins, of a pipeline like this one; `records` says which of given ranges there are."""
+        self.last, self._spec, self._records = NOTHING, spec, records
         self._queries = {**self._of_ledger, **{sink.name: _select(sink.name) for sink in spec.sinks}}
         self._folded: tuple[object, dict[str, list[tuple]]] | None = None
 
@@ -239,7 +240,7 @@ class Watch:
         fold = Fold()
         for txid, code in newest.items():
             spec, version = OF_CODE[code]
-            fold.put(spec, txid, seen.positions(txid), make_of(spec, version))
+            fold.put(spec, txid, self._records(seen.ranges[txid]), make_of(spec, version))
         for sink, until in seen.expired.items():
             fold.expire(sink, until)
         return fold.contents(self._spec)
@@ -251,7 +252,7 @@ class Watch:
         assert (set(row.verdict) if row.verdict else set()) == asked, f"{row.txid} was committed with {row.verdict}"
         if row in self.last.transactions.values() or not asked:
             return
-        make, at = make_of(spec, version), seen.positions(row.txid)
+        make, at = make_of(spec, version), self._records(seen.ranges[row.txid])
         made: dict[str, list[dict]] = defaultdict(list)
         for place in at:
             for sink, rows in make(*place).items():

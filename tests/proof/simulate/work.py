@@ -44,12 +44,14 @@ def failing(conn: Connection, row: Transaction) -> set[str]:
     return {failure(*part) for part in conn.execute(trying)}
 
 
-def process(ledger: Ledger, spec: Pipeline, work: SliceWork, make: Make, attempts: int) -> None:
-    """Write what the slice's records give and vote, each so many times.
+def process(
+    ledger: Ledger, spec: Pipeline, work: SliceWork, records: Sequence[tuple[int, int]], make: Make, attempts: int
+) -> None:
+    """Write what the slice's records, by (partition, offset), give and vote, each so many times.
 
     A vote whose outcome is unknown is cast once more: what was done is found.
     """
-    vote = vote_on(ledger, spec, work, make, attempts)
+    vote = vote_on(ledger, spec, work, records, make, attempts)
     for _ in range(attempts):
         _cast(ledger, spec, work.token, vote)
 
@@ -68,12 +70,14 @@ def _cast(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> None
             raise
 
 
-def vote_on(ledger: Ledger, spec: Pipeline, work: SliceWork, make: Make, attempts: int) -> Vote:
+def vote_on(
+    ledger: Ledger, spec: Pipeline, work: SliceWork, records: Sequence[tuple[int, int]], make: Make, attempts: int
+) -> Vote:
     """Write what the slice's records give, as Spark's tasks would, and say what is written."""
-    staged = _results(spec, work, make)
+    staged = staged_rows(spec, records, make)
     sinks = {name: _write(ledger, spec, work, name, rows, attempts) for name, rows in staged.items()}
     return Vote(
-        records=sum(map(len, work.ranges)),
+        records=len(records),
         ranges=work.ranges,
         sinks=sinks,
         dead_letters=sinks[DEAD_LETTERS].rows,
@@ -84,13 +88,9 @@ def vote_on(ledger: Ledger, spec: Pipeline, work: SliceWork, make: Make, attempt
     )
 
 
-def recomputed(spec: Pipeline, works: Sequence[SliceWork], make: Make) -> dict[str, tuple[int, int]]:
-    """What the slices of a transaction give, once more: {sink: (rows, checksum)}, one row a key."""
-    found: dict[str, list[dict]] = {}
-    for work in works:
-        for name, rows in _results(spec, work, make).items():
-            found.setdefault(name, []).extend(rows)
-    kept = {name: _one_a_key(spec, name, rows) for name, rows in found.items()}
+def recomputed(spec: Pipeline, records: Sequence[tuple[int, int]], make: Make) -> dict[str, tuple[int, int]]:
+    """What the records of a transaction give, once more: {sink: (rows, checksum)}, one row a key."""
+    kept = {name: _one_a_key(spec, name, rows) for name, rows in staged_rows(spec, records, make).items()}
     return {name: (len(rows), _checksum(sink_of(spec, name).written, rows)) for name, rows in kept.items()}
 
 
@@ -116,11 +116,6 @@ def _last(rows: list[dict], order: str | None) -> dict:
         return at is not None, at or 0, row["_offset"], row["_partition"]
 
     return max(rows, key=rank)
-
-
-def _results(spec: Pipeline, work: SliceWork, make: Make) -> dict[str, list[dict]]:
-    positions = [(r.partition, offset) for r in work.ranges for offset in range(r.from_offset, r.until_offset)]
-    return staged_rows(spec, positions, make)
 
 
 def _checksum(columns: Sequence[Column], rows: list[dict]) -> int:

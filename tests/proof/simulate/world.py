@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from ratchet.errors import EngineLost, LedgerUnreachable, RatchetError, Refused
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
-from ratchet.ledger.work import Claim, OffsetRange, Run, SliceToken
+from ratchet.ledger.work import Claim, OffsetRange, Run, SliceToken, SliceWork
 from ratchet.operate.actions import abort, retry, void
 from ratchet.operate.outcome import Outcome, lines_of
 from ratchet.operate.replay import Asked, ask, take_back
@@ -108,6 +108,9 @@ class World:
 
     shape: str
     stable: dict[int, int]
+    size: str = "few"
+    empty: set[tuple[int, int]] = field(default_factory=set)
+    """The offsets that hold no record, but a marker or what was aborted."""
     version: str = VERSIONS[0]
     runs: list[AirflowRun] = field(default_factory=list)
     cleared: list[AirflowRun] = field(default_factory=list)
@@ -117,7 +120,22 @@ class World:
 
     @property
     def spec(self) -> Pipeline:
-        return spec_of(self.shape, self.version)
+        return spec_of(self.shape, self.version, self.size)
+
+    def come(self, partition: int, number: int, *, empty: bool = False) -> None:
+        """So many offsets come to a partition, of records or of none."""
+        first = self.stable[partition]
+        self.stable[partition] += number
+        self.empty |= {(partition, offset) for offset in range(first, first + number)} if empty else set()
+
+    def records(self, ranges: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
+        """The (partition, offset) of every record in ranges of (partition, from, until)."""
+        at = [(partition, offset) for partition, start, until in ranges for offset in range(start, until)]
+        return [place for place in at if place not in self.empty]
+
+    def records_of(self, works: Iterable[SliceWork]) -> list[tuple[int, int]]:
+        """Those of slices."""
+        return self.records((r.partition, r.from_offset, r.until_offset) for work in works for r in work.ranges)
 
     def offsets(self, before: object = None, _known: object = None) -> TopicOffsets:
         """What Kafka says of the topic; nothing of it is from `before` any time that it is asked about."""
@@ -188,7 +206,7 @@ class World:
             if isinstance(work, NothingToDo):
                 return work.message
             with errors_recorded(ledger, work.token):
-                process(ledger, spec, work, make_of(spec, version), attempts)
+                process(ledger, spec, work, self.records_of([work]), make_of(spec, version), attempts)
             return work.token
 
         def unkept(said: SliceToken | str, seen: Seen) -> str | None:
