@@ -101,18 +101,25 @@ class Fold:
         """The rows of all transactions up to this one are gone."""
         self._deltas[sink] = {txid: rows for txid, rows in self._deltas[sink].items() if txid > until}
 
-    def contents(self, spec: Pipeline) -> dict[str, list[tuple]]:
-        """Every row that readers must see, by sink, sorted; the dead letters are (partition, offset, txid, error)."""
-        shown = {sink.name: self._shown(sink) for sink in spec.sinks}
-        return {**shown, DEAD_LETTERS: sorted(_dead_letters(self._of(DEAD_LETTERS)), key=repr)}
+    def contents(self, sinks: Iterable[DeclaredSink]) -> dict[str, list[tuple]]:
+        """Every row that readers must see, by sink, sorted; the dead letters are (partition, offset, txid, error).
+
+        A row that was written before its sink had a column has null there.
+        """
+        folded = {sink.name: self._shown(sink) for sink in sinks}
+        return {**folded, DEAD_LETTERS: sorted(_dead_letters(self._of(DEAD_LETTERS)), key=repr)}
 
     def _shown(self, sink: DeclaredSink) -> list[tuple]:
-        columns = [column.name for column in cast(Sink, sink).working.target.columns]
         rows = _FOLDS[type(sink)](sink, self._of(sink.name))
-        return sorted((tuple(row[name] for name in columns) for row in rows), key=repr)
+        return sorted((tuple(row.get(name) for name in shown(sink)) for row in rows), key=repr)
 
     def _of(self, sink: str) -> list[dict]:
         return [row for _, rows in sorted(self._deltas[sink].items()) for row in rows]
+
+
+def shown(sink: DeclaredSink) -> list[str]:
+    """The columns that readers see of a sink."""
+    return [column.name for column in cast(Sink, sink).working.target.columns]
 
 
 def _every(sink: Append, deltas: list[dict]) -> Iterable[dict]:
@@ -129,7 +136,7 @@ def _accumulated(sink: Accumulate, deltas: list[dict]) -> Iterable[dict]:
 
 def whole(sink: Accumulate, measure: str, rows: list[dict]) -> int | None:
     """What stands for a measure of all these rows."""
-    there = [row[measure] for row in rows if row[measure] is not None]
+    there = [row[measure] for row in rows if row.get(measure) is not None]
     how = sum if measure == sink.count else {"sum": sum, "min": min, "max": max}[measure.rpartition("_")[2]]
     return how(there) if there else None
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import cache, partial
+from typing import cast
 
 from ratchet import Accumulate, Upsert
+from ratchet.sinks.port import Sink
 from ratchet.spec.parts import DeclaredSink
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from tests.proof.reference import LATEST, NEWEST, ROWS, TOTALS, Make, transform
@@ -15,15 +17,19 @@ VERSIONS = ("one", "two", "bad")
 
 
 @cache
-def spec_of(shape: str, version: str, size: str) -> Pipeline:
-    """A shape's spec with a version of the code, and the limits of a size, which are no part of the code."""
+def spec_of(shape: str, number: int, version: str, size: str) -> Pipeline:
+    """A shape's spec of this number with a version of the code, and the limits of a size, which are no part of it."""
     limits = {"max_records": SIZES[size].max_records, "slice_records": SIZES[size].slice_records}
-    return SHAPES[shape].spec.model_copy(update={"transform": f"tests.proof.reference:{version}", **limits})
+    return SHAPES[shape].specs[number].model_copy(update={"transform": f"tests.proof.reference:{version}", **limits})
 
 
-OF_CODE = {
-    (spec := spec_of(shape, version, "few")).code_hash: (spec, version) for shape in SHAPES for version in VERSIONS
-}
+_ALL = [
+    (spec_of(name, number, version, "few"), version)
+    for name, shape in SHAPES.items()
+    for number in range(len(shape.specs))
+    for version in VERSIONS
+]
+OF_CODE = {spec.code_hash: (spec, version) for spec, version in _ALL}
 """{code hash: the spec and the version of the code}."""
 
 
@@ -36,7 +42,8 @@ def _some(spec: Pipeline, version: str, partition: int, offset: int) -> dict[str
     made = transform(version, partition, offset)
     if DEAD_LETTERS in made:
         return made
-    return {sink.name: [_row(sink, row) for row in made.get(_like(sink), [])] for sink in spec.sinks}
+    b = f"{version} {(partition + offset) % 2}"
+    return {sink.name: [_row(sink, row, b) for row in made.get(_like(sink), [])] for sink in spec.sinks}
 
 
 def _like(sink: DeclaredSink) -> str:
@@ -48,13 +55,10 @@ def _like(sink: DeclaredSink) -> str:
     return ROWS
 
 
-def _row(sink: DeclaredSink, row: dict) -> dict:
+def _row(sink: DeclaredSink, row: dict, b: str) -> dict:
     """What a sink declares of a row."""
-    return (
-        {k: v for k, v in row.items() if k in sink.measures or k in sink.key_names}
-        if isinstance(sink, Accumulate)
-        else row
-    )
+    declared = {column.name for column in cast(Sink, sink).declared} | {"_deleted"}
+    return {k: v for k, v in {**row, "b": None if row.get("_deleted") else b}.items() if k in declared}
 
 
 def _all_dead(partition: int, offset: int) -> dict[str, list[dict]]:

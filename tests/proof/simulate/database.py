@@ -41,9 +41,10 @@ class Database:
     """One database of a schedule after another."""
 
     def __init__(self, url: str):
+        self._url = url
         self._conn = psycopg.connect(url, autocommit=True)
         self._conn.execute(MAKE_OWN)
-        specs = [shape.spec for shape in SHAPES.values()]
+        specs = [shape.specs[0] for shape in SHAPES.values()]
         migrate(url, specs)
         self._conn.execute(_CLOCK)
         for name, value in _SETTINGS.items():
@@ -61,6 +62,18 @@ class Database:
         """Where every line of a ledger has its rows; but for the dead letters, of which other lines have none."""
         empty = [sql.SQL("delete from {}{}").format(table, self._mine(name)) for name, table in self._tables.items()]
         self._empty = sql.SQL("; ").join(empty)
+
+    def unmigrate(self, shape: str) -> None:
+        """Make the tables of a shape's sinks anew, as they are before any migration."""
+        for name in SHAPES[shape].sinks(len(SHAPES[shape].specs)):
+            for relation in (("public", name), (DELTA_SCHEMA, f"public.{name}")):
+                asked = "select relkind = 'v' from pg_class where oid = to_regclass(%s)"
+                found = self._conn.execute(asked, [sql.Identifier(*relation).as_string()]).fetchone()
+                if found:
+                    drop = sql.SQL("drop view {}") if found[0] else sql.SQL("drop table {}")
+                    self._conn.execute(drop.format(sql.Identifier(*relation)))
+            self._conn.execute("delete from ratchet.targets where name = %s", [name])
+        migrate(self._url, [SHAPES[shape].specs[0]])
 
     def reset(self) -> None:
         """Forget the schedule before."""

@@ -161,7 +161,14 @@ class Machine(RuleBasedStateMachine):
         for version in VERSIONS:
             if version != world.version:
                 found.append((f"the code is {version} from here on", lambda v=version: _deploy(world, v)))
-        return found + self._records()
+        return found + self._specs() + self._records()
+
+    def _specs(self) -> list[tuple[str, Callable[[], None]]]:
+        """The tables are migrated, and the spec of before, this one or the next is deployed, in any order."""
+        world, last = self.world, len(SHAPES[self.world.shape].specs) - 1
+        migrates = [("a person changes the tables", self.schedule.migrate)] if world.migrated < last else []
+        others = [n for n in range(min(world.migrated + 1, last) + 1) if n != world.spec_number]
+        return migrates * 3 + [(f"spec {n} is deployed", partial(_deploy_spec, world, n)) for n in others] * 2
 
     def _records(self) -> list[tuple[str, Callable[[], None]]]:
         world = self.world
@@ -180,6 +187,10 @@ def _one(of: list[Any], pick: int) -> Any:
 
 def _end(of: AirflowRun) -> None:
     of.is_active = False
+
+
+def _deploy_spec(world, number: int) -> None:
+    world.spec_number = number
 
 
 def _deploy(world, version: str) -> None:

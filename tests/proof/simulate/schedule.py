@@ -8,17 +8,19 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
-from ratchet.errors import Halted, LedgerUnreachable, OutcomeUnknown, RatchetError
+from ratchet.errors import Halted, LedgerUnreachable, Locked, OutcomeUnknown, RatchetError
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
 from ratchet.ledger.work import Claim, SliceWork
+from ratchet.operate import locks
 from ratchet.operate.actions import void
+from ratchet.operate.migrate import migrate
 from ratchet.operate.verify import recompute, verify
 from ratchet.protocol.another import wants_another_run
 from ratchet.protocol.begin import begin
 from ratchet.protocol.commit import Committed, Waits
 from tests.proof.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
-from tests.proof.simulate.code import make_of
+from tests.proof.simulate.code import make_of, spec_of
 from tests.proof.simulate.database import Database, Saved
 from tests.proof.simulate.maintenance import maintain
 from tests.proof.simulate.shapes import KEEP_DELTAS, LEASE_SECONDS, SHAPES
@@ -33,6 +35,8 @@ AT_ONCE = {"max_records": 1000, "slice_records": 1000}
 NEIGHBOURS = ("aside", "zenith")
 """Other lines in the same ledger; their names come before and after this line's."""
 COMMITS, GROUPS, WAITS = "commits amid all that", "of several transactions at once", "commits that waited their turn"
+locks.WAIT_SECONDS, locks.TRIES = 0.002, 1
+"""Who stands is not waited for."""
 COUNTED = {End.KILLED: "killed", End.LOST: "connections cut", End.UNHEARD: "cut between a COMMIT and its answer"}
 
 
@@ -45,12 +49,21 @@ class Theatre:
         self.troupe = Troupe(url, actors)
         self.watch = Watch(url)
         self.ledger = Ledger(url)
+        self.migrated: set[str] = set()
+        """The shapes whose tables are migrated further than at the beginning."""
         self.openings: dict[tuple[str, int], tuple[Saved, World]] = {}
         """What there is of a shape after so many runs that nothing disturbed."""
         self.counted: Counter[str] = Counter()
         """What all schedules together had."""
         self.neighbours = self._neighbours()
         """What the ledger says of other lines, and has to say whatever this one does."""
+
+    def reset(self) -> None:
+        """Forget the schedule before, and what it has migrated."""
+        for shape in self.migrated:
+            self.database.unmigrate(shape)
+        self.migrated.clear()
+        self.database.reset()
 
     def _neighbours(self) -> dict[str, list[str]]:
         Schedule(self, "plain", lambda said: None).come_halfway()
@@ -66,9 +79,9 @@ class Schedule:
     def __init__(self, theatre: Theatre, shape: str, tell: Callable[[str], None]):
         self._theatre, self._troupe, self._tell = theatre, theatre.troupe, tell
         self.abandon()
-        theatre.database.reset()
+        theatre.reset()
         self.world = World(shape, dict.fromkeys(range(SHAPES[shape].partitions), 0))
-        theatre.watch.forget(self.world.spec, lambda ranges: self.world.records(ranges))
+        theatre.watch.forget(SHAPES[shape].sinks(0), lambda ranges: self.world.records(ranges))
         self._steps: dict[Actor, Step] = {}
         self._count("schedules")
 
@@ -174,6 +187,23 @@ class Schedule:
         self._tell(what)
         do()
 
+    def migrate(self) -> None:
+        """A person migrates to the next spec; where somebody stands who has locked a table, that comes to nothing."""
+        theatre, world = self._theatre, self.world
+        number = world.migrated + 1
+        self._count("migrations")
+        self._tell(f"migrate to spec {number}")
+        try:
+            theatre.migrated.add(world.shape)
+            migrate(theatre.url, [spec_of(world.shape, number, world.version, world.size)])
+        except Locked as error:
+            self._count("migrations that met a lock")
+            self._tell(_line(error))
+            return
+        world.migrated = number
+        theatre.watch.show(SHAPES[world.shape].sinks(number))
+        self._look()
+
     def pass_time(self, seconds: int) -> None:
         self._theatre.database.pass_time(seconds)
 
@@ -194,7 +224,7 @@ class Schedule:
         for run in self.world.runs:
             run.is_active = False
         self.pass_time(LEASE_SECONDS + 1)
-        self.world.version = "two"
+        self.world.version, self.world.spec_number = "two", self.world.migrated
         for _ in range(ROUNDS):
             # Maintenance goes on all the time; it moves the head over a void whose process has died.
             maintain(self._theatre.ledger, self.world.spec, self.world.is_active)
@@ -301,7 +331,7 @@ class Schedule:
         halted = seen.halted()
         unfinished = [row for row in seen.newest().values() if not _is_over(row)]
         if halted is None:
-            return bool(unfinished or seen.replays) or (seen.is_begun and not self.is_all_taken())
+            return bool(unfinished or seen.replays) or not self.is_all_taken()
         is_due = seen.replays and not seen.revisions_going_on()
         return bool(is_due) or any(row.revision or row.txid < halted for row in unfinished)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from ratchet import Accumulate, Append, Arrivals, Condition, Json, MaxDeadLetters, Pipeline, Topic, Upsert
 from ratchet.spec.parts import DeclaredGate, DeclaredSink
@@ -33,16 +34,24 @@ LAST_BY_ORDER = Upsert(NEWEST, key="k string", columns="at bigint, a bigint", or
 
 @dataclass(frozen=True)
 class Shape:
-    """A pipeline, and how many partitions its topic has."""
+    """A pipeline, and how many partitions its topic has; its specs, of which each one is migrated to the next."""
 
-    spec: Pipeline
+    specs: tuple[Pipeline, ...]
     partitions: int = 2
 
+    def sinks(self, until: int) -> dict[str, DeclaredSink]:
+        """{name: a sink with all the columns that it has had}, of the specs up to this one."""
+        return {sink.name: sink for spec in self.specs[: until + 1] for sink in spec.sinks}
 
-def _shape(
-    *sinks: DeclaredSink, gates: Sequence[DeclaredGate] = (), partitions: int = 2, in_flight: int = 3, private=False
-) -> Shape:
-    spec = Pipeline(
+
+def _shape(*sinks: DeclaredSink, partitions: int = 2, **how: Any) -> Shape:
+    return Shape((_spec(*sinks, **how),), partitions)
+
+
+def _spec(
+    *sinks: DeclaredSink, gates: Sequence[DeclaredGate] = (), in_flight: int = 3, private: bool = False
+) -> Pipeline:
+    return Pipeline(
         name=NAME,
         runs=Arrivals(),
         source=Topic(TOPIC, key="k string", value=Json("a bigint")),
@@ -58,7 +67,6 @@ def _shape(
         keep_deltas=KEEP_DELTAS,
         private=private,
     )
-    return Shape(spec, partitions)
 
 
 @dataclass(frozen=True)
@@ -76,9 +84,33 @@ SIZES = {"few": Size(6, 3, 3, 21), "single": Size(1, 1, 1, 10), "hundreds": Size
 MOST_DEAD = 0.9
 FEW_DEAD = MaxDeadLetters(MOST_DEAD)
 FEW_FIVES = Condition("few fives", sql="(select count(*) from rich_own where a = 5) < 2")
+GROWN_ROWS, GROWN_TOTALS, GROWN_LAST, MORE = "grown_rows", "grown_totals", "grown_last", "grown_more"
+FEW_MORE = Condition("few more", sql="(select count(*) from grown_more where b = 'two 1') < 3")
+GROWS = Shape(
+    (
+        _spec(
+            Append(GROWN_ROWS, columns="a bigint"),
+            Accumulate(GROWN_TOTALS, key="k string", sum="a bigint"),
+            Upsert(GROWN_LAST, key="k string", columns="at bigint, a bigint", order="at"),
+        ),
+        _spec(
+            Append(GROWN_ROWS, columns="a bigint, b string"),
+            Accumulate(GROWN_TOTALS, key="k string", sum="a bigint", max="a bigint", count="n"),
+            Upsert(GROWN_LAST, key="k string", columns="at bigint, a bigint, b string", order="at"),
+        ),
+        _spec(
+            Append(MORE, columns="b string"),
+            Accumulate(GROWN_TOTALS, key="k string", sum="a bigint", max="a bigint", count="n"),
+            Upsert(GROWN_LAST, key="k string", columns="at bigint, a bigint, b string", order="at"),
+            gates=[FEW_DEAD, FEW_MORE],
+        ),
+    )
+)
+"""Columns and measures are added; then a sink and gates are, and another sink goes."""
 PASSES: dict[str, Callable[[dict[str, list[dict]], int], bool]] = {
     FEW_DEAD.title: lambda made, records: len(made.get(DEAD_LETTERS, [])) <= MOST_DEAD * records,
     FEW_FIVES.title: lambda made, records: sum(row["a"] == 5 for row in made.get(OWN, [])) < 2,
+    FEW_MORE.title: lambda made, records: sum(row["b"] == "two 1" for row in made.get(MORE, [])) < 3,
 }
 """{gate: whether what a transaction's records give, so many, may be committed}, by plain Python."""
 
@@ -93,5 +125,6 @@ SHAPES = {
         EVERY, FOR_SOME_TIME, COPIED, ACCUMULATED, SUMMED, LAST, LAST_BY_ORDER, gates=[FEW_DEAD], in_flight=4
     ),
     "rows alone": _shape(EVERY, partitions=1, in_flight=4),
+    "a spec that grows": GROWS,
 }
 """{name: a pipeline}; the first one is drawn more often."""

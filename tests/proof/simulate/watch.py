@@ -13,8 +13,9 @@ from psycopg.rows import namedtuple_row
 
 from ratchet import Append
 from ratchet.ledger.states import State
-from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
-from tests.proof.reference import Fold
+from ratchet.spec.parts import DeclaredSink
+from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.proof.reference import Fold, shown
 from tests.proof.simulate.code import OF_CODE, make_of
 from tests.proof.simulate.shapes import NAME, PASSES
 
@@ -50,6 +51,8 @@ TOLD = (
     rf"{_TRY}: the slice has voted in try \d+$",
     rf"{_TRY}: the table is gone, so its epoch is over; nothing was written$",
     rf"{_WHAT}, slice \d+: the code is \w+, the epoch began with \w+; nothing was changed; the next run begins a new",
+    rf"{_WHAT}: sink '\w+': .+, since a migration; nothing was changed$",
+    r"^sink '\w+': .+; nothing was begun; `ratchet migrate` makes what is missing",
     rf"{_WHAT} was prepared with code \w+, this process has \w+; nothing was changed; the next run begins a new epoch",
     r"^(revision \d+ of )?transaction \d+, slice \d+: voted no: the transform refuses$",
     r"^line: claim \d+ of (revision \d+ of )?transaction \d+ is not held any more$",
@@ -82,6 +85,8 @@ _OF_LEDGER = {
 _DEAD_LETTERS = 'select partition, "offset", txid, error from ratchet.dead_letters where pipeline = {}'
 
 
+Sinks = dict[str, DeclaredSink]
+"""{name: a sink}."""
 Records = Callable[[list[tuple[int, int, int]]], list[tuple[int, int]]]
 """The (partition, offset) of every record in ranges of (partition, from, until)."""
 
@@ -90,8 +95,6 @@ Records = Callable[[list[tuple[int, int, int]]], list[tuple[int, int]]]
 class Seen:
     """What one snapshot shows."""
 
-    is_begun: bool
-    """Whether a run has registered the line: the first one is a person's to start."""
     head: int
     last_txid: int
     transactions: dict[tuple[int, int], tuple]
@@ -131,17 +134,23 @@ class Watch:
     """A reader who looks again and again, in one snapshot each time, and remembers what was before."""
 
     def __init__(self, url: str):
-        self._conn = psycopg.connect(url, row_factory=namedtuple_row)
+        # A migration changes what a statement gives that was prepared before.
+        self._conn = psycopg.connect(url, row_factory=namedtuple_row, prepare_threshold=None)
         self._conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._conn.read_only = True
         queries = {**_OF_LEDGER, DEAD_LETTERS: _DEAD_LETTERS}
         self._of_ledger = {name: sql.SQL(query).format(NAME) for name, query in queries.items()}
         self.last = NOTHING
 
-    def forget(self, spec: Pipeline, records: Records) -> None:
-        """A new schedule begins, of a pipeline like this one; `records` says which of given ranges there are."""
-        self.last, self._spec, self._records = NOTHING, spec, records
-        self._queries = {**self._of_ledger, **{sink.name: _select(sink.name) for sink in spec.sinks}}
+    def forget(self, sinks: Sinks, records: Records) -> None:
+        """A new schedule begins, of a pipeline with these sinks; `records` says which of given ranges there are."""
+        self.last, self._records = NOTHING, records
+        self.show(sinks)
+
+    def show(self, sinks: Sinks) -> None:
+        """From here on there are these sinks, with all the columns that each of them will ever have had."""
+        self._sinks = sinks
+        self._queries = {**self._of_ledger, **{name: _select(name) for name in sinks}}
         self._folded: tuple[object, dict[str, list[tuple]]] | None = None
 
     def look(self) -> Seen:
@@ -160,7 +169,8 @@ class Watch:
             asked = {name: self._conn.execute(query) for name, query in self._queries.items()}
             found = (asked.pop(name).fetchall() for name in _OF_LEDGER)
             line, transactions, ranges, slices, replays, expired, clock = found
-            contents = {name: sorted(map(tuple, cursor), key=repr) for name, cursor in asked.items()}
+            contents = {DEAD_LETTERS: sorted(map(tuple, asked.pop(DEAD_LETTERS)), key=repr)}
+            contents |= {name: _contents(cursor, shown(self._sinks[name])) for name, cursor in asked.items()}
         cuts: dict[tuple[int, int], list] = defaultdict(list)
         votes, tries = {}, {}
         for row in slices:
@@ -174,7 +184,6 @@ class Watch:
         for row in ranges:
             of[row.txid].append((row.partition, row.from_offset, row.until_offset))
         return Seen(
-            bool(line),
             head,
             last_txid,
             {(row.txid, row.revision): row for row in transactions},
@@ -243,7 +252,7 @@ class Watch:
             fold.put(spec, txid, self._records(seen.ranges[txid]), make_of(spec, version))
         for sink, until in seen.expired.items():
             fold.expire(sink, until)
-        return fold.contents(self._spec)
+        return fold.contents(self._sinks.values())
 
     def _is_passed(self, seen: Seen, row: tuple) -> None:
         """Every gate of the spec by which a transaction was prepared has been asked, and would say yes."""
@@ -263,7 +272,7 @@ class Watch:
     def _is_expired(self, seen: Seen) -> None:
         """What a sink keeps for some time goes when that is over, from the first transaction on, and never before."""
         before = self.last.expired
-        keep = {sink.name: sink.keep for sink in self._spec.sinks if isinstance(sink, Append)}
+        keep = {sink.name: sink.keep for sink in self._sinks.values() if isinstance(sink, Append)}
         for sink, until in seen.expired.items():
             assert until >= before.get(sink, 0), f"rows of {sink} had expired up to {before[sink]}, and have to {until}"
             for txid in range(before.get(sink, 0) + 1, until + 1):
@@ -310,7 +319,7 @@ class Watch:
                 assert new.applied == old.applied, f"{of} was applied twice"
 
 
-NOTHING = Seen(False, 0, 0, {}, {}, {}, {}, {}, set(), {}, datetime.min, {})
+NOTHING = Seen(0, 0, {}, {}, {}, {}, {}, set(), {}, datetime.min, {})
 
 
 def _reachable(state: State) -> set[State]:
@@ -321,6 +330,15 @@ def _reachable(state: State) -> set[State]:
             found.add(to)
             left.append(to)
     return found
+
+
+def _contents(cursor: psycopg.Cursor[tuple], columns: list[str]) -> list[tuple]:
+    """All rows, with these columns; one that is not there yet is null."""
+    # In a pipeline there is no description before there are rows.
+    rows = cursor.fetchall()
+    place = {column.name: at for at, column in enumerate(cursor.description)}
+    at = [place.get(name) for name in columns]
+    return sorted((tuple(None if i is None else row[i] for i in at) for row in rows), key=repr)
 
 
 def _select(sink: str) -> sql.Composed:

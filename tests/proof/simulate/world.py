@@ -112,6 +112,10 @@ class World:
     empty: set[tuple[int, int]] = field(default_factory=set)
     """The offsets that hold no record, but a marker or what was aborted."""
     version: str = VERSIONS[0]
+    spec_number: int = 0
+    """Which of its shape's specs is deployed."""
+    migrated: int = 0
+    """To which of them the sinks' tables are migrated."""
     runs: list[AirflowRun] = field(default_factory=list)
     cleared: list[AirflowRun] = field(default_factory=list)
     """Runs as they were before they were cleared."""
@@ -120,7 +124,12 @@ class World:
 
     @property
     def spec(self) -> Pipeline:
-        return spec_of(self.shape, self.version, self.size)
+        return spec_of(self.shape, self.spec_number, self.version, self.size)
+
+    @property
+    def code(self) -> str:
+        """What is deployed, in a few words."""
+        return f"{self.version}, spec {self.spec_number}" if self.spec_number or self.migrated else self.version
 
     def come(self, partition: int, number: int, *, empty: bool = False) -> None:
         """So many offsets come to a partition, of records or of none."""
@@ -186,13 +195,13 @@ class World:
             # The interval is another plan's.
             return begin(ledger, spec, run, self.offsets, self.is_active, interval_end=LONG_AGO)
 
-        return Step(f"{run}: begin ({self.version})", job, then, unkept, failed=failed)
+        return Step(f"{run}: begin ({self.code})", job, then, unkept, failed=failed)
 
     def process(self, of: AirflowRun, number: int, attempts: int = 1) -> Step:
         """Take a try, stage, vote; with two attempts, Spark runs the task twice and hears of the second, as the ledger
         does of the vote.
         """
-        run, spec, version = of.run, self.spec, self.version
+        run, spec, version, code = of.run, self.spec, self.version, self.code
 
         def then(said: SliceToken | str) -> None:
             if of.run == run:
@@ -216,7 +225,7 @@ class World:
             return None
 
         twice = ", twice in Spark" if attempts > 1 else ""
-        doing = f"{run}: process[{number}] ({version}{twice})"
+        doing = f"{run}: process[{number}] ({code}{twice})"
         return Step(doing, job, then, unkept, partial(_is_overtaken, held), partial(of.fail, run))
 
     def refuse(self, of: AirflowRun, number: int) -> Step:
