@@ -113,6 +113,18 @@ PLANTS = [
         "",
     ),
     plant(
+        "a view stays without the columns that are added",
+        "sinks/tables.py",
+        "        views.create(conn, pipeline, sink, list(shown))",
+        "        if not shown:\n            views.create(conn, pipeline, sink, list(shown))",
+    ),
+    plant(
+        "what has expired is revised",
+        "protocol/revise.py",
+        "    if txid <= expired:",
+        "    if False:",
+    ),
+    plant(
         "a gate divides by the records of a transaction that has none",
         "protocol/gate_kinds.py",
         "        ratio = dead / of.records if of.records else 0.0",

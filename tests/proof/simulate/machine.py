@@ -15,6 +15,7 @@ from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import Committed, Waits
 from tests.proof.simulate.actors import End
 from tests.proof.simulate.code import VERSIONS
+from tests.proof.simulate.openings import Opening
 from tests.proof.simulate.schedule import Schedule, Theatre
 from tests.proof.simulate.shapes import KEEP_DELTAS, LEASE_SECONDS, SHAPES, SIZES
 from tests.proof.simulate.world import AirflowRun, Step, World
@@ -25,7 +26,8 @@ PICK = st.integers(0, 999)
 """Which of the things that are possible, modulo their number."""
 SHAPE = st.sampled_from([*SHAPES, next(iter(SHAPES))])
 SIZE = st.sampled_from([next(iter(SIZES)), *SIZES])
-ABREAST = st.sampled_from([0, 0, 2, 3])
+OPENINGS = [Opening.NOTHING, Opening.A_RUN, Opening.TWO_RUNS, Opening.HISTORY]
+ABREAST = st.sampled_from([0, 2, 3])
 MOVES = ("retry", "abort", "void", "replay", "take back")
 """What a person may do to a transaction."""
 MAX_RUNS = 4
@@ -49,18 +51,21 @@ class Machine(RuleBasedStateMachine):
     @initialize(
         shape=SHAPE,
         size=SIZE,
-        runs=st.integers(0, 2),
+        opening=st.sampled_from(OPENINGS),
         abreast=ABREAST,
         first=st.integers(1, 12),
         second=st.integers(0, 6),
+        empty=st.sampled_from([False, False, True]),
     )
-    def begins(self, shape: str, size: str, runs: int, abreast: int, first: int, second: int) -> None:
+    def begins(
+        self, shape: str, size: str, opening: Opening, abreast: int, first: int, second: int, empty: bool
+    ) -> None:
         """Some runs that nothing disturbed; then records come, and perhaps some runs come as far as their commit."""
         self.schedule = Schedule(self.theatre, shape, note)
-        self.schedule.open(runs, size)
+        self.schedule.open(opening, size)
         a_third = max(1, SIZES[size].come // 3)
         self.world.come(0, first * a_third)
-        self.world.come(max(self.world.stable), second * a_third)
+        self.world.come(max(self.world.stable), second * a_third, empty=empty)
         self.schedule.come_abreast(abreast)
         self._failed = False
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from typing import Any
 
 from ratchet.errors import Halted, LedgerUnreachable, Locked, OutcomeUnknown, RatchetError
@@ -21,10 +20,11 @@ from ratchet.protocol.begin import begin
 from ratchet.protocol.commit import Committed, Waits
 from tests.proof.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
 from tests.proof.simulate.code import make_of, spec_of
-from tests.proof.simulate.database import Database, Saved
+from tests.proof.simulate.database import Database
 from tests.proof.simulate.maintenance import maintain
+from tests.proof.simulate.openings import Opening, Openings
 from tests.proof.simulate.shapes import KEEP_DELTAS, LEASE_SECONDS, SHAPES
-from tests.proof.simulate.watch import TOLD, Watch
+from tests.proof.simulate.watch import TOLD, Seen, Watch
 from tests.proof.simulate.work import recomputed
 from tests.proof.simulate.world import AirflowRun, Step, World
 
@@ -51,8 +51,7 @@ class Theatre:
         self.ledger = Ledger(url)
         self.migrated: set[str] = set()
         """The shapes whose tables are migrated further than at the beginning."""
-        self.openings: dict[tuple[str, int], tuple[Saved, World]] = {}
-        """What there is of a shape after so many runs that nothing disturbed."""
+        self.openings = Openings(self.database)
         self.counted: Counter[str] = Counter()
         """What all schedules together had."""
         self.neighbours = self._neighbours()
@@ -77,7 +76,7 @@ class Schedule:
     """One schedule, from an empty ledger to the end; `tell` is given its story, a line a happening."""
 
     def __init__(self, theatre: Theatre, shape: str, tell: Callable[[str], None]):
-        self._theatre, self._troupe, self._tell = theatre, theatre.troupe, tell
+        self._theatre, self._troupe, self.tell = theatre, theatre.troupe, tell
         self.abandon()
         theatre.reset()
         self.world = World(shape, dict.fromkeys(range(SHAPES[shape].partitions), 0))
@@ -85,31 +84,17 @@ class Schedule:
         self._steps: dict[Actor, Step] = {}
         self._count("schedules")
 
-    def open(self, runs: int, size: str) -> None:
-        """Let so many runs be over, which nothing has disturbed: they are run once, and then brought back.
+    def open(self, opening: Opening, size: str) -> None:
+        """Let what comes before be over, which nothing has disturbed: it happens once, and is then brought back.
 
         From then on records come as the size says.
         """
-        self._open(runs)
+        self.tell(f"a pipeline with {self.world.shape}")
+        self._theatre.openings.open(self, opening)
         self.world.size = size
         self._count(f"shapes: {self.world.shape}")
         self._count(f"sizes: {size}")
-
-    def _open(self, runs: int) -> None:
-        theatre, of = self._theatre, (self.world.shape, runs)
-        self._tell(f"a pipeline with {self.world.shape}")
-        if of in theatre.openings:
-            saved, world = theatre.openings[of]
-            self._tell(f"{runs} whole runs are over")
-            theatre.database.restore(saved)
-            self.world = deepcopy(world)
-            self._look()
-            return
-        for _ in range(runs):
-            self.world.come(0, 2)
-            self.run_alone()
-        saved = theatre.database.save(f"after_{len(theatre.openings)}", self.world.spec)
-        theatre.openings[of] = saved, deepcopy(self.world)
+        self._count(f"begin after: {opening}")
 
     def come_halfway(self) -> None:
         """Two whole runs, and one of which a slice has voted and another has not."""
@@ -118,29 +103,38 @@ class Schedule:
             world.come(1, 4)
             self.run_alone()
         world.come(1, 6)
-        of = self._begin_alone()
-        self._alone(world.process(of, of.slices[0]))
+        of = self.begin_alone()
+        self.alone(world.process(of, of.slices[0]))
 
     def come_abreast(self, runs: int) -> None:
-        """So many runs begin, for each of which records come; all but the first have voted, the second waits for it."""
+        """So many runs begin, for each of which records come, as far as there may be.
+
+        All have voted but for a slice of the first; the second waits for that.
+        """
         for number in range(min(runs, self.world.spec.max_in_flight)):
             self.world.come(0, min(3, self.world.spec.max_records))
-            of = self._begin_alone()
-            for part in of.slices if number else ():
-                self._alone(self.world.process(of, part))
+            of = self.begin_alone()
+            for part in of.slices if number else of.slices[:-1]:
+                self.alone(self.world.process(of, part))
                 of.done.add(part)
             if number == 1:
-                said = self._alone(self.world.commit(of))
+                said = self.alone(self.world.commit(of))
                 # A gate may have said no.
                 of.outcome, of.has_failed = said and said[1], said is None
 
-    def _begin_alone(self) -> AirflowRun:
+    def begin_alone(self) -> AirflowRun:
+        """A new run that has begun."""
         world = self.world
         of = world.new_run()
-        self._tell(f"{of.run}: has begun")
+        self.tell(f"{of.run}: has begun")
         of.begun = begin(self._theatre.ledger, world.spec, of.run, world.offsets, world.is_active)
-        self._look()
+        self.look()
         return of
+
+    @property
+    def ledger(self) -> Ledger:
+        """That of whoever is no actor."""
+        return self._theatre.ledger
 
     @property
     def idle(self) -> list[Actor]:
@@ -154,29 +148,29 @@ class Schedule:
         """Give an actor something to do, and let it go on until its statement number `steps`."""
         self._steps[actor] = step
         self._count("steps of tasks, of maintenance and of people")
-        self._tell(f"{actor.name}: {step.doing}")
+        self.tell(f"{actor.name}: {step.doing}")
         actor.start(step.doing, step.job, steps)
         self._settle()
 
     def go(self, actor: Actor, steps: int) -> None:
         """Let an actor pass so many statements."""
-        self._tell(f"{actor.name}: {actor.doing}: goes on with: {_short(actor.at)}")
+        self.tell(f"{actor.name}: {actor.doing}: goes on with: {_short(actor.at)}")
         actor.go(steps)
         self._settle()
 
     def cut(self, actor: Actor, end: End) -> None:
         """End what an actor does, at the statement before which it stands."""
         self._count(COUNTED[end])
-        self._tell(f"{actor.name}: {actor.doing}: {end} at: {_short(actor.at)}")
+        self.tell(f"{actor.name}: {actor.doing}: {end} at: {_short(actor.at)}")
         actor.go(0 if end is End.KILLED else FOREVER, end)
         self._settle()
 
     def come_late(self, step: Step) -> None:
         """A step whose claim is not the current one, alone and whole: it changes nothing (I6)."""
         self._count("late steps")
-        self._tell(f"late: {step.doing}")
+        self.tell(f"late: {step.doing}")
         before = self._theatre.database.dump()
-        self._alone(step)
+        self.alone(step)
         after = self._theatre.database.dump()
         changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
         assert not changed, f"{step.doing} came late, and has changed {', '.join(sorted(changed))}"
@@ -184,7 +178,7 @@ class Schedule:
     def happens(self, what: str, do: Callable[[], None]) -> None:
         """Something outside changes."""
         self._count("changes of the world")
-        self._tell(what)
+        self.tell(what)
         do()
 
     def migrate(self) -> None:
@@ -192,17 +186,17 @@ class Schedule:
         theatre, world = self._theatre, self.world
         number = world.migrated + 1
         self._count("migrations")
-        self._tell(f"migrate to spec {number}")
+        self.tell(f"migrate to spec {number}")
         try:
             theatre.migrated.add(world.shape)
             migrate(theatre.url, [spec_of(world.shape, number, world.version, world.size)])
         except Locked as error:
             self._count("migrations that met a lock")
-            self._tell(_line(error))
+            self.tell(_line(error))
             return
         world.migrated = number
         theatre.watch.show(SHAPES[world.shape].sinks(number))
-        self._look()
+        self.look()
 
     def pass_time(self, seconds: int) -> None:
         self._theatre.database.pass_time(seconds)
@@ -217,7 +211,7 @@ class Schedule:
 
     def finish(self) -> None:
         """Faults are over: all that still goes on ends, and runs that are triggered finish the rest (I10)."""
-        self._tell("the faults are over")
+        self.tell("the faults are over")
         while self.standing:
             self.standing[0].go(FOREVER)
             self._settle()
@@ -246,22 +240,23 @@ class Schedule:
 
     def _settle(self) -> None:
         """Wait until all stand still, look after every COMMIT, and hear who has ended."""
-        self._troupe.settle(self._look)
+        self._troupe.settle(self.look)
         self._count("moments at which somebody waited for a lock", bool(self._troupe.waiting))
         for actor in self._troupe.idle():
             step = self._steps.pop(actor, None)
             if step is not None:
                 self._hear(actor, step)
 
-    def _look(self) -> None:
+    def look(self) -> Seen:
+        """What a reader sees now, which is held against the reference."""
         self._count("snapshots")
-        self._theatre.watch.look()
+        return self._theatre.watch.look()
 
     def _hear(self, actor: Actor, step: Step) -> None:
         said = actor.said
         if isinstance(said, Killed):
             return
-        self._tell(f"{actor.name}: {step.doing}: said: {_line(said)}")
+        self.tell(f"{actor.name}: {step.doing}: said: {_line(said)}")
         if isinstance(said, LedgerUnreachable):
             # I12: what may have taken effect is told from what has not.
             assert isinstance(said, OutcomeUnknown) == (actor.lost_at == COMMIT), (
@@ -296,28 +291,33 @@ class Schedule:
         ledger, world = self._theatre.ledger, self.world
         spec = world.spec.model_copy(update=AT_ONCE)
         of = world.new_run()
-        self._tell(f"{of.run}: a whole run ({world.version})")
+        self.tell(f"{of.run}: a whole run ({world.version})")
         try:
             of.begun = begin(ledger, spec, of.run, world.offsets, world.is_active)
         except Halted as error:
             of.is_active = False
-            self._tell(f"{of.run}: {_line(error)}")
+            self.tell(f"{of.run}: {_line(error)}")
             void(ledger, spec, self._theatre.watch.look().halted(), "a person said so", "a person")
             return
+        self.do_alone(of)
+
+    def do_alone(self, of: AirflowRun) -> None:
+        """All tasks of a run after its begin."""
         for number in of.slices:
-            self._alone(world.process(of, number))
+            self.alone(self.world.process(of, number))
             of.done.add(number)
         if of.slices:
-            self._alone(world.commit(of))
-            self._alone(world.settle(of, succeeded=True))
+            self.alone(self.world.commit(of))
+            self.alone(self.world.settle(of, succeeded=True))
         of.is_active = False
         self._theatre.watch.look()
 
-    def _alone(self, step: Step) -> Any:
+    def alone(self, step: Step) -> Any:
+        """A step that nothing disturbs; None where it was told an error."""
         try:
             return step.job(self._theatre.ledger)
         except RatchetError as error:
-            self._tell(f"{step.doing}: said: {_line(error)}")
+            self.tell(f"{step.doing}: said: {_line(error)}")
             return None
 
     def is_all_over(self) -> bool:
