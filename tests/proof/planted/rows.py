@@ -119,6 +119,13 @@ PLANTS = [
         "        if not shown:\n            views.create(conn, pipeline, sink, list(shown))",
     ),
     plant(
+        "what a vote names is not looked for",
+        "protocol/votes.py",
+        "        fault = _writers_fault(said, sink.name, token, found) or "
+        "_rows_fault(conn, sink, rows[sink.name], vote, found)",
+        "        fault = None",
+    ),
+    plant(
         "what has expired is revised",
         "protocol/revise.py",
         "    if txid <= expired:",

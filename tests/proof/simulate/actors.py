@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from ratchet.ledger.connection import Ledger
 from tests.proof.simulate.statements import listening
@@ -61,6 +62,8 @@ class Actor:
         """The statement or COMMIT at which its connection was cut in this step."""
         self.pid: int | None = None
         self.is_impatient = False
+        self.is_between = False
+        """Whether it stands between two database transactions."""
         self._troupe, self._budget, self._end = troupe, 0, None
         self._job: Callable[[Ledger], Any] | None = None
         self._is_dead = False
@@ -137,6 +140,7 @@ class Actor:
             return
         with self._troupe.changed:
             self.at, self.place = at, Place.STANDS
+            self.is_between = connection.info.transaction_status is TransactionStatus.IDLE
             self._troupe.changed.notify_all()
             self._troupe.changed.wait_for(lambda: self.place is Place.GOES)
         self._budget -= 1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 import psycopg
 from psycopg import sql
+from psycopg.errors import LockNotAvailable
 
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA, metadata
 from ratchet.operate.migrate import migrate
@@ -77,15 +79,51 @@ class Database:
 
     def reset(self) -> None:
         """Forget the schedule before."""
-        stages = self._conn.execute("select tablename from pg_tables where schemaname = %s", [STAGE_SCHEMA]).fetchall()
-        for (name,) in stages:
+        self._clear()
+        self._conn.execute("select setval('schedule.seconds', 0)")
+
+    def _clear(self) -> None:
+        for name in self._stages():
             self._conn.execute(sql.SQL("drop table {}").format(sql.Identifier(STAGE_SCHEMA, name)))
         self._conn.execute(self._empty)
-        self._conn.execute("select setval('schedule.seconds', 0)")
+
+    def _stages(self) -> list[str]:
+        found = self._conn.execute("select tablename from pg_tables where schemaname = %s", [STAGE_SCHEMA])
+        return [name for (name,) in found]
+
+    def back_up(self, spec: Pipeline) -> Saved | None:
+        """Keep what is committed now of a pipeline, in the midst of its work, stages included.
+
+        None where somebody is about to drop a stage, and the backup before stays.
+        """
+        with suppress(LockNotAvailable), self._conn.transaction():
+            self._conn.execute("set transaction isolation level repeatable read")
+            self._conn.execute("set local lock_timeout = '2ms'")
+            self._conn.execute("drop schema if exists backup, backup_stages cascade")
+            saved = self._save("backup", spec)
+            self._conn.execute("create schema backup_stages")
+            for name in self._stages():
+                copied = sql.Identifier("backup_stages", name), sql.Identifier(STAGE_SCHEMA, name)
+                self._conn.execute(sql.SQL("create table {} as select * from {}").format(*copied))
+            return saved
+        return None
+
+    def bring_back(self, saved: Saved) -> None:
+        """Put a backup in the place of all that there is of the pipeline; the clock goes on."""
+        with self._conn.transaction():
+            self._clear()
+            self._copy(saved)
+            stages = self._conn.execute("select tablename from pg_tables where schemaname = 'backup_stages'")
+            for (name,) in stages.fetchall():
+                copied = sql.Identifier(STAGE_SCHEMA, name), sql.Identifier("backup_stages", name)
+                self._conn.execute(sql.SQL("create table {} as select * from {}").format(*copied))
 
     def save(self, schema: str, spec: Pipeline) -> Saved:
         """Keep what there is now of a pipeline, between two runs; `restore` brings it back."""
         assert self.left() == []
+        return self._save(schema, spec)
+
+    def _save(self, schema: str, spec: Pipeline) -> Saved:
         self._conn.execute(sql.SQL("create schema {}").format(sql.Identifier(schema)))
         tables = (*self._of_ledger, *(table.name for sink in sinks_of(spec) for table in sink.tables))
         for name in tables:
@@ -96,13 +134,16 @@ class Database:
 
     def restore(self, saved: Saved) -> None:
         """Put what was saved into an empty database, and the clock to where it was then, to the second after."""
-        query = sql.SQL("insert into {} overriding system value table {}")
-        copies = [query.format(self._tables[name], sql.Identifier(saved.schema, name)) for name in saved.tables]
-        self._conn.execute(sql.SQL("; ").join(copies))
+        self._copy(saved)
         self._conn.execute(
             "select setval('schedule.seconds', ceil(extract(epoch from %s - pg_catalog.clock_timestamp()))::bigint)",
             [saved.clock],
         )
+
+    def _copy(self, saved: Saved) -> None:
+        query = sql.SQL("insert into {} overriding system value table {}")
+        copies = [query.format(self._tables[name], sql.Identifier(saved.schema, name)) for name in saved.tables]
+        self._conn.execute(sql.SQL("; ").join(copies))
 
     def add_neighbour(self, name: str, *, is_halted: bool) -> None:
         """Another line, which has come as far as this one, with runs and stages of its own; and is halted there."""

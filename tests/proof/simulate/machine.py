@@ -21,7 +21,7 @@ from tests.proof.simulate.shapes import KEEP_DELTAS, LEASE_SECONDS, SHAPES, SIZE
 from tests.proof.simulate.world import AirflowRun, Step, World
 
 STEPS = st.sampled_from([1000, 1, 2, 3, 5, 8, 13, 21, 34, 1000, 1000])
-KINDS = st.sampled_from(["task"] * 5 + ["go"] * 4 + ["outside"] * 2 + ["cut", "beside", "clear", "late"])
+KINDS = st.sampled_from(["task"] * 5 + ["go"] * 4 + ["outside"] * 2 + ["cut", "beside", "clear", "late", "lost"])
 PICK = st.integers(0, 999)
 """Which of the things that are possible, modulo their number."""
 SHAPE = st.sampled_from([*SHAPES, next(iter(SHAPES))])
@@ -56,9 +56,20 @@ class Machine(RuleBasedStateMachine):
         first=st.integers(1, 12),
         second=st.integers(0, 6),
         empty=st.sampled_from([False, False, True]),
+        changes=st.sampled_from([False, True]),
+        backed_up=st.booleans(),
     )
     def begins(
-        self, shape: str, size: str, opening: Opening, abreast: int, first: int, second: int, empty: bool
+        self,
+        shape: str,
+        size: str,
+        opening: Opening,
+        abreast: int,
+        first: int,
+        second: int,
+        empty: bool,
+        changes: bool,
+        backed_up: bool,
     ) -> None:
         """Some runs that nothing disturbed; then records come, and perhaps some runs come as far as their commit."""
         self.schedule = Schedule(self.theatre, shape, note)
@@ -67,6 +78,12 @@ class Machine(RuleBasedStateMachine):
         self.world.come(0, first * a_third)
         self.world.come(max(self.world.stable), second * a_third, empty=empty)
         self.schedule.come_abreast(abreast)
+        if len(SHAPES[shape].specs) > 1:
+            if changes:
+                self.schedule.migrate()
+                self.world.spec_number = self.world.migrated
+        elif backed_up:
+            self.schedule.restores.back_up(self.schedule)
         self._failed = False
 
     @rule(kind=KINDS, pick=PICK, steps=STEPS, end=st.sampled_from(End))
@@ -76,6 +93,8 @@ class Machine(RuleBasedStateMachine):
         schedule = self.schedule
         if kind == "late" and (late := self._late()):
             schedule.come_late(_one(late, pick)())
+        elif kind == "lost" and schedule.standing and schedule.restores.is_possible:
+            schedule.restores.lose(schedule, _one(schedule.standing, pick), later=steps % 2 == 1)
         elif kind == "outside":
             schedule.happens(*_one(self._changes(), pick))
         elif schedule.is_all_over() and (records := self._records()):
@@ -166,6 +185,8 @@ class Machine(RuleBasedStateMachine):
         for version in VERSIONS:
             if version != world.version:
                 found.append((f"the code is {version} from here on", lambda v=version: _deploy(world, v)))
+        if self.schedule.restores.is_possible:
+            found += [("the ledger is restored", partial(self.schedule.restores.restore, self.schedule))] * 3
         return found + self._specs() + self._records()
 
     def _specs(self) -> list[tuple[str, Callable[[], None]]]:

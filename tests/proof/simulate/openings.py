@@ -10,7 +10,7 @@ from ratchet.operate.actions import void
 from ratchet.protocol.begin import begin
 from tests.proof.simulate.database import Database, Saved
 from tests.proof.simulate.maintenance import maintain
-from tests.proof.simulate.shapes import KEEP_DELTAS
+from tests.proof.simulate.shapes import KEEP, KEEP_DELTAS
 from tests.proof.simulate.world import World
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ def _run(schedule: Schedule, times: int) -> None:
 
 
 def _have_a_history(schedule: Schedule) -> None:
-    """Transactions that are committed, voided, merged and expired; then younger ones, of which one is revised."""
+    """Transactions that are committed, voided, merged and expired; then some that have expired and are not merged, and
+    younger ones, of which one is revised.
+    """
     world, ledger = schedule.world, schedule.ledger
     _run(schedule, 2)
     world.come(0, 2)
@@ -69,13 +71,14 @@ def _have_a_history(schedule: Schedule) -> None:
     void(ledger, world.spec, of.begun.claim.txid, "a person said so", "a person")
     schedule.alone(world.settle(of, succeeded=False))
     of.is_active = False
-    schedule.pass_time(int(KEEP_DELTAS.total_seconds()) + 1)
-    maintain(ledger, world.spec, world.is_active)
-    _run(schedule, 2)
+    for age in (KEEP_DELTAS, KEEP):
+        schedule.pass_time(int(age.total_seconds()) + 1)
+        maintain(ledger, world.spec, world.is_active)
+        _run(schedule, 2)
     of = world.runs[-1]
     world.cleared.append(of.clear())
     schedule.tell(f"{of.run}: is cleared")
     of.begun = begin(ledger, world.spec, of.run, world.offsets, world.is_active)
     schedule.do_alone(of)
     seen = schedule.look()
-    assert (seen.head, len(seen.transactions)) == (5, 6), seen
+    assert (seen.head, len(seen.transactions)) == (7, 8), seen

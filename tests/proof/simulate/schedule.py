@@ -18,11 +18,13 @@ from ratchet.operate.verify import recompute, verify
 from ratchet.protocol.another import wants_another_run
 from ratchet.protocol.begin import begin
 from ratchet.protocol.commit import Committed, Waits
+from tests.proof.simulate import restores
 from tests.proof.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
 from tests.proof.simulate.code import make_of, spec_of
 from tests.proof.simulate.database import Database
 from tests.proof.simulate.maintenance import maintain
 from tests.proof.simulate.openings import Opening, Openings
+from tests.proof.simulate.restores import Restores
 from tests.proof.simulate.shapes import KEEP_DELTAS, LEASE_SECONDS, SHAPES
 from tests.proof.simulate.watch import TOLD, Seen, Watch
 from tests.proof.simulate.work import recomputed
@@ -81,7 +83,8 @@ class Schedule:
         theatre.reset()
         self.world = World(shape, dict.fromkeys(range(SHAPES[shape].partitions), 0))
         theatre.watch.forget(SHAPES[shape].sinks(0), lambda ranges: self.world.records(ranges))
-        self._steps: dict[Actor, Step] = {}
+        self.steps: dict[Actor, Step] = {}
+        self.restores = Restores(theatre.database)
         self._count("schedules")
 
     def open(self, opening: Opening, size: str) -> None:
@@ -109,7 +112,7 @@ class Schedule:
     def come_abreast(self, runs: int) -> None:
         """So many runs begin, for each of which records come, as far as there may be.
 
-        All have voted but for a slice of the first; the second waits for that.
+        All have voted but for a slice of the first; the others wait for that.
         """
         for number in range(min(runs, self.world.spec.max_in_flight)):
             self.world.come(0, min(3, self.world.spec.max_records))
@@ -117,7 +120,7 @@ class Schedule:
             for part in of.slices if number else of.slices[:-1]:
                 self.alone(self.world.process(of, part))
                 of.done.add(part)
-            if number == 1:
+            if number:
                 said = self.alone(self.world.commit(of))
                 # A gate may have said no.
                 of.outcome, of.has_failed = said and said[1], said is None
@@ -146,7 +149,7 @@ class Schedule:
 
     def start(self, actor: Actor, step: Step, steps: int) -> None:
         """Give an actor something to do, and let it go on until its statement number `steps`."""
-        self._steps[actor] = step
+        self.steps[actor] = step
         self._count("steps of tasks, of maintenance and of people")
         self.tell(f"{actor.name}: {step.doing}")
         actor.start(step.doing, step.job, steps)
@@ -198,6 +201,13 @@ class Schedule:
         theatre.watch.show(SHAPES[world.shape].sinks(number))
         self.look()
 
+    def go_back(self, seen: Seen) -> None:
+        """The ledger was restored to what was seen then."""
+        self._count("restores")
+        self._theatre.watch.go_back(seen)
+        now = self.look()
+        assert (now.head, now.contents) == (seen.head, seen.contents), f"{seen} was restored, and is {now}"
+
     def pass_time(self, seconds: int) -> None:
         self._theatre.database.pass_time(seconds)
 
@@ -243,7 +253,7 @@ class Schedule:
         self._troupe.settle(self.look)
         self._count("moments at which somebody waited for a lock", bool(self._troupe.waiting))
         for actor in self._troupe.idle():
-            step = self._steps.pop(actor, None)
+            step = self.steps.pop(actor, None)
             if step is not None:
                 self._hear(actor, step)
 
@@ -263,19 +273,23 @@ class Schedule:
                 f"lost at {actor.lost_at}, said {said}"
             )
         if isinstance(said, RatchetError):
-            is_known = isinstance(said, LedgerUnreachable) or any(re.search(known, str(said)) for known in TOLD)
+            known = (*TOLD, *restores.TOLD) if self.restores.is_over else TOLD
+            is_known = isinstance(said, LedgerUnreachable) or any(re.search(each, str(said)) for each in known)
             assert is_known, f"{step.doing} was told what nobody should be: {_line(said)}"
-            untrue = step.untrue(said, self._theatre.watch.last)
+            untrue = None if self.restores.is_before(step) else step.untrue(said, self._theatre.watch.last)
             assert untrue is None, f"{step.doing} was told {_line(said)}, but {untrue}"
             step.failed(said)
             return
         if isinstance(said, Exception):
             raise AssertionError(f"{step.doing} ended with an error that tells a user nothing: {said!r}") from said
         # I12: what is told is so.
-        unkept = step.unkept(said, self._theatre.watch.last)
+        is_before = self.restores.is_before(step)
+        unkept = None if is_before else step.unkept(said, self._theatre.watch.last)
         assert unkept is None, f"{step.doing} said {_line(said)}, but {unkept}"
         self._count_commit(said)
         step.then(said)
+        if is_before:
+            self.world.forget_transactions()
 
     def _count_commit(self, said: Any) -> None:
         """What a schedule is for: commits that took effect, of one or several transactions, or waited for another."""

@@ -144,8 +144,12 @@ class Watch:
 
     def forget(self, sinks: Sinks, records: Records) -> None:
         """A new schedule begins, of a pipeline with these sinks; `records` says which of given ranges there are."""
-        self.last, self._records = NOTHING, records
+        self.last, self._records, self._backup = NOTHING, records, NOTHING
         self.show(sinks)
+
+    def go_back(self, seen: Seen) -> None:
+        """The ledger was restored to what was seen then."""
+        self.last, self._backup = seen, seen
 
     def show(self, sinks: Sinks) -> None:
         """From here on there are these sinks, with all the columns that each of them will ever have had."""
@@ -213,8 +217,14 @@ class Watch:
                 self._is_passed(seen, row)
             # A revision that is given up has the reason of its last failure.
             if row.state == State.ABORTED and not (revision and row.halted_at):
-                assert any(said in row.reason for said in HARMLESS), f"{txid} was aborted: {row.reason}"
+                is_harmless = any(said in row.reason for said in HARMLESS) or self._has_lost_rows(seen, row)
+                assert is_harmless, f"{txid} was aborted: {row.reason}"
         assert {t for t, r in seen.transactions if r == 0} == set(range(1, seen.last_txid + 1))
+
+    def _has_lost_rows(self, seen: Seen, row: tuple) -> bool:
+        """Whether a try that a backup has could vote for rows that are not in it."""
+        tried = [of for of, number in self._backup.tries.items() if number and seen.tries.get(of) == number]
+        return "its rows are gone" in row.reason and (row.txid, row.epoch) in {of[:2] for of in tried}
 
     def _is_counted(self, seen: Seen) -> None:
         """The last vote of an epoch prepares its transaction; a cut is made once, and tiles the plan."""
@@ -234,20 +244,20 @@ class Watch:
 
     def _is_fold(self, seen: Seen) -> None:
         """I1, I3, I5: every sink is the fold of what is committed, of its newest revision, and of nothing else."""
-        newest = {}
-        for (txid, _), row in sorted(seen.transactions.items()):
-            if row.applied is not None:
-                newest[txid] = row.code_hash
-        of = newest, seen.expired
+        applied = [
+            (txid, row.code_hash) for (txid, _), row in sorted(seen.transactions.items()) if row.applied is not None
+        ]
+        of = applied, seen.expired
         if self._folded is None or self._folded[0] != of:
-            self._folded = of, self._fold(seen, newest)
+            self._folded = of, self._fold(seen, applied)
         wanted = self._folded[1]
         for name, rows in seen.contents.items():
             assert rows == wanted[name], f"{name} holds {rows}, of what is committed comes {wanted[name]}"
 
-    def _fold(self, seen: Seen, newest: dict[int, str]) -> dict[str, list[tuple]]:
+    def _fold(self, seen: Seen, applied: list[tuple[int, str]]) -> dict[str, list[tuple]]:
         fold = Fold()
-        for txid, code in newest.items():
+        # A revision replaces nothing in a sink that its spec has no more.
+        for txid, code in applied:
             spec, version = OF_CODE[code]
             fold.put(spec, txid, self._records(seen.ranges[txid]), make_of(spec, version))
         for sink, until in seen.expired.items():

@@ -126,6 +126,11 @@ class World:
     def spec(self) -> Pipeline:
         return spec_of(self.shape, self.spec_number, self.version, self.size)
 
+    def forget_transactions(self) -> None:
+        """The ledger was restored: which transactions its runs had is not so any more."""
+        for of in (*self.runs, *self.cleared):
+            of.txid = None
+
     @property
     def code(self) -> str:
         """What is deployed, in a few words."""
@@ -288,12 +293,12 @@ class World:
         if not isinstance(of.begun, Begun):
             return []
         claim = of.begun.claim
-        row = seen.transactions[claim.txid, claim.revision]
-        if row.claim == claim.number:
+        row = seen.transactions.get((claim.txid, claim.revision))
+        if row is not None and row.claim == claim.number:
             return []
         steps = [partial(self.process, of, of.slices[-1]), partial(self.renew, of), partial(self.settle, of, False)]
         # What all slices have voted for, anybody may commit.
-        return steps if row.state == State.PREPARED else [*steps, partial(self.commit, of)]
+        return steps if row is not None and row.state == State.PREPARED else [*steps, partial(self.commit, of)]
 
     def renew(self, of: AirflowRun) -> Step:
         run, held = of.run, []
