@@ -85,6 +85,24 @@ def test_the_rows_of_a_key_are_gone_the_others_stay_and_all_is_verified(line, si
     assert set(more.rows) <= {6} and faults(line) == []
 
 
+@pytest.mark.parametrize("private", [False, True])
+def test_rows_that_were_written_with_other_columns_are_erased_and_noted_as_they_were(line, private):
+    """One column has come, and another has gone, since the first of them."""
+    for columns in ("a bigint, b string not null, c int", "a bigint, c int"):
+        sinks = [Append("every", columns=columns), *SPARE.sinks[1:]]
+        line.migrated(SPARE.model_copy(update={"private": private, "sinks": sinks}))
+        line.committed()
+        line.committed()
+        rows = [row for row in rows_of(line, "every") if row[0] is not None]
+        # One that old and new rows have.
+        txids = {row[0]: sorted(r[-1] for r in rows if r[0] == row[0]) for row in rows}
+        value = max(txids, key=lambda a: txids[a][-1] - txids[a][0])
+        gone = [row for row in rows if row[0] == value]
+        done = erase(line.ledger, line.spec, "every", {"a": str(value)}, "why", "me")
+        assert sum(done.rows.values()) == len(gone) and min(done.rows) < 4 < max(done.rows)
+        assert value not in {row[0] for row in rows_of(line, "every")} and faults(line) == []
+
+
 def test_what_is_noted_holds_no_value_and_history_says_who_and_why(line):
     value = some(line, "every", 1)
     done = erase(line.ledger, line.spec, "every", {"b": str(value)}, "a letter of June", "somebody")
