@@ -27,6 +27,7 @@ from ratchet.command import (
     ledger_of_environment,
     ledger_url,
     moment_given,
+    print_done,
     print_json,
     print_json_each,
     reason_given,
@@ -80,10 +81,7 @@ def migrate(
         done = run(ledger_url(), specs, pipeline_role, reader_role, say=say, dry_run=dry_run)
     except PartlyMigrated as error:
         done, refused = error.done, error
-    if as_json:
-        print_json({**asdict(done), "said": lines_of(done)})
-    else:
-        typer.echo("\n".join(lines_of(done)))
+    print_done(done, lines_of(done), as_json)
     # A spec that cannot be read holds up no other pipeline either.
     if faults:
         raise SpecError("; ".join([*faults, *([str(refused)] if refused else [])]))
@@ -240,10 +238,7 @@ def replay(
             done = replays.take_back(ledger, spec, first, until, why, who())
         else:
             done = replays.ask(ledger, spec, first, until, why, who(), voided=voided)
-    if as_json:
-        print_json({**asdict(done), "said": replays.lines_of(done)})
-    else:
-        typer.echo("\n".join(replays.lines_of(done)))
+    print_done(done, replays.lines_of(done), as_json)
 
 
 @app.command(name="accept-loss")

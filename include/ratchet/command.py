@@ -18,6 +18,8 @@ import typer
 from ratchet.errors import SettingsError
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from ratchet.ledger.connection import Ledger
     from ratchet.operate.outcome import Outcome
 
@@ -55,9 +57,13 @@ def say(outcome: Outcome, as_json: bool) -> None:
     """Print what a move has done."""
     from ratchet.operate.outcome import lines_of
 
-    said = lines_of(outcome)
+    print_done(outcome, lines_of(outcome), as_json)
+
+
+def print_done(done: DataclassInstance, said: list[str], as_json: bool) -> None:
+    """Print the lines that a person reads of what was done; as JSON, its fields with them."""
     if as_json:
-        print_json({**asdict(outcome), "said": said})
+        print_json({**asdict(done), "said": said})
     else:
         typer.echo("\n".join(said))
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from ratchet.command import DRY_RUN, JSON, NAME, REASON, ledger_of_environment, print_json, reason_given, who
+from ratchet.command import DRY_RUN, JSON, NAME, REASON, ledger_of_environment, print_done, reason_given, who
 
 YES = typer.Option("--yes", help="Do not ask whether it is meant.")
 
@@ -32,10 +31,7 @@ def erase(
         typer.confirm(f"Delete the rows of {sink} with these values in {', '.join(of)}?", abort=True, err=True)
     with ledger_of_environment() as ledger, Console(stderr=True).status(f"{spec.name}: erasing") as progress:
         done = run(ledger, spec, sink, of, why, who(), progress.update, dry_run=dry_run)
-    if as_json:
-        print_json({**asdict(done), "said": lines_of(done)})
-    else:
-        typer.echo("\n".join(lines_of(done)))
+    print_done(done, lines_of(done), as_json)
 
 
 def drop(
@@ -54,10 +50,7 @@ def drop(
         typer.confirm(f"Drop all tables and the history of {name}?", abort=True, err=True)
     with ledger_of_environment() as ledger:
         done = run(ledger, name, why, who(), lambda line: typer.echo(line, err=True), dry_run=dry_run)
-    if as_json:
-        print_json({**asdict(done), "said": lines_of(done)})
-    else:
-        typer.echo("\n".join(lines_of(done)))
+    print_done(done, lines_of(done), as_json)
 
 
 def prune(
@@ -74,7 +67,4 @@ def prune(
     spec = load_pipeline(name)
     with ledger_of_environment() as ledger, Console(stderr=True).status(f"{spec.name}: pruning") as progress:
         done = run(ledger, spec, reason_given(reason), who(), progress.update, dry_run=dry_run)
-    if as_json:
-        print_json({**asdict(done), "said": lines_of(done)})
-    else:
-        typer.echo("\n".join(lines_of(done)))
+    print_done(done, lines_of(done), as_json)

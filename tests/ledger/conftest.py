@@ -4,15 +4,17 @@ from datetime import UTC, datetime
 
 import pytest
 
+from ratchet.airflow import waiting
 from ratchet.ledger.connection import Ledger
 from ratchet.operate.actions import void
 from ratchet.operate.migrate import migrate
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.ledger.moving import SPEC as MOVING
 from tests.ledger.moving import Produced
-from tests.ledger.staging import SPEC, Log, rows_of, start, vote_of, write
+from tests.ledger.staging import SPEC, Log, prepare, rows_of, start, vote_of, write
 from tests.ledger.task import Task
 
 WHEN = datetime(2013, 1, 1, 5, tzinfo=UTC)
@@ -78,3 +80,19 @@ def whole(ledger, log):
 @pytest.fixture
 def stages(ledger_url, monkeypatch):
     return Task(ledger_url, monkeypatch)
+
+
+@pytest.fixture
+def in_no_hurry(monkeypatch):
+    """Whoever is told is told by a notification."""
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(waiting, "FIRST_SECONDS", 0.05)
+
+
+@pytest.fixture
+def two(ledger, log) -> list[Begun]:
+    """Two prepared transactions: the second has to wait."""
+    begun = [start(ledger, SPEC, log, run) for run in "ab"]
+    for each in begun:
+        prepare(ledger, SPEC, each)
+    return begun

@@ -9,12 +9,15 @@ from collections.abc import Callable
 import psycopg
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
-from sqlalchemy import make_url
+from sqlalchemy import make_url, text
 from structlog.testing import capture_logs
 
 from ratchet.airflow.trigger import TurnTrigger
+from ratchet.airflow.waiting import Awaited, Waiting
 from ratchet.ledger.connection import Ledger
+from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import commit
+from ratchet.spec.pipeline import Pipeline
 
 from .staging import SPEC, Log, prepare, start
 
@@ -91,3 +94,37 @@ class Counted:
     def __call__(self, *args: object, **how: object) -> object:
         self.times += 1
         return self._call(*args, **how)
+
+
+SESSIONS = "select pid from pg_stat_activity where datname = current_database() and application_name = 'ratchet wait'"
+ENDS = SESSIONS.replace("select pid", "select pg_terminate_backend(pid)")
+
+
+def at(ledger: Ledger) -> Waiting:
+    async def url() -> str:
+        return ledger.url
+
+    return Waiting(url)
+
+
+def awaited(begun: Begun, spec: Pipeline = SPEC) -> Awaited:
+    claim = begun.claim
+    return Awaited(claim.pipeline, claim.txid, claim.revision, claim.number, spec.lease_seconds)
+
+
+async def looked_at(who: Waiting, number: int = 1) -> None:
+    """So many wait, and nothing is left that they would come upon by themselves."""
+    async with asyncio.timeout(30):
+        while len(who._waiters) != number or any(waiter.is_new for waiter in who._waiters):
+            await asyncio.sleep(0.01)
+
+
+async def sessions(ledger: Ledger, number: int = 1) -> set[int]:
+    """The waiters' sessions, once there are so many."""
+    async with asyncio.timeout(30):
+        while True:
+            with ledger.begin() as conn:
+                found = set(conn.execute(text(SESSIONS)).scalars())
+            if len(found) == number:
+                return found
+            await asyncio.sleep(0.05)
