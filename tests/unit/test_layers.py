@@ -80,3 +80,34 @@ def late():
     from pandas.errors import ParserError
 """
     assert imported(source) == {"ratchet", "cli", "errors", "dev", "sinks", "source"}
+
+
+def set_elsewhere(source: str) -> list[int]:
+    """The lines outside of functions that set what an imported module holds, as in `module.LIMIT = 1`."""
+    nodes: list[ast.AST] = [ast.parse(source)]
+    aliases = [
+        name for node in ast.walk(nodes[0]) for name in getattr(node, "names", ()) if isinstance(name, ast.alias)
+    ]
+    imported = {(name.asname or name.name).split(".")[0] for name in aliases}
+    found = []
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if ast.unparse(node).split(".")[0] in imported:
+                found.append(node.lineno)
+        inner = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+        nodes += [child for child in ast.iter_child_nodes(node) if not isinstance(child, inner)]
+    return sorted(set(found))
+
+
+def test_importing_a_module_of_tests_changes_no_other():
+    """All tests of a process share it: a limit set by an import would be every other test's too."""
+    paths = (CHECKOUT / "tests").rglob("*.py")
+    found = {str(path.relative_to(CHECKOUT)): set_elsewhere(path.read_text()) for path in paths}
+    wrong = {path: lines for path, lines in found.items() if lines}
+    assert wrong == {}, "set it in a fixture, or where a process of its own begins"
+
+
+def test_a_limit_set_by_an_import_is_found_wherever_it_stands():
+    assert set_elsewhere("import a\nif True:\n    a.X, b = 1, 2\na.b.Y: int = 1\na.Z += 1") == [3, 4, 5]
+    assert set_elsewhere("from m import a\nb = a()\nb.X = 1\ndef f():\n    a.X = 1\nclass A:\n    y = 1") == []

@@ -15,6 +15,7 @@ from ratchet.operate import locks
 from ratchet.operate.actions import void
 from ratchet.operate.migrate import migrate
 from ratchet.operate.verify import recompute, verify
+from ratchet.protocol import compact as compaction
 from ratchet.protocol.another import wants_another_run
 from ratchet.protocol.begin import begin
 from ratchet.protocol.commit import Committed, Waits
@@ -37,8 +38,6 @@ AT_ONCE = {"max_records": 1000, "slice_records": 1000}
 NEIGHBOURS = ("aside", "zenith")
 """Other lines in the same ledger; their names come before and after this line's."""
 COMMITS, GROUPS, WAITS = "commits amid all that", "of several transactions at once", "commits that waited their turn"
-locks.WAIT_SECONDS, locks.TRIES = 0.002, 1
-"""Who stands is not waited for."""
 COUNTED = {End.KILLED: "killed", End.LOST: "connections cut", End.UNHEARD: "cut between a COMMIT and its answer"}
 
 
@@ -46,6 +45,8 @@ class Theatre:
     """What schedules one after another share: the database, the actors and the reader."""
 
     def __init__(self, url: str, actors: int = 3):
+        # The process does nothing else. Nobody waits for who stands; a compaction has several steps, to be cut between.
+        locks.WAIT_SECONDS, locks.TRIES, compaction.STEP_RECORDS = 0.002, 1, 4
         self.url = url
         self.database = Database(url)
         self.troupe = Troupe(url, actors)

@@ -18,7 +18,6 @@ from ratchet.ledger.work import Claim, OffsetRange, Run, SliceToken, SliceWork
 from ratchet.operate.actions import abort, retry, void
 from ratchet.operate.outcome import Outcome, lines_of
 from ratchet.operate.replay import Asked, ask, take_back
-from ratchet.protocol import compact as compaction
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Begun, Skipped
 from ratchet.protocol.claims import Settled, claim_of, settle
@@ -35,8 +34,6 @@ from tests.proof.simulate.watch import Seen
 from tests.proof.simulate.work import failing, failure, latest_event, process
 
 DAG = NAME
-compaction.STEP_RECORDS = 4
-"""So that a compaction of a schedule has several steps, between which it can be cut."""
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 _LOST = re.compile(r"the ledger at \S+ (does not answer|was lost in a commit): ")
 """What any try may say that was cut off from the ledger."""
