@@ -158,11 +158,15 @@ class Line(Runs, Shown):
 
     # The command.
 
-    def command(self, *said: str) -> str:
+    def command(self, *said: str, seconds: float = 60, env: dict[str, str] | None = None) -> str:
         """What `ratchet …` prints; it must succeed."""
-        env = {**os.environ, "RATCHET_LEDGER_URL": self._url, "RATCHET_PIPELINES": self._pipelines}
         done = subprocess.run(
-            [sys.executable, "-m", "ratchet", *said], env=env, cwd=CHECKOUT, capture_output=True, text=True, timeout=60
+            [sys.executable, "-m", "ratchet", *said],
+            env={**os.environ, "RATCHET_LEDGER_URL": self._url, "RATCHET_PIPELINES": self._pipelines, **(env or {})},
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 from ratchet.dev.stack import Stack
@@ -9,7 +10,9 @@ from ratchet.source.kafka import Kafka
 from ratchet.spec.pipeline import Pipeline
 from tests.acceptance.line import Line
 from tests.proof.witness.console import is_decided
+from tests.proof.witness.plain import Plain, plain_of
 
+from .deployed import DIRECTORY, deploy
 from .producers import Producers
 from .record import PipelineRecord
 
@@ -22,11 +25,21 @@ _IN_THE_MIDST = """
 """Whoever is, with whatever locks; but readers, who are so all the time, are nobody's remains."""
 
 
-class CampaignLine(Line):
-    """A pipeline of the campaign."""
+MIGRATE_SECONDS = 400
+"""A migration waits for locks, and says so, for five minutes before it gives up."""
+GIVEN_UP = "the campaign's people want it so"
 
-    def __init__(self, name: str, stack: Stack, holds: Path):
+
+class CampaignLine(Line):
+    """A pipeline of the campaign; `deployed` is the directory of what is deployed, of which Airflow is told.
+
+    `published` is the number of the version that processes have which begin now.
+    """
+
+    def __init__(self, name: str, stack: Stack, holds: Path, deployed: Path):
         super().__init__(name, stack.ledger_url, stack.kafka, stack.airflow_url, holds, PIPELINES)
+        self.versions: tuple[Pipeline, ...] = import_module(f"{PIPELINES}.{name}").VERSIONS
+        self._deployed, self._wanted, self.published, self._migrated = deployed, 0, 0, 0
 
     def ready(self) -> None:
         """Airflow has its DAG."""
@@ -42,13 +55,72 @@ class CampaignLine(Line):
         ).fetchone()
         return None if halted is None else self.command("retry", self.name).strip()
 
+    # The spec.
+
+    def deployed(self) -> Pipeline:
+        """The version that is published."""
+        return self.versions[self.published]
+
+    def widest(self) -> Pipeline:
+        """The second version, which has every column that there is in any."""
+        return self.versions[1]
+
+    def plains(self) -> dict[str, Plain]:
+        """What becomes of a record, by the hash of the code that a transaction was made with."""
+        return {spec.code_hash: plain_of(spec) for spec in self.versions}
+
+    def deploy(self, version: int, *, migrate_first: bool) -> None:
+        """Have processes begin with another version, before or after its tables are migrated, as people do both.
+
+        Between the two they fail at begin. What fails here, `finish_deploying` has to do later.
+        """
+        self._wanted = version
+        if not migrate_first:
+            self._publish()
+        self.finish_deploying()
+
+    def finish_deploying(self) -> str | None:
+        """Do what is left of a deployment, migrating first; None if nothing is."""
+        if self._wanted == self._migrated == self.published:
+            return None
+        elsewhere = self._deployed / "checkout"
+        elsewhere.mkdir(exist_ok=True)
+        deploy(elsewhere, self.name, self._wanted)
+        self.command("migrate", self.name, seconds=MIGRATE_SECONDS, env={DIRECTORY: str(elsewhere)})
+        self._migrated = self._wanted
+        self._publish()
+        return f"version {self._wanted}"
+
+    def _publish(self) -> None:
+        deploy(self._deployed, self.name, self._wanted)
+        self.published = self._wanted
+
+    # What there is, and what is left to do.
+
+    def txids(self, state: str) -> list[int]:
+        """The transactions whose original is COMMITTED, VOIDED or `unfinished`, the latest first."""
+        unfinished = state == "unfinished"
+        rows = self._ledger.execute(
+            "select txid from ratchet.transactions where pipeline = %s and revision = 0 "
+            "and case when %s then state not in ('COMMITTED', 'VOIDED') else state = %s end order by txid desc",
+            [self.name, unfinished, state],
+        )
+        return [row.txid for row in rows]
+
+    def waiting_replays(self) -> list[int]:
+        """The transactions that somebody wants to have replayed, and that can be."""
+        rows = self._ledger.execute(
+            "select txid from ratchet.replays where pipeline = %s and given_up is null order by txid", [self.name]
+        )
+        return [row.txid for row in rows]
+
     def is_decided(self) -> bool:
         """Whether every record of the topic is committed or aborted."""
         return is_decided(self._kafka, self.name)
 
     def is_drained(self) -> bool:
-        """Whether all that is committed in the topic is committed in the sinks."""
-        if self.unfinished():
+        """Whether all that is committed in the topic is committed in the sinks, and all replays are."""
+        if self.unfinished() or self.waiting_replays():
             return False
         rows = self._ledger.execute(
             "select partition, max(until_offset) as until from ratchet.ranges where pipeline = %s group by partition",
@@ -72,7 +144,7 @@ class CampaignLine(Line):
         made = producers.lines[self.name].tally
         aborted = made.aborted + made.lapsed
         return PipelineRecord(
-            self.name, shape(self.spec), made.committed, aborted, row.transactions, row.revisions, dead
+            self.name, shape(self.deployed()), made.committed, aborted, row.transactions, row.revisions, dead
         )
 
 

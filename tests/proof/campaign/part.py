@@ -34,7 +34,8 @@ from tests.proof.witness.console import Unread
 from tests.until import until
 
 from .commits import Commits
-from .line import PIPELINES, CampaignLine
+from .deployed import DIRECTORY
+from .line import GIVEN_UP, PIPELINES, CampaignLine
 from .people import People
 from .producers import PARTITIONS, Producers, create_topics
 from .readers import Readers
@@ -76,10 +77,12 @@ class Campaign:
 
     def run(self) -> PartRecord:
         """The record of the part, whatever came of it. Raises what has ended a hand, a person or a reader."""
-        steps = Steps(self._home / "faults")
+        steps, deployed = Steps(self._home / "faults"), self._home / "deployed"
+        deployed.mkdir(parents=True)
         env = {
             "PYTHONPATH": str(Path(inject.__file__).parent),
             hook.DIRECTORY: str(steps.armoury.directory),
+            DIRECTORY: str(deployed),
             "AIRFLOW__CORE__PARALLELISM": str(SLOTS),
         }
         with (
@@ -88,13 +91,13 @@ class Campaign:
         ):
             stack = world.stack
             create_topics(stack.kafka)
-            lines = [open_.enter_context(CampaignLine(name, stack, world.holds)) for name in PARTITIONS]
+            lines = [open_.enter_context(CampaignLine(name, stack, world.holds, deployed)) for name in PARTITIONS]
             for line in lines:
                 line.ready()
             lines[0].find_dag(MAINTENANCE)
             commits = open_.enter_context(Commits(stack.ledger_url, self.clock))
             people = People(lines, random.Random(f"people {self._seed}"), self._is_over, self.clock)
-            specs = [line.spec for line in lines]
+            specs = [line.widest() for line in lines]
             readers = open_.enter_context(Readers(stack.ledger_url, stack.kafka, specs, READERS, self._seed))
             with Producers(stack.kafka, self._seed, self._rates()) as producers:
                 for line in lines:
@@ -207,7 +210,7 @@ class Campaign:
         await_each("every record is committed or aborted", CampaignLine.is_decided, STEPS["kafka"] + 60)
         await_each(
             "all that is committed in Kafka is in the sinks",
-            lambda line: not line.retry_halted() and line.is_drained(),
+            lambda line: not line.finish_deploying() and not line.retry_halted() and line.is_drained(),
             DRAIN_SECONDS,
         )
         await_each("no run is active", lambda line: not line.active(), 300)
@@ -220,11 +223,12 @@ class Campaign:
 
     def _record(self, world, lines, commits, producers, readers, people, left) -> PartRecord:
         stack = world.stack
-        specs, compared = [line.spec for line in lines], []
-        for spec in specs:
+        specs, compared = [line.deployed() for line in lines], []
+        for line in lines:
+            spec = line.widest()
             self._say(f"{spec.name}: the sinks are held against the topic")
             try:
-                compared.append(_told(examine(spec, stack.kafka, stack.ledger_url)))
+                compared.append(_told(examine(spec, stack.kafka, stack.ledger_url, plains=line.plains())))
             except Unread as unread:
                 # All else that an hour has shown is told.
                 left.append(f"nothing is known of {spec.name}'s sinks: {unread}")
@@ -238,8 +242,8 @@ class Campaign:
             found = [
                 f"{spec.name}: {fault}" for spec in specs for check in verify(ledger, spec) for fault in check.faults
             ]
-        # Of what is voided the witness asks nothing, and nobody here voids anything.
-        found += [f"{line.name}: {voided}" for line in lines for voided in line.voided()]
+        # Of what is voided the witness asks nothing, and here only people void anything.
+        found += [f"{line.name}: {said}" for line in lines for said in line.voided() if not said.endswith(GIVEN_UP)]
         return PartRecord(
             commit=commit(),
             seed=self._part.seed,

@@ -1,8 +1,9 @@
-"""People: what users do in the midst of it all, by Airflow's buttons and by the command."""
+"""People: what users do in the midst of it all, by Airflow's buttons, by the command, and by what they deploy."""
 
 from __future__ import annotations
 
 import random
+import subprocess
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 import httpx
 import psycopg
 
-from .line import CampaignLine
+from .line import GIVEN_UP, CampaignLine
 from .record import OperationRecord
 
 PAUSE = (15.0, 45.0)
@@ -23,7 +24,8 @@ FULL = "runs are waiting"
 class People:
     """Somebody who clears runs, active or committed, or single tasks, starts others, and marks some failed.
 
-    A line that is halted is retried first.
+    By the command transactions are replayed, aborted and voided, and voided ones replayed; specs change, with and
+    without columns, and back. First of all a line that is halted is retried, and what is left of a deployment done.
     """
 
     lines: list[CampaignLine]
@@ -43,6 +45,7 @@ class People:
         try:
             while not self.is_over.wait(self.random.uniform(*PAUSE)):
                 for line in self.lines:
+                    self._do("finish deploying", CampaignLine.finish_deploying, line)
                     self._do("retry", CampaignLine.retry_halted, line)
                 line = self.random.choice(self.lines)
                 what, do = self.random.choice(
@@ -53,6 +56,13 @@ class People:
                         ("clear one task", self._clear_task),
                         ("clear what runs", self._clear_active),
                         ("mark failed", self._mark_failed),
+                        ("deploy", self._deploy),
+                        ("deploy", self._deploy),
+                        ("replay", self._replay),
+                        ("cancel replays", self._cancel_replays),
+                        ("abort", self._abort),
+                        ("void", self._void),
+                        ("replay what is voided", self._replay_voided),
                     ]
                 )
                 self._do(what, do, line)
@@ -64,7 +74,7 @@ class People:
         at = self.clock()
         try:
             said = do(line)
-        except (httpx.HTTPError, psycopg.Error, AssertionError) as error:
+        except (httpx.HTTPError, psycopg.Error, AssertionError, subprocess.TimeoutExpired) as error:
             # A server is down, or Airflow refuses: a person would try something else.
             said = f"refused: {str(error).splitlines()[0][:120] if str(error) else type(error).__name__}"
         if said is not None:
@@ -87,6 +97,53 @@ class People:
 
     def _mark_failed(self, line: CampaignLine) -> str:
         return self._to_active(line, line.mark_failed)
+
+    def _deploy(self, line: CampaignLine) -> str:
+        """The next version, or the one before; the first has columns too few once it has gone."""
+        now, last = line.published, len(line.versions) - 1
+        following = self.random.choice([n for n in (now - 1, now + 1) if 1 <= n <= last] or [0])
+        migrate_first = self.random.random() < 0.5
+        line.deploy(following, migrate_first=migrate_first)
+        return f"version {following}, migrated {'first' if migrate_first else 'afterwards'}"
+
+    def _replay(self, line: CampaignLine) -> str:
+        """Of the latest fifty, one or two in a row."""
+        if _is_full(line) or line.waiting_replays():
+            return FULL
+        return self._to_transaction(
+            line, "COMMITTED", lambda txid: self._ask_for(line, txid, self.random.randint(0, 1))
+        )
+
+    def _replay_voided(self, line: CampaignLine) -> str:
+        return self._to_transaction(line, "VOIDED", lambda txid: self._ask_for(line, txid, 0, "--voided"))
+
+    def _ask_for(self, line: CampaignLine, txid: int, more: int, *said: str) -> str:
+        until = str(txid + more)
+        return line.command("replay", line.name, "--from", str(txid), "--to", until, "--reason", GIVEN_UP, *said)
+
+    def _cancel_replays(self, line: CampaignLine) -> str:
+        waiting = line.waiting_replays()
+        if not waiting:
+            return "no replay waits"
+        return line.command("replay", line.name, "--from", str(waiting[0]), "--to", str(waiting[-1]), "--cancel")
+
+    def _abort(self, line: CampaignLine) -> str:
+        return self._to_transaction(
+            line, "unfinished", lambda txid: line.command("abort", line.name, str(txid), "--reason", GIVEN_UP)
+        )
+
+    def _void(self, line: CampaignLine) -> str:
+        return self._to_transaction(
+            line, "unfinished", lambda txid: line.command("void", line.name, str(txid), "--reason", GIVEN_UP)
+        )
+
+    def _to_transaction(self, line: CampaignLine, state: str, do: Callable[[int], str]) -> str:
+        """To a transaction of the latest fifty whose original is in this state; and what is said, in a line."""
+        txids = line.txids(state)
+        if not txids:
+            return f"nothing is {state}"
+        txid = self.random.choice(txids[:50])
+        return f"{txid}: {' '.join(do(txid).split())[:200]}"
 
     def _to_active(self, line: CampaignLine, do: Callable[[str], None]) -> str:
         active = line.active()

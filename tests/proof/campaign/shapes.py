@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.proof.witness.plain import GIVEN_UP, NOTHING, Made
 
-MOST = 6
-"""An event that wants to be more rows than this is given up."""
+MOST, FEW = 6, 2
+"""An event that wants to be more rows than this is given up; by another version, earlier."""
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
 
 
@@ -25,6 +25,23 @@ def orders(df: DataFrame) -> dict[str, DataFrame]:
 def plain_orders(_: bytes | None, value: bytes | None) -> Made:
     row = _row(value, k=_text, v=_bigint, note=_text)
     return GIVEN_UP if row is None else {"orders_rows": [row], "orders_sums": [row]}
+
+
+def orders_measured(df: DataFrame) -> dict[str, DataFrame]:
+    """The records, and how long their notes are."""
+    return orders(_measured(df, "note"))
+
+
+def plain_orders_measured(key: bytes | None, value: bytes | None) -> Made:
+    return _plain_measured(plain_orders(key, value), "note")
+
+
+def orders_unmeasured(df: DataFrame) -> dict[str, DataFrame]:
+    """The records as they are, with nothing where the length was."""
+    return {"orders_rows": df, "orders_sums": df.withColumn("length", F.lit(None).cast("int"))}
+
+
+plain_orders_unmeasured = plain_orders
 
 
 def accounts(df: DataFrame) -> dict[str, DataFrame]:
@@ -41,11 +58,29 @@ def plain_accounts(key: bytes | None, value: bytes | None) -> Made:
     return GIVEN_UP if row is None else {"accounts_last": [{"id": int(key), **row}], "accounts_sums": [row]}
 
 
-def events(df: DataFrame) -> dict[str, DataFrame]:
+def accounts_measured(df: DataFrame) -> dict[str, DataFrame]:
+    """The records, and how long their owners' names are."""
+    return {**accounts(df), "accounts_last": _measured(df, "owner")}
+
+
+def plain_accounts_measured(key: bytes | None, value: bytes | None) -> Made:
+    return _plain_measured(plain_accounts(key, value), "owner")
+
+
+def accounts_owed(df: DataFrame) -> dict[str, DataFrame]:
+    """The same with the lengths below zero, which is how the two are told apart."""
+    return {**accounts(df), "accounts_last": _measured(df, "owner").withColumn("length", -F.col("length"))}
+
+
+def plain_accounts_owed(key: bytes | None, value: bytes | None) -> Made:
+    return _plain_measured(plain_accounts(key, value), "owner", sign=-1)
+
+
+def events(df: DataFrame, most: int = MOST) -> dict[str, DataFrame]:
     """As many rows as the record says; `v` counts on from row to row, and sums, which are asked for by SQL of a view
     that has the same name in every slice, leave out every third.
     """
-    given_up = F.when(F.col("times") > MOST, F.lit("more rows than anybody needs"))
+    given_up = F.when(F.col("times") > most, F.lit("more rows than anybody needs"))
     seen = df.withColumn("error", given_up)
     good = seen.where(F.col("error").isNull())
     many = good.select("k", "at", "v", "_partition", "_offset", F.posexplode(F.array_repeat("at", F.col("times"))))
@@ -60,9 +95,18 @@ def events(df: DataFrame) -> dict[str, DataFrame]:
     }
 
 
-def plain_events(_: bytes | None, value: bytes | None) -> Made:
+def events_of_few(df: DataFrame) -> dict[str, DataFrame]:
+    """The same, where more events are given up."""
+    return events(df, FEW)
+
+
+def plain_events_of_few(key: bytes | None, value: bytes | None) -> Made:
+    return plain_events(key, value, FEW)
+
+
+def plain_events(_: bytes | None, value: bytes | None, most: int = MOST) -> Made:
     said = _row(value, k=_text, at=_bigint, times=_int, v=_bigint)
-    if said is None or (said["times"] or 0) > MOST:
+    if said is None or (said["times"] or 0) > most:
         return GIVEN_UP
     k, at, v = said["k"], said["at"], said["v"]
     rows = [{"k": k, "at": at, "v": None if v is None else v + n, "_n": n} for n in range(said["times"] or 0)]
@@ -78,6 +122,28 @@ def archive(df: DataFrame) -> dict[str, DataFrame]:
 def plain_archive(_: bytes | None, value: bytes | None) -> Made:
     row = _row(value, id=_bigint, body=_text)
     return GIVEN_UP if row is None else {"archive_rows": [row]}
+
+
+def archive_measured(df: DataFrame) -> dict[str, DataFrame]:
+    """The records, and how long their bodies are."""
+    return archive(_measured(df, "body"))
+
+
+def plain_archive_measured(key: bytes | None, value: bytes | None) -> Made:
+    return _plain_measured(plain_archive(key, value), "body")
+
+
+def _measured(df: DataFrame, column: str) -> DataFrame:
+    """With the length of a text, in characters."""
+    return df.withColumn("length", F.char_length(column).cast("int"))
+
+
+def _plain_measured(made: Made, column: str, sign: int = 1) -> Made:
+    def measured(row: dict) -> dict:
+        text = row.get(column)
+        return {**row, "length": None if text is None else sign * len(text)}
+
+    return {sink: [measured(row) for row in rows] for sink, rows in made.items()}
 
 
 def _row(value: bytes | None, **columns: Callable[[object], bool]) -> dict | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 from importlib import import_module
+from itertools import count
+from uuid import uuid4
 
 import pytest
 
@@ -20,8 +22,10 @@ from ratchet.spark.slice import run_slice
 from ratchet.spec.pipeline import Pipeline
 from tests.proof.witness.comparison import examine
 from tests.proof.witness.console import is_decided
+from tests.proof.witness.plain import plain_of
 from tests.until import until
 
+from .line import PIPELINES
 from .producers import PARTITIONS, Producers, create_topics
 
 
@@ -39,26 +43,36 @@ def produced(kafka) -> dict[str, str]:
 @pytest.mark.all
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_what_spark_makes_of_a_topic_is_what_plain_python_says(name, produced, spark_connect, ledger_url):
-    spec = import_module(f"tests.proof.campaign.pipelines.{name}").PIPELINE
-    migrate(ledger_url, [spec])
-    with connect_session(spark_connect.spark, name, spec.code_hash) as session, Kafka(produced) as client:
-        with Ledger(ledger_url) as ledger:
-            transactions = _drain(session, ledger, spec, client, produced)
-    testimony = examine(spec, produced, ledger_url, 2)
+    """Of a topic of which each version of the spec takes a part, the last one all that is left."""
+    small = {"max_records": 1_000, "slice_records": 500}
+    *before, last = [spec.model_copy(update=small) for spec in import_module(f"{PIPELINES}.{name}").VERSIONS]
+    plains = {spec.code_hash: plain_of(spec) for spec in (*before, last)}
+    with Kafka(produced) as client, Ledger(ledger_url) as ledger:
+        for spec in (*before, last):
+            migrate(ledger_url, [spec])
+            with connect_session(spark_connect.spark, name, spec.code_hash) as session:
+                transactions = _commit(session, ledger, spec, client, produced, None if spec is last else 2)
+    widest = import_module(f"{PIPELINES}.{name}").VERSIONS[1]
+    testimony = examine(widest, produced, ledger_url, 2, plains)
     assert testimony.is_exact, testimony
     assert transactions >= 1 and testimony.records > 1_000 and min(testimony.rows.values()) > 5
+    # And it would see which version has made what.
+    codes = list(plains)
+    swapped = dict(zip(codes, map(plains.get, [*codes[1:], codes[0]]), strict=True))
+    assert not examine(widest, produced, ledger_url, 2, swapped).is_exact
 
 
-def _drain(session, ledger: Ledger, spec: Pipeline, client: Kafka, kafka: dict[str, str]) -> int:
-    """Commit all that is in the topic; how many transactions that took."""
-    number = 0
-    while True:
-        run = Run(spec.name, f"run {number}")
+def _commit(session, ledger: Ledger, spec: Pipeline, client: Kafka, kafka: dict[str, str], most: int | None) -> int:
+    """Commit so many transactions, or all that is in the topic; how many it were."""
+    for number in count():
+        if number == most:
+            break
+        run = Run(spec.name, f"run {uuid4().hex}")
         begun = begin(ledger, spec, run, partial(client.offsets, spec.source.name), lambda *_: True)
         if not isinstance(begun, Begun):
-            return number
+            break
         for part in begun.slices:
             work = take_try(ledger, spec, begun.claim, part.number)
             cast_vote(ledger, spec, work.token, run_slice(session, spec, work, ledger.url, kafka))
         assert isinstance(commit(ledger, spec, begun.claim), Committed)
-        number += 1
+    return number

@@ -53,7 +53,7 @@ def main() -> int:
 
     env = {"RATCHET_PIPELINES": PIPELINES, HOLDS: str(holds)}
     with Stack(home, env=env, before_airflow=prepare) as stack:
-        lines = [CampaignLine(name, stack, holds) for name in PARTITIONS]
+        lines = [CampaignLine(name, stack, holds, home) for name in PARTITIONS]
         for line in lines:
             line.ready()
         lines[0].find_dag(MAINTENANCE)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import time
 from array import array
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
@@ -27,6 +29,8 @@ FIRST = 20
 """How many of each kind of difference are named."""
 _PARTITION, _N = 56, 16
 """A position in 64 bits: the partition above bit 56, the offset, the number among the rows of a record below bit 16."""
+_VOIDED = "voided"
+"""Instead of a code hash: an operator has given it up, and nobody has had it replayed."""
 _SPECIAL = str.maketrans({c: f"\\{e}" for c, e in zip("\\\b\f\n\r\t\v", "\\bfnrtv", strict=True)})
 
 
@@ -79,32 +83,47 @@ class Testimony:
         return {**asdict(self), "is_exact": self.is_exact}
 
 
-def examine(spec: Pipeline, kafka: Mapping[str, str], ledger_url: str, idle_seconds: float = 10) -> Testimony:
+def examine(
+    spec: Pipeline,
+    kafka: Mapping[str, str],
+    ledger_url: str,
+    idle_seconds: float = 10,
+    plains: Mapping[str, Plain] | None = None,
+) -> Testimony:
     """Hold a pipeline's whole topic, as Kafka's console consumer has it, against its sinks and dead letters.
 
     Raises Unread if it could not be read.
     """
-    return compare(spec, read(kafka, spec.source.name, idle_seconds), ledger_url)
+    return compare(spec, read(kafka, spec.source.name, idle_seconds), ledger_url, plains=plains)
 
 
-def compare(spec: Pipeline, records: Iterable[Record], ledger_url: str, plain: Plain | None = None) -> Testimony:
+def compare(
+    spec: Pipeline,
+    records: Iterable[Record],
+    ledger_url: str,
+    plain: Plain | None = None,
+    plains: Mapping[str, Plain] | None = None,
+) -> Testimony:
     """Hold the committed records of a topic against the sinks and dead letters of a pipeline that is at rest.
 
-    `plain` says in Python what becomes of a record; by default it is what stands beside the transform. Records of
-    voided transactions should be nowhere. Records must be in order within each partition.
+    `plain` says in Python what becomes of a record; by default it is what stands beside the transform. Where the spec
+    has changed, `plains` says it for each code hash, `spec` has every column that there was, and which code is whose
+    the ledger says. Records of voided transactions should be nowhere. Records must be in order within each partition.
     """
     testimony, plain, began = Testimony(spec.name), plain or plain_of(spec), time.monotonic()
+    plains = defaultdict(lambda: plain, plains or {})
     wanted = {name: _Rows() for name in [DEAD_LETTERS, *(s.name for s in spec.sinks if isinstance(s, Append))]}
     folds = {s.name: _Sums(s) if isinstance(s, Accumulate) else _Last(s) for s in spec.sinks if s.name not in wanted}
     columns = {s.name: [c.name for c in s.fields] for s in spec.sinks if isinstance(s, Append)}
-    voided = _voided(ledger_url, spec)
+    by_whom = _Codes(ledger_url, spec)
     topic = text(spec.source.name)
     for partition, offset, key, value in records:
-        if voided and any(p == partition and a <= offset < b for p, a, b in voided):
+        code = by_whom.of(partition, offset)
+        if code == _VOIDED:
             testimony.voided += 1
             continue
         testimony.records += 1
-        for name, rows in plain(key, value).items():
+        for name, rows in plains[code](key, value).items():
             if name == DEAD_LETTERS:
                 wanted[name].add(partition, offset, 0, f"{text(key)}\t{text(value)}")
             elif name in folds:
@@ -112,7 +131,7 @@ def compare(spec: Pipeline, records: Iterable[Record], ledger_url: str, plain: P
                     folds[name].add(partition, offset, row)
             else:
                 for row in rows:
-                    said = "\t".join([text(row[c]) for c in columns[name]])
+                    said = "\t".join([text(row.get(c)) for c in columns[name]])
                     wanted[name].add(partition, offset, row.get("_n", 0), f"{said}\t{topic}")
     with psycopg.connect(ledger_url) as conn:
         # What is visible of one transaction is visible of all that it wrote.
@@ -194,7 +213,7 @@ class _Sums:
         if state is None:
             state = self._state[key] = [None] * len(self._parts) + [0]
         for i, (column, part) in enumerate(self._parts):
-            value, old = row[column], state[i]
+            value, old = row.get(column), state[i]
             if value is not None:
                 state[i] = value if old is None else part(old, value)
         state[-1] += 1
@@ -220,7 +239,7 @@ class _Last:
         if old is not None and old[0] == rank and old[1] != partition:
             raise ValueError(f"{self.sink.name}: no record alone says which row of key {key} in two partitions is last")
         if old is None or rank >= old[0]:
-            values = None if row.get("_deleted") else [row[c] for c in self._values]
+            values = None if row.get("_deleted") else [row.get(c) for c in self._values]
             self._state[key] = rank, partition, offset, values
 
     def hold_against(self, conn: psycopg.Connection, name: str, testimony: Testimony) -> None:
@@ -270,14 +289,29 @@ def _hold_keys(
 # PostgreSQL.
 
 
-def _voided(ledger_url: str, spec: Pipeline) -> list[tuple[int, int, int]]:
-    """(partition, from, until) of what an operator has given up."""
-    query = (
-        "select partition, from_offset, until_offset from ratchet.ranges join ratchet.transactions "
-        "using (pipeline, txid) where pipeline = %s and state = 'VOIDED' and revision = 0"
-    )
-    with psycopg.connect(ledger_url) as conn:
-        return conn.execute(query, [spec.name]).fetchall()
+class _Codes:
+    """Whose code has made what is committed of a record, by what the ledger says of its range."""
+
+    def __init__(self, ledger_url: str, spec: Pipeline):
+        self._ranges: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
+        query = (
+            "select partition, from_offset, until_offset, "
+            "(select case when state = 'VOIDED' then %s else code_hash end "
+            "from ratchet.transactions t where (t.pipeline, t.txid) = (r.pipeline, r.txid) "
+            "and (state = 'COMMITTED' or (state = 'VOIDED' and revision = 0)) order by revision desc limit 1) "
+            "from ratchet.ranges r where pipeline = %s and from_offset < until_offset order by from_offset"
+        )
+        with psycopg.connect(ledger_url) as conn:
+            for partition, *said in conn.execute(query, [_VOIDED, spec.name]):
+                self._ranges[partition].append((*said,))
+
+    def of(self, partition: int, offset: int) -> str:
+        """A code hash, _VOIDED, or "" where it is in no range or nothing of that is decided."""
+        ranges = self._ranges[partition]
+        place = bisect_right(ranges, offset, key=lambda one: one[0]) - 1
+        if place < 0 or offset >= ranges[place][1]:
+            return ""
+        return ranges[place][2] or ""
 
 
 def _appended(sink: Append, columns: list[str]) -> sql.Composable:

@@ -1,8 +1,9 @@
 """Rows alone, in large transactions, through spark-submit."""
 
 from ratchet import Append, Arrivals, Json, Pipeline, Topic
+from tests.proof.campaign.deployed import deployed
 
-PIPELINE = Pipeline(
+_FIRST = Pipeline(
     name="archive",
     runs=Arrivals(),
     source=Topic("archive", value=Json("id bigint, body string")),
@@ -18,3 +19,11 @@ PIPELINE = Pipeline(
     max_failures=100_000,
     spark="ratchet_spark_submit",
 )
+_WIDER = Append("archive_rows", columns="id bigint, body string, length int")
+VERSIONS = (
+    _FIRST,
+    # A column comes, and goes.
+    _FIRST.model_copy(update={"transform": "tests.proof.campaign.shapes:archive_measured", "sinks": [_WIDER]}),
+    _FIRST,
+)
+PIPELINE = deployed(VERSIONS)

@@ -1,8 +1,9 @@
 """Several rows a record, or none, of three partitions; some records are given up by the transform."""
 
 from ratchet import Accumulate, Append, Arrivals, Json, MaxDeadLetters, Pipeline, Topic, Upsert
+from tests.proof.campaign.deployed import deployed
 
-PIPELINE = Pipeline(
+_FIRST = Pipeline(
     name="events",
     runs=Arrivals(),
     source=Topic("events", value=Json("k string, at bigint, times int, v bigint")),
@@ -20,3 +21,9 @@ PIPELINE = Pipeline(
     # It looks and never says no: a transaction of a single bad record would hold up the line until somebody comes.
     gates=[MaxDeadLetters(1)],
 )
+VERSIONS = (
+    _FIRST,
+    # More records are given up: rows go, and dead letters come.
+    _FIRST.model_copy(update={"transform": "tests.proof.campaign.shapes:events_of_few"}),
+)
+PIPELINE = deployed(VERSIONS)
