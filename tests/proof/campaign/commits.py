@@ -14,15 +14,15 @@ from psycopg.rows import namedtuple_row
 from .record import CommitRecord, FaultRecord
 
 EVERY = 0.25
-BACK = 300
+BACK = 1000
 """So many events back a commit may turn up that was not there before."""
 _QUERY = """
-    select e.id, e.pipeline, e.txid, e.revision, e.epoch, t.records,
+    select e.id, e.hash, e.pipeline, e.txid, e.revision, e.epoch, t.records,
            extract(epoch from t.committed_at - t.prepared_at)::float8 as waited,
            (select coalesce(sum(try_number), 0) from ratchet.slices s
             where (s.pipeline, s.txid) = (e.pipeline, e.txid)) as tries
     from ratchet.events e join ratchet.transactions t using (pipeline, txid, revision)
-    where e.move = 'COMMITTED' and e.id > %s order by e.id
+    where e.move = 'COMMITTED' and e.id > (select max(id) from ratchet.events) - %s order by e.id
 """
 
 
@@ -34,7 +34,8 @@ class Commits:
     clock: Callable[[], float]
     seen: list[CommitRecord] = field(default_factory=list)
     _is_over: threading.Event = field(default_factory=threading.Event)
-    _known: set[int] = field(default_factory=set)
+    _known: set[str] = field(default_factory=set)
+    """By hash: a ledger that was restored gives an event's number again."""
 
     def __enter__(self) -> Commits:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="commits")
@@ -63,12 +64,12 @@ class Commits:
 
     def _look(self, conn: psycopg.Connection) -> None:
         # Of two pipelines that commit at once, the greater number may be seen first.
-        rows = conn.execute(_QUERY, [max(self._known, default=0) - BACK]).fetchall()
+        rows = conn.execute(_QUERY, [BACK]).fetchall()
         at = self.clock()
         for row in rows:
-            if row.id in self._known:
+            if row.hash in self._known:
                 continue
-            self._known.add(row.id)
+            self._known.add(row.hash)
             # Where PostgreSQL's clock was stepped in between, the wait is less than nothing.
             waited = max(row.waited or 0.0, 0.0)
             self.seen.append(

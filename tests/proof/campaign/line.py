@@ -39,7 +39,8 @@ class CampaignLine(Line):
     def __init__(self, name: str, stack: Stack, holds: Path, deployed: Path):
         super().__init__(name, stack.ledger_url, stack.kafka, stack.airflow_url, holds, PIPELINES)
         self.versions: tuple[Pipeline, ...] = import_module(f"{PIPELINES}.{name}").VERSIONS
-        self._deployed, self._wanted, self.published, self._migrated = deployed, 0, 0, 0
+        self._deployed, self._wanted, self.published = deployed, 0, 0
+        self._migrated: int | None = 0
 
     def ready(self) -> None:
         """Airflow has its DAG."""
@@ -90,6 +91,10 @@ class CampaignLine(Line):
         self._migrated = self._wanted
         self._publish()
         return f"version {self._wanted}"
+
+    def forget_migration(self) -> None:
+        """The tables may be those of a version before, as in a backup."""
+        self._migrated = None
 
     def _publish(self) -> None:
         deploy(self._deployed, self.name, self._wanted)

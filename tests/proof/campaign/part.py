@@ -40,6 +40,7 @@ from .people import People
 from .producers import PARTITIONS, Producers, create_topics
 from .readers import Readers
 from .record import STRUCK, Comparison, FaultRecord, Machine, PartRecord, Readings
+from .restore import Committed, LedgerRestored
 from .steps import Steps, killed_at_steps
 from .strikes import Hand
 
@@ -103,7 +104,14 @@ class Campaign:
                 for line in lines:
                     # Of a line that has never run, maintenance knows nothing.
                     line.trigger()
-                self._strike(world, steps, commits, people, producers)
+
+                def restored(lost: Committed) -> None:
+                    readers.restored(lost)
+                    for line in lines:
+                        line.forget_migration()
+
+                restore = LedgerRestored(stack, restored)
+                self._strike(world, steps, restore, commits, people, producers)
             self._say(f"{self._struck()} faults are over; what is left is committed")
             left = self._drain(world, lines)
             return self._record(world, lines, commits, producers, readers, people, left)
@@ -112,12 +120,20 @@ class Campaign:
         """Records a second for each pipeline, a third of them aborted: enough within PRODUCE_SECONDS."""
         return dict.fromkeys(PARTITIONS, self._records / len(PARTITIONS) / PRODUCE_SECONDS * 1.6)
 
-    def _strike(self, world: World, steps: Steps, commits: Commits, people: People, producers: Producers) -> None:
+    def _strike(
+        self,
+        world: World,
+        steps: Steps,
+        restore: LedgerRestored,
+        commits: Commits,
+        people: People,
+        producers: Producers,
+    ) -> None:
         """Faults by three hands at once, until there were enough, or it has taken too long."""
         until("every pipeline commits", lambda: {c.pipeline for c in commits.seen} == set(PARTITIONS), 600)
         self._is_over.wait(LEARN_SECONDS)
         steps.learn()
-        hands = self._hands(world, steps, commits)
+        hands = self._hands(world, steps, restore, commits)
         threads = [hand.start() for hand in hands] + [people.start()]
         try:
             self._watch(commits, people, producers)
@@ -147,8 +163,8 @@ class Campaign:
                 )
             self._is_over.wait(1)
 
-    def _hands(self, world: World, steps: Steps, commits: Commits) -> list[Hand]:
-        """Three: for processes of tasks and workers, for connections, for servers and what they need."""
+    def _hands(self, world: World, steps: Steps, restore: LedgerRestored, commits: Commits) -> list[Hand]:
+        """Three: for processes of tasks and workers, for connections and what they lead to, for servers."""
         choice = random.Random(self._seed)
         every = faults(world, self._seed)
         workers = [f for f in every if isinstance(f, WorkerKilled)]
@@ -156,7 +172,7 @@ class Campaign:
         connections = [f for f in every if isinstance(f, Unreachable)]
         rest = [f for f in every if not isinstance(f, WorkerKilled | WorkerStopped | Unreachable)]
         quick: list[Fault] = [*workers, *workers, *killed_at_steps(steps, choice)]
-        given = {"quick": (quick, (0.5, 4.0)), "connections": ([*connections], (2.0, 10.0))}
+        given = {"quick": (quick, (0.5, 4.0)), "connections": ([*connections, restore], (2.0, 10.0))}
         given["servers"] = ([*rest, *stopped], (5.0, 20.0))
         return [
             Hand(

@@ -22,6 +22,8 @@ from ratchet.ledger.schema import DELTA_SCHEMA
 from ratchet.source.kafka import Kafka
 from ratchet.spec.pipeline import DEAD_LETTERS
 
+from .restore import Committed
+
 RECENT = 4
 """How many of the latest transactions a reader looks at, and as many others."""
 PAUSE = (1.0, 5.0)
@@ -48,8 +50,15 @@ class Readers:
     snapshots: int = 0
     offsets: int = 0
     """Of partitions, as monitoring tools were told them."""
+    _lost: Committed = field(default_factory=dict)
+    """What had been committed, and told, before a backup came in place of the ledger."""
     _is_over: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def restored(self, lost: Committed) -> None:
+        """The ledger is an older one now; monitoring may have been told what was committed in the one that is gone."""
+        with self._lock:
+            self._lost = {place: max(offset, self._lost.get(place, 0)) for place, offset in lost.items()}
 
     def __enter__(self) -> Readers:
         self._pool = ThreadPoolExecutor(self.count + 1, thread_name_prefix="reader")
@@ -91,8 +100,12 @@ class Readers:
                 [name],
             )
             committed = dict(rows.fetchall())
-        ahead = {partition: offset for partition, offset in told.items() if offset > committed.get(partition, 0)}
         with self._lock:
+            ahead = {
+                partition: offset
+                for partition, offset in told.items()
+                if offset > max(committed.get(partition, 0), self._lost.get((name, partition), 0))
+            }
             self.offsets += len(told)
             if ahead:
                 self.torn.append(f"{name}: monitoring is told {ahead}, committed is {committed}")
