@@ -63,8 +63,8 @@ class CampaignLine(Line):
         return self.versions[self.published]
 
     def widest(self) -> Pipeline:
-        """The second version, which has every column that there is in any."""
-        return self.versions[1]
+        """The version that has every column which there is by now; the second one has all that there are in any."""
+        return self.versions[min(self._wanted, 1)]
 
     def plains(self) -> dict[str, Plain]:
         """What becomes of a record, by the hash of the code that a transaction was made with."""
