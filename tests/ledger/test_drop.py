@@ -13,10 +13,12 @@ from ratchet.errors import Fenced, IllegalMove, Locked, NotMigrated
 from ratchet.ledger.fence import hold_try
 from ratchet.ledger.schema import dead_letter_deltas, drops, events, metadata
 from ratchet.ledger.work import Run
+from ratchet.operate.actions import accept_loss
 from ratchet.operate.drop import drop, lines_of
 from ratchet.operate.migrate import migrate
 from ratchet.operate.verify import verify
 from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Skip, Skipped
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote
@@ -161,6 +163,40 @@ def test_what_a_job_is_about_to_commit_goes_with_the_line(ledger, log):
             until("the drop waits for the job", lambda: is_waiting(ledger))
         assert dropping.result(60).dead_letters == 1
     assert left_of(ledger, "line") == {}
+
+
+class Overtaken(Log):
+    """A log whose first answer comes when the line was dropped meanwhile, and another one has planned as much."""
+
+    def __init__(self, ledger, **ends):
+        super().__init__(**ends)
+        self._ledger, self.answers = ledger, 0
+
+    def offsets(self, before=None, known=None):
+        said = super().offsets(before, known)
+        self.answers += 1
+        if self.answers == 1:
+            drop(self._ledger, "line", "x", "somebody")
+            migrate(self._ledger.url, [SPEC])
+            committed(self._ledger, Log(stable={0: 10, 1: 3}), "of the line after")
+            self.stable = {0: 10, 1: 3}
+        return said
+
+
+def test_an_answer_of_kafka_from_before_the_drop_is_none_to_the_line_after(ledger):
+    """Both have one transaction."""
+    committed(ledger, Log(stable={0: 10, 1: 0}), "a")
+    log = Overtaken(ledger, stable={0: 10, 1: 0})
+    found = begin(ledger, SPEC, Run("dag", "b"), log.offsets, always_active)
+    assert isinstance(found, Skipped) and found.reason is Skip.NO_RECORDS and log.answers == 2
+
+
+def test_no_loss_is_accepted_by_an_answer_from_before_the_drop(ledger):
+    committed(ledger, Log(stable={0: 10, 1: 0}), "a")
+    log = Overtaken(ledger, stable={0: 10, 1: 0})
+    with pytest.raises(IllegalMove, match="a run has planned meanwhile; nothing was accepted"):
+        accept_loss(ledger, SPEC, log.offsets, "x", "somebody")
+    assert faults(ledger, SPEC) == []
 
 
 def test_a_table_of_the_users_own_stays_and_a_name_that_was_only_migrated_goes(ledger, log):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 
 from sqlalchemy import Connection, delete, func, insert, literal_column, select, update
@@ -17,7 +18,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet.errors import Repartitioned, TopicChanged
 from ratchet.ledger.rows import Line
-from ratchet.ledger.schema import heads, leader_epochs, pipelines, ranges, sources
+from ratchet.ledger.schema import heads, leader_epochs, pipelines, ranges, sources, transactions
 from ratchet.source.lineage import Lineage
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
@@ -42,9 +43,14 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Known:
-    """What Kafka's answers are held against: how long a line is, its newest source, and what is known of its logs."""
+    """What Kafka's answers are held against: how long a line is, its newest source, and what is known of its logs.
+
+    `opened_at` is of its last transaction. A ledger that was restored, or a line that was dropped, gives the same txid
+    again, to other records: an answer from before would pass for a present one, and its ends for those of a cut log.
+    """
 
     last_txid: int
+    opened_at: datetime | None
     source: int
     lineages: Lineages
 
@@ -53,7 +59,7 @@ class Known:
         return (self.source, self.lineages) == (other.source, other.lineages)
 
 
-NOTHING_KNOWN = Known(0, FIRST, {})
+NOTHING_KNOWN = Known(0, None, FIRST, {})
 """Before a pipeline's first run."""
 
 
@@ -96,7 +102,10 @@ def lineages(conn: Connection, pipeline: str, source: int) -> Lineages:
 
 def known(conn: Connection, line: Line) -> Known:
     """What is known of a line's logs at this moment."""
-    return Known(line.last_txid, line.source, lineages(conn, line.pipeline, line.source))
+    c = transactions.c
+    mine = (c.pipeline == line.pipeline, c.txid == line.last_txid, c.revision == 0)
+    opened_at = conn.execute(select(c.opened_at).where(*mine)).scalar_one_or_none()
+    return Known(line.last_txid, opened_at, line.source, lineages(conn, line.pipeline, line.source))
 
 
 def remember(conn: Connection, line: Line, before: Known, found: Mapping[int, Lineage]) -> None:

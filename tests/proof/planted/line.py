@@ -265,4 +265,10 @@ PLANTS = [
         "        forgotten = None\n",
         layers=("ledger",),
     ),
+    plant(
+        "an answer of Kafka from before a restore or a drop counts for the line after it",
+        "protocol/sources.py",
+        "    return Known(line.last_txid, opened_at, line.source,",
+        "    return Known(line.last_txid, None, line.source,",
+    ),
 ]
