@@ -284,4 +284,5 @@ def _told(said: Testimony) -> Comparison:
     examples = [*said.lost.first, *said.doubled.first, *said.foreign.first, *said.different.first]
     dead = said.rows.get(DEAD_LETTERS, 0)
     totals = (said.lost.total, said.doubled.total, said.foreign.total, said.different.total)
-    return Comparison(said.pipeline, said.records, sum(said.rows.values()) - dead, dead, *totals, examples)
+    read = said.records + said.voided
+    return Comparison(said.pipeline, read, sum(said.rows.values()) - dead, dead, *totals, examples)

@@ -125,7 +125,7 @@ class People:
         waiting = line.waiting_replays()
         if not waiting:
             return "no replay waits"
-        return line.command("replay", line.name, "--from", str(waiting[0]), "--to", str(waiting[-1]), "--cancel")
+        return self._ask_for(line, waiting[0], waiting[-1] - waiting[0], "--cancel")
 
     def _abort(self, line: CampaignLine) -> str:
         return self._to_transaction(
