@@ -66,7 +66,7 @@ def behind_tls(scratch: Path) -> Iterator[tuple[int, Path]]:
     made = COMPOSE["services"]["spark"]["command"][-1].partition("nginx -c")[0].replace("$$", "$")
     subprocess.run(["bash", "-ec", here(made)], check=True, capture_output=True)
     (home / "tls.conf").write_text(here(COMPOSE["configs"]["tls"]["content"]))
-    env = {**os.environ, "SPARK_CONNECT_AUTHENTICATE_TOKEN": TOKEN}
+    env = {"SPARK_CONNECT_AUTHENTICATE_TOKEN": TOKEN}
     spark = SparkConnect(home, back, prerequisites.java(), prerequisites.jars(CHECKOUT, "spark"), env)
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") or pytest.fail(
         "apt-get install nginx-light"

@@ -12,12 +12,16 @@ from benchmarks.curves import CURVES
 from benchmarks.works import WORKS
 from ratchet.dev.stack import CHECKOUT
 
+SECONDS = 900
+"""Beside other tests, each takes several times as long as alone."""
+pytestmark = pytest.mark.timeout(SECONDS + 60)
+
 
 def measured(works: str, records: int) -> dict:
     """What one run of these works leaves behind."""
     command = [sys.executable, "-m", "benchmarks.throughput", "--works", works]
     command += ["--records", str(records), "--runs", "1"]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=290)
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads((CHECKOUT / ".state" / "bench" / "result.json").read_text())["works"]
 
@@ -25,7 +29,7 @@ def measured(works: str, records: int) -> dict:
 @pytest.mark.all
 def test_every_curve_is_measured_and_drawn():
     command = [sys.executable, "-m", "benchmarks.curves", "--records", "32000", "--runs", "1"]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=290)
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     said = (CHECKOUT / ".state" / "bench" / "curves.md").read_text()
     assert [line[4:] for line in said.splitlines() if line.startswith("### ")] == [c.title for c in CURVES.values()]

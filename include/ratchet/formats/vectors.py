@@ -150,12 +150,20 @@ def _floats(kind: Floating, cells: list[float | None]) -> Vector:
 
 
 def _decimals(kind: Decimal, cells: list[Raw]) -> Vector:
-    """Plain digits are cast by Arrow, which neither rounds them nor drops any; with an exponent it would."""
+    """Plain digits are cast by Arrow, which neither rounds them nor drops any; with an exponent it would.
+
+    It moves the point by a multiplication whose overflow it does not see: 5405249.45 as decimal(38,38) came to be 0.16.
+    So what might need more than 128 bits is given 256, in which these digits have room at every scale.
+    """
     sent = [None if cell is ABSENT or (raw := bytes(cell)) == NULL else raw for cell in cells]
     present = [raw for raw in sent if raw is not None]
-    if max(map(len, present), default=0) <= _LONGEST_PLAIN and not b"".join(present).translate(None, b"0123456789.-"):
+    longest = max(map(len, present), default=0)
+    if longest <= _LONGEST_PLAIN and not b"".join(present).translate(None, b"0123456789.-"):
+        texts = pa.array(sent, pa.string())
         try:
-            return Vector(pa.array(sent, pa.string()).cast(arrow_type(kind)), _NONE, _NONE)
+            if longest + kind.scale > _LONGEST_PLAIN:
+                texts = texts.cast(pa.decimal256(2 * _LONGEST_PLAIN, kind.scale))
+            return Vector(texts.cast(arrow_type(kind)), _NONE, _NONE)
         except pa.ArrowInvalid:
             pass
     return each(kind, sent, lambda reader, raw: reader.of_json(kind, raw))
