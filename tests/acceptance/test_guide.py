@@ -93,7 +93,8 @@ def test_the_guide_works_as_it_is_written(checkout, env):
     errors = {row[3]: row[2] for row in rows if len(row) == 4 and row[0].isdigit()}
     assert errors == {
         '{"id": 4, "amount": 7.00}': "an order without id, customer or amount",
-        '{"id": 5, "customer": "eve", "amou': 'the value: found {"id": 5, "customer": "eve", "amou, wanted one JSON object (Input data was truncated)',
+        '{"id": 5, "customer": "eve", "amou': 'the value: found {"id": 5, "customer": "eve", "amou, wanted one JSON '
+        "object (Input data was truncated)",
     }
     assert ["1", "COMMITTED", "1", "5", "first"] in rows
 
