@@ -29,7 +29,7 @@ def test_whatever_is_interleaved_and_cut_off_each_record_takes_effect_once():
     found = {what: int(number.replace(",", "")) for number, what in re.findall(r"(\d[\d,]*) ([a-z ]+)", said)}
     assert found["finished"] >= SCHEDULES
     # A schedule that never comes to a commit shows nothing of it.
-    for what, share in ((COMMITS, 4), (WAITS, 4), (GROUPS, 50)):
+    for what, share in ((COMMITS, 4), (WAITS, 8), (GROUPS, 50)):
         assert found[what] >= SCHEDULES / share, f"{found[what]} {what} in {SCHEDULES} schedules"
 
 
