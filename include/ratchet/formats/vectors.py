@@ -159,11 +159,11 @@ def _decimals(kind: Decimal, cells: list[Raw]) -> Vector:
     present = [raw for raw in sent if raw is not None]
     longest = max(map(len, present), default=0)
     if longest <= _LONGEST_PLAIN and not b"".join(present).translate(None, b"0123456789.-"):
-        texts = pa.array(sent, pa.string())
+        found: pa.Array = pa.array(sent, pa.string())
         try:
             if longest + kind.scale > _LONGEST_PLAIN:
-                texts = texts.cast(pa.decimal256(2 * _LONGEST_PLAIN, kind.scale))
-            return Vector(texts.cast(arrow_type(kind)), _NONE, _NONE)
+                found = found.cast(pa.decimal256(2 * _LONGEST_PLAIN, kind.scale))
+            return Vector(found.cast(arrow_type(kind)), _NONE, _NONE)
         except pa.ArrowInvalid:
             pass
     return each(kind, sent, lambda reader, raw: reader.of_json(kind, raw))
