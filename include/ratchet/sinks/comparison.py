@@ -162,7 +162,12 @@ def _by_bytes(sink: Sink, rows: sa.Select[Any]) -> sa.Select[Any]:
     """The written columns of these rows, texts compared as Arrow does, which a table of one's own may do otherwise."""
     of = rows.subquery()
     texts = {c.name for c in sink.written if isinstance(c.type, String) or c.type == Array(String())}
-    return select(*(sa.collate(c, "C").label(c.name) if c.name in texts else c for c in of.c))
+    return select(*(_collated(c).label(c.name) if c.name in texts else c for c in of.c))
+
+
+def _collated(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    # PostgreSQL collates arrays of texts too, of which SQLAlchemy does not know.
+    return sa.type_coerce(sa.collate(sa.type_coerce(column, sa.Text()), "C"), column.type)
 
 
 def _nullable(sink: Sink) -> list[sa.Column[Any]]:

@@ -13,6 +13,8 @@ import psycopg2
 import pytest
 from kafka import KafkaAdminClient, OffsetAndMetadata, TopicPartition
 
+from tests.until import until
+
 from .field import Field, field
 from .points import Point, read_trace
 from .sidebyside import side_by_side
@@ -61,6 +63,8 @@ def test_whoever_is_killed_every_record_is_there_once_and_the_line_finishes_by_i
 
 def test_nothing_is_written_past_the_hook(grounds: Field, outcomes: list[Outcome]):
     trace = grounds.armoury.trace
+    # By maintenance, which the trials need not have lasted for.
+    until("the group's offsets are set", lambda: group_points(trace), 120)
     assert unseen(grounds.postgres_log, trace) == []
     roles = Counter(passed.point.role for passed in read_trace(trace) if passed.backend is not None)
     assert roles.keys() >= {"begin", "process", "commit", "next", "more", "settle", "trigger", "spark worker"}

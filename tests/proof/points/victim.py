@@ -31,6 +31,10 @@ from .lines.shape import GATE
 LINES = f"{__package__}.lines"
 WANTED = "the test wants it so"
 """Why a person aborts or voids a transaction."""
+WAITED = timedelta(seconds=5)
+"""A lease that was renewed so long after its transaction was prepared is renewed by a commit that waits."""
+NEVER_WAITS = timedelta(seconds=60)
+"""Whoever has not waited by then will not: its commit was killed, or somebody else commits it."""
 
 
 class Victim(Line):
@@ -52,9 +56,13 @@ class Victim(Line):
             (self.holds / f"{self.name}.{what}").unlink(missing_ok=True)
 
     def tend(self) -> None:
-        """Let the held job go when another transaction has been prepared behind it and has had time to wait."""
+        """Let the held job go when another transaction has been prepared behind it and waits, or has for long."""
         row = self.newest("PREPARED")
-        if row and datetime.now(UTC) - row.prepared_at > timedelta(seconds=8):
+        if row is None:
+            return
+        # Whoever waits renews its lease; a job does so until it has prepared, so a late renewal is the wait's.
+        renewed_at = row.lease_until - timedelta(seconds=self.spec.lease_seconds)
+        if renewed_at - row.prepared_at > WAITED or datetime.now(UTC) - row.prepared_at > NEVER_WAITS:
             (self.holds / f"{self.name}.hold.taken").unlink(missing_ok=True)
 
     def grow(self) -> int:

@@ -67,12 +67,14 @@ def unseen(log: Path, trace: Path) -> list[Logged]:
 
 
 def group_writes(kafka: dict[str, str]) -> Counter[str]:
-    """{consumer group: how often offsets of it were written}, read from the topic in which Kafka keeps them."""
+    """{consumer group: how often offsets of it were written}, read from the topic in which Kafka keeps them, if any."""
     reader = KafkaConsumer(bootstrap_servers=kafka["bootstrap.servers"], enable_auto_commit=False)
     # What is written at once has a record for each partition, all of one time.
     found: set[tuple[str, int]] = set()
     try:
         partitions = [TopicPartition(OFFSETS, p) for p in reader.partitions_for_topic(OFFSETS) or ()]
+        if not partitions:
+            return Counter()
         reader.assign(partitions)
         reader.seek_to_beginning(*partitions)
         ends = reader.end_offsets(partitions)
