@@ -292,6 +292,16 @@ def repartitioned(
 
 
 @app.command()
+def explain(
+    code: Annotated[str, typer.Argument(help="As it stands before an error, such as RAT-306.", show_default=False)],
+) -> None:
+    """Say what an error code means, what was changed, and what to do."""
+    from ratchet.explained import explained
+
+    typer.echo("\n".join(explained(code).lines()))
+
+
+@app.command()
 def verify(
     name: Annotated[str, NAME],
     recompute: Annotated[
@@ -363,7 +373,7 @@ def main(run: Callable[[], None] = app) -> None:
     try:
         run()
     except RatchetError as error:
-        said = Text.assemble(("error:", "red"), f" {error}")
+        said = Text.assemble((f"error {error.code}:", "red"), f" {error}")
         Console(stderr=True).print(said, soft_wrap=True, highlight=False)
         raise SystemExit(1) from (error if os.environ.get("RATCHET_DEBUG") else None)
     except Exception as error:

@@ -1,8 +1,16 @@
-"""Every error that ratchet raises on purpose; the docstring of a class is its default message."""
+"""Every error that ratchet raises on purpose; the docstring of a class is its default message.
+
+A class has a code, which stays what it is: alerts and pages go by it, since a message may be worded anew. The first
+digit says where to look: 1 spec and settings, 2 ledger, 3 Kafka, 4 transactions, 5 work, 9 embedded servers.
+"""
+
+from typing import ClassVar
 
 
 class RatchetError(Exception):
     """ratchet could not go on."""
+
+    code: ClassVar[str]
 
     def __init__(self, message: str | None = None):
         super().__init__(message or type(self).__doc__)
@@ -11,121 +19,181 @@ class RatchetError(Exception):
 class SpecError(RatchetError):
     """The pipeline's spec is not valid; correct the field that is named."""
 
+    code = "RAT-101"
+
 
 class SettingsError(RatchetError):
     """A setting or a connection is missing or wrong; set it as the message says."""
+
+    code = "RAT-102"
 
 
 class NotGranted(SettingsError):
     """The connection's user lacks a right; grant it, or correct the connection."""
 
+    code = "RAT-103"
+
 
 class LedgerUnreachable(RatchetError):
     """The ledger's database does not answer; check that it runs and that the connection is right."""
+
+    code = "RAT-201"
 
 
 class ConnectionsTaken(LedgerUnreachable):
     """The ledger's database gives no further connection; raise the limit that it names, or let fewer tasks work."""
 
+    code = "RAT-202"
+
 
 class OutcomeUnknown(LedgerUnreachable):
     """The ledger's database did not say whether it has committed; call again: the ledger tells what was done."""
+
+    code = "RAT-203"
 
 
 class BrokerUnreachable(RatchetError):
     """No Kafka broker answers; check that it runs and that bootstrap.servers is right."""
 
+    code = "RAT-301"
+
 
 class GroupHasMembers(RatchetError):
     """The consumer group has live members, and its offsets are theirs; stop them, or name a group that nobody uses."""
+
+    code = "RAT-308"
 
 
 class UnknownTopic(RatchetError):
     """The topic does not exist; create it or correct the spec's topic."""
 
+    code = "RAT-302"
+
 
 class CompactedTopic(RatchetError):
     """The topic is compacted: its holes cannot be told from losses; read one with cleanup.policy=delete."""
+
+    code = "RAT-303"
 
 
 class TopicChanged(RatchetError):
     """The topic was deleted and made again; its offsets no longer mean what the ledger says."""
 
+    code = "RAT-304"
+
 
 class Repartitioned(RatchetError):
     """The topic has more partitions than were planned, so keys have moved; a person must say from where on."""
+
+    code = "RAT-305"
 
 
 class RecordsLost(RatchetError):
     """Kafka no longer has records that the plan needs; a person must decide what they were worth."""
 
+    code = "RAT-306"
+
 
 class BrokenBatch(RatchetError):
     """Kafka holds a record batch that cannot be read exactly; a person must restore it, or decide what it was worth."""
+
+    code = "RAT-307"
 
 
 class NotMigrated(RatchetError):
     """The ledger or a sink's table is missing or does not fit; run `ratchet migrate`."""
 
+    code = "RAT-204"
+
 
 class Locked(RatchetError):
     """A table stays locked by somebody else; nothing was changed; end that, and try again."""
+
+    code = "RAT-205"
 
 
 class Fenced(RatchetError):
     """This token is no longer the current one: somebody newer has the work, and nothing was changed."""
 
+    code = "RAT-401"
+
 
 class OtherCode(RatchetError):
     """This process has other code or another spec than the transaction; nothing was changed, the next run goes on."""
+
+    code = "RAT-402"
 
 
 class IllegalMove(RatchetError):
     """The transaction is in a state from which this move is not allowed; nothing was changed."""
 
+    code = "RAT-403"
+
 
 class TransformError(RatchetError):
     """The transform failed, or returned what the spec does not declare; correct the transform or the spec."""
+
+    code = "RAT-501"
 
 
 class EngineLost(RatchetError):
     """Spark, one of its workers or the connection to it went away; nothing was voted, the slice is tried again."""
 
+    code = "RAT-502"
+
 
 class EngineUnreachable(EngineLost):
     """Spark does not answer, so no work was begun; check that it runs and that the connection is right."""
+
+    code = "RAT-503"
 
 
 class WritingFailed(RatchetError):
     """PostgreSQL could not take what was staged; nothing was voted, the slice is tried again."""
 
+    code = "RAT-504"
+
 
 class CommitFailed(RatchetError):
     """PostgreSQL could not commit what is prepared; nothing was changed, and it stays prepared."""
+
+    code = "RAT-505"
 
 
 class IncompleteRead(RatchetError):
     """The job did not reach the end of its ranges; nothing was voted, the slice is tried again."""
 
+    code = "RAT-506"
+
 
 class StageMismatch(RatchetError):
     """What is staged is not what the votes say; nothing was applied, the transaction is aborted."""
+
+    code = "RAT-507"
 
 
 class Refused(RatchetError):
     """A check on the staged data said no; the transaction is aborted with this reason."""
 
+    code = "RAT-404"
+
 
 class Halted(RatchetError):
     """The pipeline is halted at a transaction that failed too often; a person must decide about it."""
+
+    code = "RAT-405"
 
 
 class NotRevisable(RatchetError):
     """This transaction cannot be revised; the old result stays."""
 
+    code = "RAT-406"
+
 
 class StackError(RatchetError):
     """An embedded server could not be started; the message says what to do."""
+
+    code = "RAT-901"
 
 
 WORTH_ANOTHER_TRY = (LedgerUnreachable, BrokerUnreachable, WritingFailed, CommitFailed, IncompleteRead, EngineLost)

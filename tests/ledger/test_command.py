@@ -94,10 +94,10 @@ def test_a_history_is_whole_however_much_of_it_is_in_memory_at_once(ledger, log,
 
 def test_a_move_that_is_not_possible_is_one_line_and_exit_status_1(ledger, log, ratchet):
     status, out, err = ratchet("abort", "line", "7", "--reason", "x")
-    assert (status, out) == (1, "") and err == "error: the ledger has nothing of pipeline line yet\n"
+    assert (status, out) == (1, "") and err == "error RAT-403: the ledger has nothing of pipeline line yet\n"
     start(ledger, SPEC, log, "a")
     status, out, err = ratchet("abort", "line", "7", "--reason", "x")
-    assert (status, out, err) == (1, "", "error: line: there is no transaction 7\n")
+    assert (status, out, err) == (1, "", "error RAT-401: line: there is no transaction 7\n")
     status, _, err = ratchet("void", "orders", "1", "--reason", "x")
     assert status == 1 and "there is no pipeline 'orders'; known are line" in err
     status, _, err = ratchet("retry", "line")
@@ -209,7 +209,7 @@ def test_a_line_is_pruned_and_a_history_that_is_gone_is_said_to_be(ledger, log, 
     committed(ledger, log, "a")
     assert ratchet("prune", "line")[0] == 2
     status, _, err = ratchet("prune", "line", "--reason", "large")
-    assert status == 1 and "error: line: no transaction after 0 can be pruned" in err
+    assert status == 1 and "error RAT-403: line: no transaction after 0 can be pruned" in err
     # The newest thousand stay.
     grow(ledger.url, "line", 1_002)
     with ledger.begin() as conn:
@@ -272,7 +272,7 @@ def test_a_line_is_dropped_when_a_person_has_said_why_and_yes(ledger, log, ratch
         "dry_run": False,
     }
     status, _, err = ratchet("drop", "line", "--reason", "moved", "--yes")
-    assert (status, err) == (1, "error: the ledger has nothing of pipeline line\n")
+    assert (status, err) == (1, "error RAT-403: the ledger has nothing of pipeline line\n")
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_range_is_replayed_taken_back_and_refused_in_words(ledger, log, ratche
     for run in "abc":
         committed(ledger, log, run)
     assert ratchet("replay", "line", "--from", "1", "--to", "9", "--reason", "x")[2].startswith(
-        "error: line: transaction 9 is not committed yet: the head is 3"
+        "error RAT-406: line: transaction 9 is not committed yet: the head is 3"
     )
     assert "--to 1 is before --from 2" in ratchet("replay", "line", "--from", "2", "--to", "1", "--reason", "x")[2]
     status, out, _ = ratchet("replay", "line", "--from", "1", "--to", "2", "--reason", "corrected", "--json")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ratchet import cli, command
-from ratchet.errors import RatchetError, SettingsError
+from ratchet.errors import RatchetError, SettingsError, StackError
 
 EVERY = settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 words = st.text(max_size=6) | st.sampled_from(
@@ -62,11 +62,11 @@ def test_any_kafka_in_the_environment_is_texts_by_name_or_a_settings_error(monke
     assert all(isinstance(part, str) for pair in found.items() for part in pair)
 
 
-@pytest.mark.parametrize("error", [SettingsError("a [red] word"), RatchetError("x\n[/] y")])
+@pytest.mark.parametrize("error", [SettingsError("a [red] word"), StackError("x\n[/] y")])
 def test_an_error_is_said_as_it_is_whatever_is_in_it(error, capsys):
     def fail() -> None:
         raise error
 
     with pytest.raises(SystemExit) as ended:
         cli.main(fail)
-    assert ended.value.code == 1 and capsys.readouterr().err.strip() == f"error: {error}"
+    assert ended.value.code == 1 and capsys.readouterr().err.strip() == f"error {error.code}: {error}"

@@ -75,8 +75,9 @@ def final_errors() -> Iterator[None]:
     try:
         yield
     except WORTH_ANOTHER_TRY as error:
-        get_logger().warning(f"{error}")
+        get_logger().warning(f"{error} ({error.code})")
         raise
     except RatchetError as error:
-        get_logger().error(f"{error}")
-        raise AirflowFailException(str(error)) from None
+        said = f"{error} ({error.code})"
+        get_logger().error(said)
+        raise AirflowFailException(said) from None

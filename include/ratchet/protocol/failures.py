@@ -46,7 +46,7 @@ def errors_recorded(ledger: Ledger, token: SliceToken) -> Generator[None]:
         with suppress(RatchetError), ledger.begin() as conn:
             row = read_transaction(conn, token.pipeline, token.txid, token.revision, lock=True)
             check_try(row, read_slice(conn, token.pipeline, token.txid, token.epoch, token.slice), token)
-            said = {"slice": token.slice, "try": token.try_number, "why": str(error)}
+            said = {"slice": token.slice, "try": token.try_number, "why": str(error), "code": error.code}
             said["outage"] = is_outage(error) or isinstance(error, OtherCode)
             history.record(conn, row, who=row.run_id, move=_TRY_FAILED, detail=said)
         raise
@@ -91,7 +91,7 @@ def commit_failed(ledger: Ledger, spec: Pipeline, claim: Claim, error: DBAPIErro
             outage = True
             then = f"what it refers to may come yet: it is tried again, and not counted, until {utc(until)}"
         if row.state == State.PREPARED and (row.epoch, row.claim) == (claim.epoch, claim.number):
-            said = {"why": why, "outage": outage, "waits": waits}
+            said = {"why": why, "code": CommitFailed.code, "outage": outage, "waits": waits}
             history.record(conn, row, who=row.run_id, move=_COMMIT_FAILED, detail=said)
     return CommitFailed(f"{claim.pipeline}: {claim}: PostgreSQL cannot commit it: {why}; nothing was changed; {then}")
 
