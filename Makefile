@@ -12,7 +12,7 @@ PARALLEL = -p tests.sidebyside -n $(PROCESSES) --dist loadscope --no-loadscope-r
 # Long work is also followed through a pipe.
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help install demo down clean test test-all test-unit model simulate faults campaign soak planted mutants bench curves lint types lock screenshot
+.PHONY: help install demo down clean test test-all test-unit model simulate faults campaign soak planted mutants bench curves lint types site lock screenshot
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -82,6 +82,9 @@ types: install  ## types, by pyright
 
 screenshot: install  ## docs/grid.png, from a demo that runs (needs chromium)
 	@$(PY) docs/screenshot.py
+
+site: install  ## the docs as pages in .state/site, every link checked
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict && echo "open .state/site/index.html"
 
 lock: .venv/.installed  ## make requirements.txt anew from pyproject.toml
 	@$(PY) -m venv .state/lock && .state/lock/bin/pip install -q uv==0.13.8
