@@ -19,7 +19,7 @@ from ratchet.ledger import history
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import accept_loss, void
-from ratchet.operate.status import status
+from ratchet.operate.snapshot.status import status
 from ratchet.operate.upkeep import clean, upkeep
 from ratchet.protocol.another import wants_another_run
 from ratchet.protocol.begin import begin

@@ -106,7 +106,7 @@ def status(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Say where a line stands, or every line, and why each unfinished transaction waits."""
-    from ratchet.operate.status import status as look
+    from ratchet.operate.snapshot.status import status as look
     from ratchet.spec.loading import load_pipeline, load_pipelines
 
     names = [load_pipeline(name).name] if name else list(load_pipelines())

@@ -22,7 +22,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.operate.actions import void
 from ratchet.operate.drop import drop
 from ratchet.operate.migrate import BUILDING, migrate
-from ratchet.operate.status import status
+from ratchet.operate.snapshot.status import status
 from ratchet.operate.upkeep import upkeep
 from ratchet.protocol.begin import Begun
 from ratchet.protocol.commit import Waits, commit

@@ -19,7 +19,7 @@ from ratchet.operate.actions import accept_loss, void
 from ratchet.operate.outcome import lines_of
 from ratchet.operate.prune import prune
 from ratchet.operate.repartition import repartitioned
-from ratchet.operate.status import status
+from ratchet.operate.snapshot.status import status
 from ratchet.operate.verify import verify
 from ratchet.protocol.another import waiting_records
 from ratchet.protocol.begin import begin

@@ -17,7 +17,7 @@ from ratchet.ledger.states import State
 from ratchet.ledger.work import Run
 from ratchet.operate import replay
 from ratchet.operate.actions import accept_loss, void
-from ratchet.operate.status import status
+from ratchet.operate.snapshot.status import status
 from ratchet.operate.verify import verify
 from ratchet.protocol.another import AskedRevision, WaitingRecords, waiting_records, wants_another_run
 from ratchet.protocol.begin import begin

@@ -10,7 +10,7 @@ from ratchet import MaxDeadLetters
 from ratchet.ledger import history
 from ratchet.ledger.work import Run
 from ratchet.operate import replay
-from ratchet.operate.status import status
+from ratchet.operate.snapshot.status import status
 from ratchet.protocol.another import wants_another_run
 from ratchet.protocol.begun import Skip
 from ratchet.protocol.claims import settle

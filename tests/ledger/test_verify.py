@@ -13,7 +13,7 @@ from ratchet.ledger import history
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.operate.attention import been_here
-from ratchet.operate.status import status
+from ratchet.operate.snapshot.status import status
 from ratchet.operate.verify import verify
 from ratchet.protocol.commit import commit
 from ratchet.protocol.compact import compact

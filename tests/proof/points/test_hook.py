@@ -20,7 +20,7 @@ from .points import Armoury, Point
 ASKS_TWICE = """
 import contextlib, os
 from ratchet import errors
-from ratchet.operate import status
+from ratchet.operate.snapshot import status
 from ratchet.protocol import claims
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run
@@ -50,6 +50,6 @@ def test_who_is_armed_to_die_as_it_connects_has_to_connect(ledger_url: str, tmp_
     armoury.trace.touch()
     assert ask() == 0
     assert armoury.trace.read_text().count(': connect"') == len(("before", "after"))
-    ticket = armoury.arm("-", Point("other: operate.status.status: connect", side))
+    ticket = armoury.arm("-", Point("other: operate.snapshot.status.status: connect", side))
     assert ask() == -signal.SIGKILL
     assert armoury.kill(ticket) is not None
