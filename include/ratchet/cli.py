@@ -106,29 +106,17 @@ def status(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Say where a line stands, or every line, and why each unfinished transaction waits."""
-    from ratchet.operate.snapshot.status import status as look
+    from ratchet.operate.snapshot.status import statuses
+    from ratchet.operate.snapshot.words import lines_of
     from ratchet.spec.loading import load_pipeline, load_pipelines
 
     names = [load_pipeline(name).name] if name else list(load_pipelines())
-    with ledger_of_environment() as ledger:
-        found = [look(ledger, each) for each in names]
+    with ledger_of_environment() as ledger, ledger.snapshot() as conn:
+        found = statuses(conn, names).values()
     if as_json:
-        print_json([asdict(each) for each in found])
-        return
-    for line in found:
-        at = utc(line.committed_at)
-        typer.echo(f"{line.pipeline}: the head is {line.head} of {line.last_txid}, the last commit was {at}")
-        if line.halt:
-            typer.echo(f"  HALTED: {line.halt}")
-        if line.unattended:
-            typer.echo(f"  {line.unattended}")
-        if line.replays:
-            typer.echo(f"  {line.replays:,} revisions are asked for and wait")
-        for said in (*line.notices, line.next_source):
-            if said:
-                typer.echo(f"  {said}")
-        for t in line.unfinished:
-            typer.echo(f"  {name_of(t.txid, t.revision)}: {t.state}, {t.voted} of {t.slices} slices voted; {t.why}")
+        print_json([{**asdict(each), "said": lines_of(each)} for each in found])
+    else:
+        typer.echo("\n".join(line for each in found for line in lines_of(each)))
 
 
 @app.command()

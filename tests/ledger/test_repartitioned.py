@@ -20,6 +20,7 @@ from ratchet.operate.outcome import lines_of
 from ratchet.operate.prune import prune
 from ratchet.operate.repartition import repartitioned
 from ratchet.operate.snapshot.status import status
+from ratchet.operate.snapshot.words import halt_of, next_source_of
 from ratchet.operate.verify import verify
 from ratchet.protocol.another import waiting_records
 from ratchet.protocol.begin import begin
@@ -69,7 +70,7 @@ def test_keys_of_partitions_that_were_added_follow_what_the_old_ones_still_hold(
         (event,) = [e for e in history.read(conn, SPEC.name) if e.move == "repartitioned"]
         assert (event.detail["why"], event.detail["source"]) == ("partitions were added", 2)
     waits = "source 2 begins when source 1 is planned to its end: t-0 from 4 to 13, t-1 from 3 to 12"
-    assert status(moving, SPEC.name).next_source == waits
+    assert next_source_of(status(moving, SPEC.name)) == waits
     # What is prepared stays so, and what comes meanwhile waits for the next source.
     topic.produce("k0", "k3", "k2")
     assert waiting_records(moving, SPEC, topic.offsets).records == 18
@@ -123,7 +124,7 @@ def test_what_an_unfinished_plan_has_beyond_the_time_that_is_given_is_left_to_th
             if adopting:
                 begun = start(moving, SPEC, topic, adopting)
                 do(moving, SPEC, begun, topic.make)
-        assert "ratchet repartitioned moving" in status(moving, SPEC.name).halt
+        assert "ratchet repartitioned moving" in halt_of(status(moving, SPEC.name))
     with pytest.raises(IllegalMove, match="has 2 partitions, and had as many before; .* since when with --at"):
         say(moving, topic)
     if "later" in state:

@@ -11,6 +11,7 @@ from ratchet.ledger import history
 from ratchet.ledger.work import Run
 from ratchet.operate import replay
 from ratchet.operate.snapshot.status import status
+from ratchet.operate.snapshot.words import notices_of
 from ratchet.protocol.another import wants_another_run
 from ratchet.protocol.begun import Skip
 from ratchet.protocol.claims import settle
@@ -33,12 +34,12 @@ def test_what_is_merged_while_it_waits_is_given_up_and_the_next_is_taken(ledger,
     given_up = "the revision of transaction {} that amy has asked for is given up: line: transaction {} is older than"
     for txid in (1, 2):
         assert given_up.format(txid, txid) in begun.message
-    assert [line.partition(" the spec's")[0] for line in status(ledger, "line").notices] == [
+    assert [line.partition(" the spec's")[0] for line in notices_of(status(ledger, "line"))] == [
         given_up.format(txid, txid) for txid in (1, 2)
     ]
     assert wants_another_run(ledger, ONE, log.offsets, always_active) is None
     replay.take_back(ledger, ONE, 1, 1, "seen", "amy")
-    (left,) = status(ledger, "line").notices
+    (left,) = notices_of(status(ledger, "line"))
     assert left.endswith("; `ratchet replay line --from 2 --cancel --reason …` forgets it")
     with ledger.begin() as conn:
         said = [e.detail["why"] for e in history.read(conn, "line", 2) if e.move == "replay"]
@@ -77,13 +78,13 @@ def test_which_code_has_done_a_replay_that_was_asked_for_with_another_is_said(le
         begun = start(ledger, NEWER, log, "next_2")
         prepare(ledger, NEWER, begun)
         commit(ledger, NEWER, begun.claim)
-        assert status(ledger, "line").notices == ()
+        assert list(notices_of(status(ledger, "line"))) == []
         return
     finish(ledger, begun, run, clear)
     with ledger.begin() as conn:
         (opened,) = [e for e in history.read(conn, "line", 1) if e.revision and e.move == "OPEN"]
         assert (opened.detail["code"], opened.detail["asked with"]) == (ONE.code_hash, NEWER.code_hash)
-    (said,) = status(ledger, "line").notices
+    (said,) = notices_of(status(ledger, "line"))
     codes = f"was asked for with code {NEWER.code_hash} and done with code {ONE.code_hash}"
     assert said == f"the revision of transaction 1 {codes}; where that was the older one, ask for it again"
     # The other waits still, now with the code of whoever has asked last.
@@ -95,5 +96,5 @@ def test_which_code_has_done_a_replay_that_was_asked_for_with_another_is_said(le
         prepare(ledger, NEWER, begun)
         commit(ledger, NEWER, begun.claim)
         settle(ledger, NEWER, Run("dag", f"then_{number}"), succeeded=True)
-    (said,) = status(ledger, "line").notices
+    (said,) = notices_of(status(ledger, "line"))
     assert said.startswith("the revision of transaction 2 was asked for with code " + ONE.code_hash)

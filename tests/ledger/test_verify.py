@@ -14,6 +14,7 @@ from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.operate.attention import been_here
 from ratchet.operate.snapshot.status import status
+from ratchet.operate.snapshot.words import unattended_of, why_of
 from ratchet.operate.verify import verify
 from ratchet.protocol.commit import commit
 from ratchet.protocol.compact import compact
@@ -99,8 +100,8 @@ def test_status_says_why_each_transaction_waits(ledger, log):
         (1, State.OPEN, 0, 2),
         (2, State.PREPARED, 2, 2),
     ]
-    assert said.unfinished[0].why == "2 slices have not voted; run a works on it"
-    assert said.unfinished[1].why == "prepared; waits for 1, which run a is processing; run b works on it"
+    assert why_of(said, said.unfinished[0]) == "2 slices have not voted; run a works on it"
+    assert why_of(said, said.unfinished[1]) == "prepared; waits for 1, which run a is processing; run b works on it"
     prepare(ledger, SPEC, first)
     commit(ledger, SPEC, first.claim)
     start(ledger, SPEC, log, "a", 1)
@@ -115,13 +116,13 @@ def test_status_says_when_nobody_keeps_the_line_going(ledger, log):
     back = "update ratchet.pipelines set created_at = created_at - interval '6 min'"
     with ledger.begin() as conn:
         conn.execute(text(back))
-    assert status(ledger, "line").unattended.startswith("maintenance was never here; is its DAG paused?")
+    assert unattended_of(status(ledger, "line")).startswith("maintenance was never here; is its DAG paused?")
     with ledger.begin() as conn:
         been_here(conn, [SPEC.name])
     assert status(ledger, "line").unattended is None
     with ledger.begin() as conn:
         conn.execute(text("update ratchet.pipelines set maintained_at = maintained_at - interval '6 min'"))
-    assert status(ledger, "line").unattended.startswith("maintenance was here last at 20")
+    assert unattended_of(status(ledger, "line")).startswith("maintenance was here last at 20")
 
 
 def test_the_demos_table_shows_what_was_committed(whole):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Protocol
+
 from sqlalchemy import Connection, select
 
 from ratchet.ledger.rows import Transaction
@@ -11,6 +14,24 @@ from ratchet.ledger.transactions import is_unfinished
 from ratchet.ledger.work import utc
 from ratchet.protocol.failures import is_refused, met_outages_alone
 from ratchet.spec.pipeline import Pipeline
+
+
+class Stopped(Protocol):
+    """What is told of a transaction that is halted."""
+
+    @property
+    def pipeline(self) -> str: ...
+    @property
+    def txid(self) -> int: ...
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def failures(self) -> int: ...
+    @property
+    def halted_at(self) -> datetime | None: ...
+    @property
+    def reason(self) -> str | None: ...
+
 
 LIFTED = {"failures": 0, "halted_at": None}
 """The columns of a transaction that a person wants tried again: earlier failures are forgotten."""
@@ -45,7 +66,7 @@ def count_failure(conn: Connection, spec: Pipeline, row: Transaction) -> tuple[i
     return failures, failed and failures >= spec.max_failures
 
 
-def why_halted(row: Transaction) -> str:
+def why_halted(row: Stopped) -> str:
     """Which transaction, since when, why, and the ways out, in a line."""
     return (
         f"{row.pipeline} is halted at transaction {row.txid} since {utc(row.halted_at)}, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from sqlalchemy import ColumnElement, Connection, delete, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -14,7 +14,7 @@ from ratchet.ledger.schema import replays, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_newest, is_unfinished, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run
-from ratchet.protocol.revise import newest_applied, revise
+from ratchet.protocol.revise import revise
 from ratchet.spec.pipeline import Pipeline
 
 ASKED = "replay"
@@ -68,23 +68,32 @@ def is_asked(conn: Connection, pipeline: str, txid: int) -> bool:
 
 def waiting(conn: Connection, pipeline: str) -> int:
     """How many wait."""
-    return conn.execute(select(func.count()).where(*_waits(pipeline))).scalar_one()
+    return waiting_of(conn, [pipeline]).get(pipeline, 0)
 
 
-def given_up(conn: Connection, pipeline: str) -> list[Replay]:
+def waiting_of(conn: Connection, names: Collection[str]) -> dict[str, int]:
+    """{pipeline: how many wait}, of those in which any does."""
+    c = replays.c
+    query = select(c.pipeline, func.count()).where(c.pipeline.in_(names), c.given_up.is_(None)).group_by(c.pipeline)
+    return {pipeline: count for pipeline, count in conn.execute(query)}
+
+
+def given_up(conn: Connection, names: Collection[str]) -> list[Replay]:
     """Those that cannot be begun any more, and of which nobody has asked for another one since."""
-    query = select(replays).where(replays.c.pipeline == pipeline, replays.c.given_up.is_not(None))
-    return Replay.all(conn.execute(query.order_by(replays.c.txid)))
+    query = select(replays).where(replays.c.pipeline.in_(names), replays.c.given_up.is_not(None))
+    return Replay.all(conn.execute(query.order_by(replays.c.pipeline, replays.c.txid)))
 
 
-def done_otherwise(conn: Connection, pipeline: str) -> list[Transaction]:
+def done_otherwise(conn: Connection, names: Collection[str]) -> list[Transaction]:
     """The newest committed revisions whose code is not that with which they were asked for."""
-    c = transactions.c
+    c, newer = transactions.c, transactions.alias("newer")
+    same = (newer.c.pipeline == c.pipeline, newer.c.txid == c.txid, newer.c.revision > c.revision)
+    replaced = select(newer.c.txid).where(*same, newer.c.state == State.COMMITTED)
     # PostgreSQL expects almost every row to differ, but knows how few were asked for.
-    mine = (c.pipeline == pipeline, c.asked_code.is_not(None), c.asked_code != c.code_hash)
-    rows = Transaction.all(conn.execute(select(transactions).where(*mine).order_by(c.txid)))
-    committed = (row for row in rows if row.state == State.COMMITTED)
-    return [row for row in committed if newest_applied(conn, pipeline, row.txid) == row.revision]
+    mine = (c.pipeline.in_(names), c.asked_code.is_not(None), c.asked_code != c.code_hash, c.state == State.COMMITTED)
+    return Transaction.all(
+        conn.execute(select(transactions).where(*mine, ~exists(replaced)).order_by(c.pipeline, c.txid))
+    )
 
 
 def is_going_on(conn: Connection, pipeline: str, *, besides: int | None = None) -> bool:

@@ -8,7 +8,7 @@ where the next one starts: no transaction has records of both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -156,12 +156,16 @@ def ends(conn: Connection, pipeline: str, source: int) -> dict[int, int] | None:
         .where(sources.c.pipeline == pipeline, sources.c.source >= source)
         .order_by(sources.c.source)
     ).all()
+    return ends_of([(row.source, row.topic_id) for row in rows], lambda number: _starts(conn, pipeline, number))
+
+
+def ends_of(of: Sequence[tuple[int, str]], starts: Callable[[int], Mapping[int, int]]) -> dict[int, int] | None:
+    """The same of the first of these (source, topic id), which follow one another and start there."""
     found: dict[int, int] | None = None
-    for row in rows[1:]:
-        starts = _starts(conn, pipeline, row.source)
-        same = row.topic_id == rows[0].topic_id
+    for number, topic_id in of[1:]:
         before = found
-        found = {p: min(at if same else 0, (before or {}).get(p, at)) for p, at in starts.items()}
+        same = topic_id == of[0][1]
+        found = {p: min(at if same else 0, (before or {}).get(p, at)) for p, at in starts(number).items()}
     return found
 
 

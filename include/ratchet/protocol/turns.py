@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from sqlalchemy import Connection
 
 from ratchet.ledger.rows import Line
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
-from ratchet.protocol.halts import why_halted
+from ratchet.protocol.halts import Stopped, why_halted
+
+
+class First(Stopped, Protocol):
+    """What is told of the transaction whose turn it is."""
+
+    @property
+    def state(self) -> State: ...
+    @property
+    def claim_ended(self) -> bool: ...
 
 
 def waits_for(conn: Connection, line: Line, txid: int) -> str | None:
@@ -15,13 +26,17 @@ def waits_for(conn: Connection, line: Line, txid: int) -> str | None:
     turn = line.turn
     if txid <= turn:
         return None
-    first = read_transaction(conn, line.pipeline, turn)
+    return behind(read_transaction(conn, line.pipeline, turn))
+
+
+def behind(first: First) -> str:
+    """What those wait for that are prepared behind the transaction whose turn it is."""
     if first.halted_at is not None:
-        return f"waits for {turn}: {why_halted(first)}"
+        return f"waits for {first.txid}: {why_halted(first)}"
     doing = {
         State.OPEN: f"which run {first.run_id} is processing",
         State.PREPARED: f"which run {first.run_id} is about to commit",
         State.ABORTED: f"which was aborted ({first.reason}) and will be tried again",
     }
     gone = "; its run has ended, the next one adopts it" if first.claim_ended else ""
-    return f"waits for {turn}, {doing.get(first.state, f'which is {first.state}')}{gone}"
+    return f"waits for {first.txid}, {doing.get(first.state, f'which is {first.state}')}{gone}"

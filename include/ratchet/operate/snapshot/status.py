@@ -1,159 +1,313 @@
-"""Where a line stands, and why each unfinished transaction waits."""
+"""Where lines stand, and what each unfinished transaction waits for, of any number of pipelines in as many queries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 
-from sqlalchemy import Connection, func, select
+import sqlalchemy as sa
+from sqlalchemy import Connection, func, select, true
 
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.rows import Line, Transaction
-from ratchet.ledger.schema import slices, transactions
+from ratchet.ledger.rows import Replay, Transaction
+from ratchet.ledger.schema import events, heads, pipelines, ranges, slices, sources, transactions
 from ratchet.ledger.states import State
-from ratchet.ledger.transactions import is_newest, is_unfinished, read_line
-from ratchet.ledger.work import utc
-from ratchet.operate.replay import spans
-from ratchet.protocol import halts, plan, replays, sources
-from ratchet.protocol.turns import waits_for
+from ratchet.ledger.transactions import is_newest, is_unfinished
+from ratchet.operate.attention import Standing as Position
+from ratchet.operate.attention import standings
+from ratchet.protocol import replays
+from ratchet.protocol.plan import Course
+from ratchet.protocol.sources import ends_of
 
 SILENCE = timedelta(minutes=5)
 """The maintenance comes every minute; after so long without it, somebody should look."""
+OVER = timedelta(minutes=10)
+"""The time over which a rate is measured."""
+NEWEST = 100
+"""A rate is of so many transactions at most, so that it costs the same for every line."""
+
+
+class Waits(StrEnum):
+    """What an unfinished transaction waits for."""
+
+    VOTES = "votes"
+    """Slices have not voted."""
+    TURN = "turn"
+    """Another one is to be committed first."""
+    COMMIT = "commit"
+    """It is prepared, and its commit is next."""
+    RETRY = "retry"
+    """It was aborted; the next epoch begins."""
+    PERSON = "person"
+    """The line is halted there."""
+    CLEAR = "clear"
+    """A revision that was given up; the old result stays."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """One unfinished transaction or revision: who has it, how many of its slices have voted, what it waits for."""
+    """One unfinished transaction or revision: who has it, how many of its slices have voted, what it waits for.
 
+    `before` is the transaction whose turn it is, where that has to come first.
+    """
+
+    pipeline: str
     txid: int
     revision: int
     state: State
     epoch: int
+    dag_id: str
     run_id: str
+    claim_ended: bool
     voted: int
     slices: int
     failures: int
+    opened_at: datetime
+    prepared_at: datetime | None
     deadline: datetime | None
-    why: str
+    halted_at: datetime | None
+    reason: str | None
+    waits: Waits
+    before: int | None
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What was committed lately: so many transactions and records in so many seconds, revisions not counted.
+
+    The time ends now; it is shorter than was asked for where only the newest transactions are counted.
+    """
+
+    seconds: float
+    transactions: int
+    records: int
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a source still has to plan of a partition, before the next one begins."""
+
+    partition: int
+    from_offset: int
+    until_offset: int
+
+
+@dataclass(frozen=True)
+class NextSource:
+    """A source that begins when the present one is planned to its end."""
+
+    source: int
+    present: int
+    left: tuple[Left, ...]
+
+
+@dataclass(frozen=True)
+class Otherwise:
+    """A revision that was done with another code than the one with which it was asked for."""
+
+    txid: int
+    asked_code: str | None
+    code: str
 
 
 @dataclass(frozen=True)
 class Status:
-    """A pipeline's line; `halt` says why it is halted, in a line, and is None if it is not.
+    """A pipeline's line at one moment, `at`.
 
-    `unattended` says, in a line, since when the maintenance was not here; None where it was, within some minutes.
-    `next_source` says, in a line, what has to be planned before keys in other partitions are; None where none wait.
+    `halt` is the transaction at which it is halted. `unattended` is since when the maintenance was not here, None where
+    that was some minutes ago at most, and `maintained_at` None where it was never here. `replays` is how many revisions
+    are asked for and not begun, `given_up` those that cannot be begun any more.
     """
 
     pipeline: str
+    at: datetime
+    topic: str | None
     head: int
     last_txid: int
     compacted: int
     committed_at: datetime | None
-    halt: str | None
-    unattended: str | None
-    next_source: str | None
+    rate: Rate
+    halt: int | None
+    maintained_at: datetime | None
+    unattended: datetime | None
+    next_source: NextSource | None
     replays: int
-    """Revisions that are asked for and not begun."""
     unfinished: tuple[Standing, ...]
-    notices: tuple[str, ...] = ()
-    """Of revisions that were asked for, in a line each: which were given up, and which were done with other code."""
+    given_up: tuple[Replay, ...] = ()
+    otherwise: tuple[Otherwise, ...] = ()
+
+    @property
+    def in_flight(self) -> int:
+        """How many transactions are neither committed nor voided, or wait behind one that is not."""
+        return self.last_txid - self.head
 
 
 def status(ledger: Ledger, pipeline: str) -> Status:
     """The line of a pipeline as one snapshot has it; a pipeline that the ledger does not know stands at 0."""
     with ledger.snapshot() as conn:
-        line = read_line(conn, pipeline)
+        return statuses(conn, [pipeline])[pipeline]
+
+
+def known(conn: Connection) -> list[str]:
+    """The pipelines that have a line, by name."""
+    return list(conn.execute(select(pipelines.c.pipeline).order_by(pipelines.c.pipeline)).scalars())
+
+
+def statuses(
+    conn: Connection, names: Collection[str], over: timedelta = OVER, lines: dict[str, Position] | None = None
+) -> dict[str, Status]:
+    """The lines of pipelines, in their order; `lines` is what `standings` has said of them in this snapshot."""
+    names = list(names)
+    lines = standings(conn, names) if lines is None else lines
+    now: datetime = conn.execute(select(func.clock_timestamp())).scalar_one()
+    unfinished, rates, commits = _unfinished(conn, names), _rates(conn, names, now, over), _last_commits(conn, names)
+    next_sources, waiting = _next_sources(conn, lines), replays.waiting_of(conn, names)
+    given_up, otherwise = replays.given_up(conn, names), replays.done_otherwise(conn, names)
+    found: dict[str, Status] = {}
+    for name in names:
+        line = lines[name].line if name in lines else None
         if line is None:
-            return Status(pipeline, 0, 0, 0, None, None, None, None, 0, ())
-        c = transactions.c
-        found = conn.execute(
-            select(transactions)
-            .where(c.pipeline == pipeline, is_unfinished(), is_newest())
-            .order_by(c.revision > 0, c.txid, c.revision)
-        )
-        unfinished = Transaction.all(found)
-        halt = halts.halt(conn, pipeline)
-        commit = history.last_commit(conn, pipeline)
-        return Status(
-            pipeline,
+            nothing = Rate(over.total_seconds(), 0, 0)
+            found[name] = Status(name, now, None, 0, 0, 0, None, nothing, None, None, None, None, 0, ())
+            continue
+        rows = tuple(_standing(line.turn, *row) for row in unfinished.get(name, ()))
+        since = line.maintained_at or line.created_at
+        found[name] = Status(
+            name,
+            now,
+            line.topic,
             line.head,
             line.last_txid,
             line.compacted,
-            commit.at if commit else None,
-            halts.why_halted(halt) if halt else None,
-            _unattended(conn, line),
-            _next_source(conn, line),
-            replays.waiting(conn, pipeline),
-            tuple(_standing(conn, line, row) for row in unfinished),
-            tuple(_notices(conn, pipeline)),
+            commits.get(name),
+            rates[name],
+            min((row.txid for row in rows if row.waits == Waits.PERSON), default=None),
+            line.maintained_at,
+            since if now - since >= SILENCE else None,
+            next_sources.get(name),
+            waiting.get(name, 0),
+            rows,
+            tuple(row for row in given_up if row.pipeline == name),
+            tuple(Otherwise(row.txid, row.asked_code, row.code_hash) for row in otherwise if row.pipeline == name),
         )
+    return found
 
 
-def _notices(conn: Connection, pipeline: str) -> Iterator[str]:
-    for asked in replays.given_up(conn, pipeline):
-        what = f"the revision of transaction {asked.txid} that {asked.who} has asked for is given up: {asked.given_up}"
-        yield f"{what}; `ratchet replay {pipeline} --from {asked.txid} --cancel --reason …` forgets it"
-    of: dict[tuple[str | None, str], list[int]] = {}
-    for row in replays.done_otherwise(conn, pipeline):
-        of.setdefault((row.asked_code, row.code_hash), []).append(row.txid)
-    for (asked_code, code), txids in of.items():
-        what = f"the revision of {spans(txids)} was asked for with code {asked_code} and done with code {code}"
-        yield f"{what}; where that was the older one, ask for it again"
+def _unfinished(conn: Connection, names: Sequence[str]) -> dict[str, list[tuple[Transaction, int, int]]]:
+    """{pipeline: [(row, slices that have voted, slices)]}, live transactions first."""
+    c, part = transactions.c, slices.c
+    mine = (part.pipeline == c.pipeline, part.txid == c.txid, part.epoch == c.epoch)
+    votes = select(func.count(part.voted_at).label("voted"), func.count().label("slices")).where(*mine).lateral("votes")
+    rows = conn.execute(
+        select(transactions, votes.c.voted, votes.c.slices)
+        .join(votes, true())
+        .where(c.pipeline.in_(names), is_unfinished(), is_newest())
+        .order_by(c.pipeline, c.revision > 0, c.txid, c.revision)
+    )
+    found: dict[str, list[tuple[Transaction, int, int]]] = {}
+    for row in rows.mappings():
+        found.setdefault(row["pipeline"], []).append((Transaction.of(row), row["voted"], row["slices"]))
+    return found
 
 
-def _unattended(conn: Connection, line: Line) -> str | None:
-    since = line.maintained_at or line.created_at
-    now = conn.execute(select(func.clock_timestamp())).scalar_one()
-    if now - since < SILENCE:
-        return None
-    last = f"maintenance was here last at {utc(since)}" if line.maintained_at else "maintenance was never here"
-    return f"{last}; is its DAG paused? without it lost work waits for the next run"
-
-
-def _next_source(conn: Connection, line: Line) -> str | None:
-    number, course = sources.waiting(conn, line), plan.course_of(conn, line)
-    if number is None or course.until is None:
-        return None
-    left = [f"{line.topic}-{p} from {at} to {course.until[p]}" for p, at in sorted(course.left.items())]
-    return f"source {number} begins when source {line.source} is planned to its end: {', '.join(left) or 'it is'}"
-
-
-def _standing(conn: Connection, line: Line, row: Transaction) -> Standing:
-    c = slices.c
-    voted, total = conn.execute(
-        select(func.count(c.voted_at), func.count()).where(
-            c.pipeline == row.pipeline, c.txid == row.txid, c.epoch == row.epoch
-        )
-    ).one()
+def _standing(turn: int, row: Transaction, voted: int, of: int) -> Standing:
+    waits, before = Waits.VOTES, None
+    if row.halted_at is not None:
+        waits = Waits.CLEAR if row.revision else Waits.PERSON
+    elif row.state == State.ABORTED:
+        waits = Waits.RETRY
+    elif row.state == State.PREPARED and (row.revision or row.txid <= turn):
+        waits = Waits.COMMIT
+    elif row.state == State.PREPARED:
+        waits, before = Waits.TURN, turn
     return Standing(
+        row.pipeline,
         row.txid,
         row.revision,
         row.state,
         row.epoch,
+        row.dag_id,
         row.run_id,
+        row.claim_ended,
         voted,
-        total,
+        of,
         row.failures,
+        row.opened_at,
+        row.prepared_at,
         row.deadline,
-        _why(conn, line, row, total - voted),
+        row.halted_at,
+        row.reason,
+        waits,
+        before,
     )
 
 
-def _why(conn: Connection, line: Line, row: Transaction, missing: int) -> str:
-    """What has to happen next, and who does it."""
-    if row.halted_at is not None:
-        return f"given up: {row.reason}; clear the run again" if row.revision else halts.why_halted(row)
-    if row.claim_ended:
-        by = f"its run {row.run_id} has ended; the next run of any kind adopts it"
-    else:
-        by = f"run {row.run_id} works on it"
-    if row.state == State.OPEN:
-        return f"{missing} slices have not voted; {by}"
-    if row.state == State.ABORTED:
-        return f"aborted: {row.reason}; {by}"
-    if row.revision:
-        return f"prepared, and waits for no turn; {by}"
-    return f"prepared; {waits_for(conn, line, row.txid) or 'it is its turn'}; {by}"
+def _rates(conn: Connection, names: Sequence[str], now: datetime, over: timedelta) -> dict[str, Rate]:
+    """{pipeline: its rate}, of the newest transactions below each head, which an index has at its end."""
+    c = transactions.c
+    newest = (
+        select(c.committed_at, c.opened_at, c.records)
+        .where(c.pipeline == heads.c.pipeline, c.txid <= heads.c.txid, c.revision == 0)
+        .order_by(c.txid.desc())
+        .limit(NEWEST)
+        .lateral("newest")
+    )
+    recent = newest.c.committed_at >= now - over
+    query = (
+        select(
+            heads.c.pipeline,
+            func.count().label("looked_at"),
+            func.count().filter(recent).label("transactions"),
+            func.coalesce(func.sum(newest.c.records).filter(recent), 0).label("records"),
+            func.min(func.coalesce(newest.c.committed_at, newest.c.opened_at)).label("since"),
+        )
+        .join(newest, true(), isouter=True)
+        .where(heads.c.pipeline.in_(names))
+        .group_by(heads.c.pipeline)
+    )
+    found: dict[str, Rate] = {}
+    for row in conn.execute(query):
+        # Where all of them are recent, those before are as well, and were not counted.
+        seconds = (now - row.since if row.transactions == NEWEST else over).total_seconds()
+        found[row.pipeline] = Rate(seconds, row.transactions, int(row.records))
+    return found
+
+
+def _last_commits(conn: Connection, names: Sequence[str]) -> dict[str, datetime]:
+    """{pipeline: when something of it was committed last, revisions among it}."""
+    c = events.c
+    mine = select(c.at).where(c.pipeline == heads.c.pipeline, history.IS_COMMIT).order_by(c.id.desc()).limit(1)
+    last = mine.lateral("last")
+    query = select(heads.c.pipeline, last.c.at).join(last, true()).where(heads.c.pipeline.in_(names))
+    return {pipeline: at for pipeline, at in conn.execute(query)}
+
+
+def _next_sources(conn: Connection, lines: dict[str, Position]) -> dict[str, NextSource]:
+    """{pipeline: the source that waits}, of those few of which a person has said that keys are elsewhere."""
+    between = [name for name, of in lines.items() if of.is_between]
+    if not between:
+        return {}
+    s, r = sources.c, ranges.c
+    known: dict[str, list[tuple[int, str]]] = {}
+    rows = select(s.pipeline, s.source, s.topic_id).where(s.pipeline.in_(between)).order_by(s.pipeline, s.source)
+    for pipeline, number, topic_id in conn.execute(rows):
+        if number >= lines[pipeline].line.source:
+            known.setdefault(pipeline, []).append((number, topic_id))
+    starts: dict[tuple[str, int], dict[int, int]] = {}
+    begun = select(r.pipeline, r.source, r.partition, r.until_offset).where(
+        r.pipeline.in_(between), r.txid == sa.literal_column("0")
+    )
+    for pipeline, number, partition, at in conn.execute(begun):
+        starts.setdefault((pipeline, number), {})[partition] = at
+    found: dict[str, NextSource] = {}
+    for name, of in known.items():
+        until = ends_of(of, lambda number, name=name: starts.get((name, number), {}))
+        if until is None:
+            continue
+        course = Course(lines[name].planned, until)
+        left = tuple(Left(p, at, until[p]) for p, at in sorted(course.left.items()))
+        found[name] = NextSource(of[1][0], of[0][0], left)
+    return found

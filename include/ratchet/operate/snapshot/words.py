@@ -1,0 +1,86 @@
+"""What a person reads of where a line stands: the text to each value and code of `status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ratchet.ledger.states import State
+from ratchet.ledger.work import name_of, utc
+from ratchet.operate.replay import spans
+from ratchet.operate.snapshot.status import Standing, Status, Waits
+from ratchet.protocol.halts import why_halted
+from ratchet.protocol.turns import behind
+
+
+def lines_of(of: Status) -> list[str]:
+    """A pipeline in lines: where the head is, what a person should know, and each unfinished transaction."""
+    said = [f"{of.pipeline}: the head is {of.head} of {of.last_txid}, the last commit was {utc(of.committed_at)}"]
+    halt = halt_of(of)
+    said += [f"  HALTED: {halt}"] if halt else []
+    said += [f"  {line}" for line in (unattended_of(of),) if line]
+    said += [f"  {of.replays:,} revisions are asked for and wait"] if of.replays else []
+    said += [f"  {line}" for line in (*notices_of(of), next_source_of(of)) if line]
+    for t in of.unfinished:
+        named = name_of(t.txid, t.revision)
+        said.append(f"  {named}: {t.state}, {t.voted} of {t.slices} slices voted; {why_of(of, t)}")
+    return said
+
+
+def halt_of(of: Status) -> str | None:
+    """Why a line is halted, and the ways out."""
+    return next((why_halted(t) for t in of.unfinished if t.waits == Waits.PERSON and t.txid == of.halt), None)
+
+
+def unattended_of(of: Status) -> str | None:
+    """Since when the maintenance was not here."""
+    if of.unattended is None:
+        return None
+    last = f"maintenance was here last at {utc(of.maintained_at)}" if of.maintained_at else "maintenance was never here"
+    return f"{last}; is its DAG paused? without it lost work waits for the next run"
+
+
+def next_source_of(of: Status) -> str | None:
+    """What has to be planned before keys in other partitions are."""
+    waits = of.next_source
+    if waits is None:
+        return None
+    left = [f"{of.topic}-{part.partition} from {part.from_offset} to {part.until_offset}" for part in waits.left]
+    begins = f"source {waits.source} begins when source {waits.present} is planned to its end"
+    return f"{begins}: {', '.join(left) or 'it is'}"
+
+
+def notices_of(of: Status) -> Iterator[str]:
+    """Of revisions that were asked for: which were given up, and which were done with other code."""
+    for asked in of.given_up:
+        what = f"the revision of transaction {asked.txid} that {asked.who} has asked for is given up: {asked.given_up}"
+        yield f"{what}; `ratchet replay {of.pipeline} --from {asked.txid} --cancel --reason …` forgets it"
+    done: dict[tuple[str | None, str], list[int]] = {}
+    for row in of.otherwise:
+        done.setdefault((row.asked_code, row.code), []).append(row.txid)
+    for (asked_code, code), txids in done.items():
+        what = f"the revision of {spans(txids)} was asked for with code {asked_code} and done with code {code}"
+        yield f"{what}; where that was the older one, ask for it again"
+
+
+def why_of(of: Status, row: Standing) -> str:
+    """What has to happen next to an unfinished transaction, and who does it."""
+    if row.claim_ended:
+        by = f"its run {row.run_id} has ended; the next run of any kind adopts it"
+    else:
+        by = f"run {row.run_id} works on it"
+    match row.waits:
+        case Waits.PERSON:
+            return why_halted(row)
+        case Waits.CLEAR:
+            return f"given up: {row.reason}; clear the run again"
+        case Waits.VOTES:
+            return f"{row.slices - row.voted} slices have not voted; {by}"
+        case Waits.RETRY:
+            return f"aborted: {row.reason}; {by}"
+        case Waits.COMMIT:
+            return f"prepared, and waits for no turn; {by}" if row.revision else f"prepared; it is its turn; {by}"
+        case Waits.TURN:
+            first = next((t for t in of.unfinished if t.txid == row.before and not t.revision), None)
+            # What is not among the unfinished ones, and has the head before it, is a void that the head passes next.
+            waits = behind(first) if first else f"waits for {row.before}, which is {State.VOIDED}"
+            return f"prepared; {waits}; {by}"
