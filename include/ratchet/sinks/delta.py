@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Select, Table, cast, delete, func, select, text
+from sqlalchemy import ColumnElement, Connection, Select, Table, cast, delete, func, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from ratchet.errors import StageMismatch
 from ratchet.ledger.work import OffsetRange, Relation
 from ratchet.sinks.port import Delta, Rows, Sink
-from ratchet.sinks.types import TXID, WRITER, sql_column
+from ratchet.sinks.types import TXID, WRITER, sql_column, sql_type
 from ratchet.spec.declaration import LONGEST_NAME
 
 
@@ -43,6 +43,12 @@ def named(rows: Rows, sink: Sink, *columns: str) -> Select[Any]:
     of = table(rows.relation, sink)
     picked = [of.c[name] for name in columns or [c.name for c in sink.written]]
     return select(*picked).where(*_are(of, rows))
+
+
+def having(sink: Sink, key: Mapping[str, str]) -> list[ColumnElement[bool]]:
+    """The condition that written columns, or the txid, have these values; PostgreSQL reads them from their texts."""
+    types = {c.name: sql_type(c.type) for c in (*sink.written, TXID)}
+    return [sa.column(name) == sa.cast(sa.literal(value), types[name]) for name, value in key.items()]
 
 
 @contextmanager

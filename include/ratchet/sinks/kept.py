@@ -16,7 +16,7 @@ from ratchet.sinks import catalog, delta, erasures, retention
 from ratchet.sinks.catalog import Held
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.port import Applied, Check, Delta, Rows, Sink, Stretch, Touched, Voted
-from ratchet.sinks.types import SOURCE, TXID, WRITER, as_hashed, sql_type
+from ratchet.sinks.types import SOURCE, WRITER, as_hashed, sql_type
 from ratchet.spec.columns import Column
 from ratchet.spec.types import Type
 
@@ -88,7 +88,7 @@ class Kept(Sink, frozen=True):
     def txids_with(self, conn: Connection, pipeline: str, key: Mapping[str, str], head: int) -> list[int]:
         """The transactions up to the head that have rows in which the columns have these values, in order."""
         of = self.rows_table
-        mine = (of.c._txid <= head, *self.mine(of, pipeline), *self._having(key))
+        mine = (of.c._txid <= head, *self.mine(of, pipeline), *delta.having(self, key))
         return list(conn.execute(select(of.c._txid).where(*mine).distinct().order_by(of.c._txid)).scalars())
 
     def erase(
@@ -99,17 +99,22 @@ class Kept(Sink, frozen=True):
         for one in voted:
             schemas.add(one, self._written_with(one))
         gone: dict[int, tuple[int, int]] = {}
-        for txid, hashed in self._hashes(conn, of, schemas, there, self._having(key)):
+        for txid, hashed in self._hashes(conn, of, schemas, there, delta.having(self, key)):
             rows, checksum = gone.get(txid, (0, 0))
             gone[txid] = rows + 1, (checksum + hashed) % MODULUS
         rows = self.rows_table
-        mine = (rows.c._txid.between(of.first, of.last), *self.mine(rows, of.pipeline), *self._having(key))
+        mine = (rows.c._txid.between(of.first, of.last), *self.mine(rows, of.pipeline), *delta.having(self, key))
         conn.execute(delete(rows).where(*mine))
         return gone
 
-    def _having(self, key: Mapping[str, str]) -> list[ColumnElement[bool]]:
-        types = {c.name: sql_type(c.type) for c in (*self.written, TXID)}
-        return [sa.column(name) == sa.cast(sa.literal(value), types[name]) for name, value in key.items()]
+    def rows_at(self, pipeline: str, txid: int, partition: int, offset: int) -> sa.Select:
+        of = self.rows_table
+        return self.rows_of(pipeline, txid).where(of.c._partition == partition, of.c._offset == offset)
+
+    def made_by(self, pipeline: str, key: Mapping[str, str], head: int) -> sa.Select:
+        of = self.rows_table
+        mine = (of.c._txid <= head, *self.mine(of, pipeline), *delta.having(self, key))
+        return select(of.c._txid, of.c._partition, of.c._offset).where(*mine)
 
     def verify(self, conn: Connection, of: Stretch, voted: Iterable[Voted]) -> Check:
         expected, schemas = _Sums(of), _Schemas(of, self.written)

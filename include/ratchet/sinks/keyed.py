@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 import sqlalchemy as sa
@@ -113,6 +113,19 @@ class Keyed(Sink, frozen=True):
     @property
     def is_compacted(self) -> bool:
         return True
+
+    def rows_at(self, pipeline: str, txid: int, partition: int, offset: int) -> sa.Select | None:
+        if not self.has_positions:
+            return None
+        of = self.delta
+        picked = (of.c[c.name] for c in self.written)
+        return select(*picked).where(of.c._txid == txid, of.c._partition == partition, of.c._offset == offset)
+
+    def made_by(self, pipeline: str, key: Mapping[str, str], head: int) -> sa.Select:
+        of, nothing = self.delta, sa.null()
+        at = (of.c._partition, of.c._offset) if self.has_positions else (nothing, nothing)
+        picked = (of.c._txid, at[0].label("_partition"), at[1].label("_offset"))
+        return select(*picked).where(of.c._txid <= head, *delta.having(self, key)).distinct()
 
     @property
     def _names(self) -> list[str]:

@@ -271,6 +271,22 @@ class Sink(DeclaredSink, ABC, frozen=True):
     def one_each(self, rows: FromClause) -> Select[Any]:
         """The written columns of rows of one transaction, one row for each identity."""
 
+    # traces
+
+    def rows_at(self, pipeline: str, txid: int, partition: int, offset: int) -> Select[Any] | None:
+        """The written columns of the rows that a record of a committed transaction has in the sink.
+
+        None where rows do not name their records.
+        """
+        return None
+
+    @abstractmethod
+    def made_by(self, pipeline: str, key: Mapping[str, str], head: int) -> Select[*tuple[Any, ...]]:
+        """SELECT `_txid`, `_partition` and `_offset` of what has made the rows in which columns have these values.
+
+        The last two are null where rows do not name their records.
+        """
+
     # expires
 
     @property
