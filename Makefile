@@ -31,7 +31,7 @@ clean: down  ## forget the demo's data
 test: install  ## everything but the longest, on embedded servers of its own
 	@$(PY) -m pytest tests $(PARALLEL)
 
-test-all: install  ## that, clusters, faults, a pooler, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc)
+test-all: install  ## that, clusters, faults, a pooler, alerts, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc prometheus)
 	@ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 \
 	  || { echo "test-all needs a PostgreSQL with TLS; Debian: apt-get install postgresql" >&2; exit 1; }
 	@PATH="$$PATH:/usr/sbin" command -v pgbouncer > /dev/null \
@@ -40,6 +40,8 @@ test-all: install  ## that, clusters, faults, a pooler, and TLS to PostgreSQL an
 	  || { echo "test-all needs a C compiler, for clocks; Debian: apt-get install gcc libc6-dev" >&2; exit 1; }
 	@PATH="$$PATH:/usr/sbin" command -v nginx > /dev/null \
 	  || { echo "test-all needs a proxy with TLS; Debian: apt-get install nginx-light" >&2; exit 1; }
+	@command -v prometheus > /dev/null && command -v promtool > /dev/null \
+	  || { echo "test-all needs Prometheus, for the alert rules; Debian: apt-get install prometheus" >&2; exit 1; }
 	@unshare --mount true 2> /dev/null || { echo "test-all mounts a disk that can be filled: run it as root, or by" \
 	  "\`unshare --user --map-root-user --mount make test-all\`" >&2; exit 1; }
 	@$(PY) -m pytest tests $(PARALLEL) -m "all or not all"

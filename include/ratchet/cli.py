@@ -37,6 +37,7 @@ from ratchet.command import (
 )
 from ratchet.dev.stack.cli import stack_app
 from ratchet.errors import RatchetError, SettingsError, SpecError
+from ratchet.exporting import exporter
 from ratchet.ledger.work import name_of, utc
 from ratchet.removals import drop, erase, prune
 from ratchet.traces import dlq, lag, origin, show, where
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Exactly-once transactions over Kafka and Spark.")
 app.add_typer(stack_app, name="stack")
-for command in (show, lag, where, origin, dlq, erase, prune, drop):
+for command in (show, lag, where, origin, dlq, erase, prune, drop, exporter):
     app.command()(command)
 
 FAULTS = 3

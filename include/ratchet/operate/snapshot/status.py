@@ -78,12 +78,14 @@ class Standing:
 class Rate:
     """What was committed lately: so many transactions and records in so many seconds, revisions not counted.
 
-    The time ends now; it is shorter than was asked for where only the newest transactions are counted.
+    `dead_letters` are among the records. The time ends now; it is shorter than was asked for where only the newest
+    transactions are counted.
     """
 
     seconds: float
     transactions: int
     records: int
+    dead_letters: int
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def statuses(
     for name in names:
         line = lines[name].line if name in lines else None
         if line is None:
-            nothing = Rate(over.total_seconds(), 0, 0)
+            nothing = Rate(over.total_seconds(), 0, 0, 0)
             found[name] = Status(name, now, None, 0, 0, 0, None, nothing, None, None, None, None, 0, ())
             continue
         rows = tuple(_standing(line.turn, *row) for row in unfinished.get(name, ()))
@@ -247,9 +249,16 @@ def _standing(turn: int, row: Transaction, voted: int, of: int) -> Standing:
 
 def _rates(conn: Connection, names: Sequence[str], now: datetime, over: timedelta) -> dict[str, Rate]:
     """{pipeline: its rate}, of the newest transactions below each head, which an index has at its end."""
-    c = transactions.c
+    c, part = transactions.c, slices.c
+    mine = (part.pipeline == c.pipeline, part.txid == c.txid, part.epoch == c.epoch)
+    given_up = select(func.sum(part.dead_letters)).where(*mine).scalar_subquery()
     newest = (
-        select(c.committed_at, c.opened_at, c.records)
+        select(
+            c.committed_at,
+            c.opened_at,
+            c.records,
+            sa.case((c.committed_at >= now - over, given_up), else_=0).label("dead_letters"),
+        )
         .where(c.pipeline == heads.c.pipeline, c.txid <= heads.c.txid, c.revision == 0)
         .order_by(c.txid.desc())
         .limit(NEWEST)
@@ -262,6 +271,7 @@ def _rates(conn: Connection, names: Sequence[str], now: datetime, over: timedelt
             func.count().label("looked_at"),
             func.count().filter(recent).label("transactions"),
             func.coalesce(func.sum(newest.c.records).filter(recent), 0).label("records"),
+            func.coalesce(func.sum(newest.c.dead_letters).filter(recent), 0).label("dead_letters"),
             func.min(func.coalesce(newest.c.committed_at, newest.c.opened_at)).label("since"),
         )
         .join(newest, true(), isouter=True)
@@ -272,7 +282,7 @@ def _rates(conn: Connection, names: Sequence[str], now: datetime, over: timedelt
     for row in conn.execute(query):
         # Where all of them are recent, those before are as well, and were not counted.
         seconds = (now - row.since if row.transactions == NEWEST else over).total_seconds()
-        found[row.pipeline] = Rate(seconds, row.transactions, int(row.records))
+        found[row.pipeline] = Rate(seconds, row.transactions, int(row.records), int(row.dead_letters))
     return found
 
 

@@ -1,0 +1,302 @@
+"""`ratchet exporter`'s measures and traces, of real lines: scraped as Prometheus does, taken as a collector does."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from uuid import uuid4
+
+import httpx
+import psycopg
+import pytest
+from kafka import KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from prometheus_client.parser import text_string_to_metric_families
+from psycopg import sql
+from sqlalchemy.engine import make_url
+
+from ratchet import Append, Json, Pipeline, Topic
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.work import Run
+from ratchet.operate.actions import void
+from ratchet.operate.attention import been_here
+from ratchet.operate.migrate import migrate
+from ratchet.protocol.begin import begin
+from ratchet.protocol.claims import settle
+from ratchet.protocol.commit import commit
+from ratchet.protocol.votes import cast_vote
+from ratchet.telemetry.exporter import Exporter, Eye
+from ratchet.telemetry.measures import MEASURES
+from ratchet.telemetry.traces import trace_id
+from tests.ledger.staging import a_try, always_active, positions, prepare, rows_of, vote_of, write_all
+from tests.until import until
+
+
+class Line:
+    """A line over a topic of its own, two partitions, of which tests do what a run would."""
+
+    def __init__(self, url: str, kafka, topic: str):
+        self.spec = Pipeline(
+            name="exported",
+            source=Topic(topic, value=Json("a bigint")),
+            transform="tests.ledger.staging:rows_of",
+            sinks=[Append("rows", columns="a bigint")],
+            max_records=20,
+            slice_records=10,
+            max_failures=1,
+        )
+        migrate(url, [self.spec])
+        self.ledger, self.kafka = Ledger(url), kafka
+
+    def publish(self, count: int, servers: str) -> None:
+        producer = KafkaProducer(bootstrap_servers=servers)
+        for number in range(count):
+            producer.send(self.spec.source.name, b'{"a": 1}', partition=number % 2)
+        producer.flush()
+        producer.close()
+
+    def begin(self, run: str):
+        return begin(
+            self.ledger, self.spec, Run("dag", run), lambda *asked: self.kafka.offsets(self.spec.source.name, *asked),
+            is_active=always_active,
+        )  # fmt: skip
+
+    def do(self, run: str):
+        begun = self.begin(run)
+        prepare(self.ledger, self.spec, begun)
+        commit(self.ledger, self.spec, begun.claim)
+        settle(self.ledger, self.spec, Run("dag", run), succeeded=True)
+        return begun
+
+
+@pytest.fixture
+def line(ledger_url, client, make_topic, kafka_properties) -> Iterator[Line]:
+    made = Line(ledger_url, client, make_topic(2))
+    made.publish(100, kafka_properties["bootstrap.servers"])
+    yield made
+    made.ledger.close()
+
+
+@pytest.fixture
+def eye(ledger_url, kafka_properties) -> Iterator[Eye]:
+    with Eye(ledger_url, kafka_properties) as eye:
+        yield eye
+
+
+def values(eye: Eye) -> dict[str, float]:
+    """{measure, and its state or server where it has one: value} of one look."""
+    found = {}
+    for point in eye.look().points:
+        told_apart = [value for label, value in point.labels.items() if label in ("state", "server")]
+        found[" ".join([point.measure, *told_apart])] = point.value
+    return found
+
+
+def test_each_state_of_a_line_is_measured(line: Line, eye: Eye):
+    assert values(eye) == {"ratchet.up ledger": 1, "ratchet.up kafka": 1, "ratchet.read_time": pytest.approx(0, abs=60)}
+    line.do("a")
+    line.do("b")
+    begun = line.begin("c")
+    found = values(eye)
+    assert (found["ratchet.head"], found["ratchet.last"]) == (2, 3)
+    assert (found["ratchet.in_flight OPEN"], found["ratchet.in_flight PREPARED"]) == (1, 0)
+    assert (found["ratchet.lag.records"], found["ratchet.lag.waiting"]) == (60, 40)
+    assert (found["ratchet.recent.transactions"], found["ratchet.recent.records"]) == (2, 40)
+    assert 0 < found["ratchet.lag.age"] < 600 and found["ratchet.oldest_unfinished"] < 600
+    assert found["ratchet.halted"] == found["ratchet.failures"] == found["ratchet.lost"] == 0
+    settle(line.ledger, line.spec, Run("dag", "c"), succeeded=False, reason="for the test")
+    found = values(eye)
+    assert (found["ratchet.halted"], found["ratchet.failures"]) == (1, 1)
+    void(line.ledger, line.spec, begun.claim.txid, "for the test", "me")
+    found = values(eye)
+    assert (found["ratchet.halted"], found["ratchet.head"], found["ratchet.lag.records"]) == (0, 3, 40)
+    line.do("d"), line.do("e")
+    found = values(eye)
+    assert (found["ratchet.lag.records"], found["ratchet.lag.age"], found["ratchet.in_flight OPEN"]) == (0, 0, 0)
+
+
+def test_dead_letters_are_counted_among_the_last_records(line: Line, eye: Eye):
+    begun = line.begin("a")
+    for part in begun.slices:
+        work = a_try(line.ledger, begun, part.number, line.spec)
+        letters = [
+            {
+                "_partition": p,
+                "_offset": o,
+                "timestamp": None,
+                "key": None,
+                "value": b"",
+                "headers": "[]",
+                "error": "no",
+            }
+            for p, o in positions(work)[:3]
+        ]
+        rows = rows_of(line.spec, work)["rows"][3:]
+        sinks = write_all(line.ledger, line.spec, work, {"rows": rows, "dead_letters": letters})
+        cast_vote(line.ledger, line.spec, work.token, vote_of(line.spec, work, sinks, dead_letters=len(letters)))
+    commit(line.ledger, line.spec, begun.claim)
+    found = values(eye)
+    assert (found["ratchet.recent.records"], found["ratchet.recent.dead_letters"]) == (20, 6)
+
+
+def test_what_retention_has_deleted_and_will_delete_is_measured(line: Line, eye: Eye, client):
+    topic = line.spec.source.name
+    line.do("a")
+    client.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": str(3 * 3600_000)})])
+    assert until("the setting is told", lambda: values(eye).get("ratchet.retention_left"), 30) == pytest.approx(
+        3 * 3600, abs=300
+    )
+    client.admin.delete_records({TopicPartition(topic, 0): 25})
+    assert until("the deletion is told", lambda: values(eye)["ratchet.lost"], 30) == 15
+
+
+def test_a_server_that_does_not_answer_is_said_and_has_no_values(line: Line, ledger_url):
+    line.do("a")
+    with Eye(ledger_url, {"bootstrap.servers": "127.0.0.1:1"}) as eye:
+        found = values(eye)
+        assert (found["ratchet.up ledger"], found["ratchet.up kafka"], found["ratchet.head"]) == (1, 0, 1)
+        assert "ratchet.lag.records" not in found
+    with Eye("postgresql://nobody@127.0.0.1:1/nothing", {}) as eye:
+        found = values(eye)
+        assert (found["ratchet.up ledger"], found["ratchet.up kafka"]) == (0, 0) and "ratchet.head" not in found
+    with Eye(ledger_url, None) as eye:
+        assert "ratchet.up kafka" not in values(eye)
+
+
+def test_a_topic_that_is_another_one_is_said(line: Line, eye: Eye, client, make_topic):
+    line.do("a")
+    assert values(eye)["ratchet.topic_told"] == 1
+    client.admin.delete_topics([line.spec.source.name])
+    until("it is gone", lambda: values(eye)["ratchet.topic_told"] == 0, 30)
+    make_topic(2, line.spec.source.name)
+    found = values(eye)
+    assert found["ratchet.topic_told"] == 0 and "ratchet.lag.records" not in found
+
+
+class Collector:
+    """Takes what is sent by OTLP; refuses the first so many requests for traces."""
+
+    def __init__(self, refuses: int):
+        self.metrics: list[ExportMetricsServiceRequest] = []
+        self.traces: list[ExportTraceServiceRequest] = []
+        self.refused = 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                body = gzip.decompress(body) if self.headers["Content-Encoding"] == "gzip" else body
+                is_trace = self.path == "/v1/traces"
+                if is_trace and outer.refused < refuses:
+                    outer.refused += 1
+                    self.send_response(400)
+                elif is_trace:
+                    outer.traces.append(ExportTraceServiceRequest.FromString(body))
+                    self.send_response(200)
+                else:
+                    outer.metrics.append(ExportMetricsServiceRequest.FromString(body))
+                    self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def spans(self) -> list:
+        return [
+            s for r in list(self.traces) for of in r.resource_spans for scope in of.scope_spans for s in scope.spans
+        ]
+
+
+@pytest.fixture
+def collector(monkeypatch) -> Iterator[Collector]:
+    made = Collector(refuses=1)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{made.server.server_port}")
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.fixture
+def exporter(eye: Eye) -> Iterator[Exporter]:
+    with Exporter(eye, 0.2, "127.0.0.1", 0) as made:
+        thread = threading.Thread(target=made.run, daemon=True)
+        thread.start()
+        yield made
+        made.stop()
+        thread.join(60)
+
+
+def scraped(exporter: Exporter) -> dict[str, list]:
+    text = httpx.get(f"http://127.0.0.1:{exporter.port}/metrics").text
+    return {family.name: family.samples for family in text_string_to_metric_families(text)}
+
+
+def test_prometheus_is_given_every_measure_under_the_name_that_is_documented(line: Line, exporter: Exporter):
+    line.do("a")
+    line.begin("b")
+    with line.ledger.begin() as conn:
+        been_here(conn, [line.spec.name])
+    found = until(
+        "the line is seen", lambda: (s := scraped(exporter)).get("ratchet_since_maintenance_seconds") and s, 60
+    )
+    # This topic deletes nothing.
+    assert {m.prometheus for m in MEASURES.values()} - found.keys() == {"ratchet_retention_left_seconds"}
+    assert found["ratchet_head"][0].labels == {"pipeline": line.spec.name}
+    assert {s.labels["server"]: s.value for s in found["ratchet_up"]} == {"ledger": 1, "kafka": 1}
+
+
+def test_each_transaction_has_one_whole_trace_also_where_the_collector_was_away(
+    line: Line, collector: Collector, exporter: Exporter
+):
+    until("metrics come", lambda: collector.metrics, 60)
+    txids = [line.do(run).claim.txid for run in "abc"]
+    ids = {trace_id(line.spec.name, txid, 0).to_bytes(16, "big"): txid for txid in txids}
+    until("all traces have come", lambda: {s.trace_id for s in collector.spans} >= ids.keys(), 60)
+    assert collector.refused == 1
+    assert Counter(ids[s.trace_id] for s in collector.spans if not s.parent_span_id) == dict.fromkeys(txids, 1)
+    for trace in ids:
+        of = [s for s in collector.spans if s.trace_id == trace]
+        (root,) = (s for s in of if not s.parent_span_id)
+        children = [s for s in of if s.parent_span_id]
+        assert {s.parent_span_id for s in children} == {root.span_id}
+        assert sorted(s.name for s in children) == ["commit", "slice 0", "slice 1"]
+        assert all(root.start_time_unix_nano <= s.start_time_unix_nano <= s.end_time_unix_nano for s in of)
+        about = {a.key: a.value for a in root.attributes}
+        assert about["ratchet.records"].int_value == 20
+        assert "COMMITTED" in [e.name for e in root.events]
+
+
+def test_the_command_serves_as_the_readers_role_until_it_is_told_to_end(line: Line, ledger_url, kafka_properties):
+    line.do("a")
+    reader = f"reader-{uuid4().hex[:8]}"
+    with psycopg.connect(ledger_url, autocommit=True) as conn:
+        conn.execute(sql.SQL("create role {} login password 'x'").format(sql.Identifier(reader)))
+    migrate(ledger_url, [line.spec], reader_role=reader)
+    env = {
+        **os.environ,
+        "RATCHET_LEDGER_URL": make_url(ledger_url).set(username=reader, password="x").render_as_string(False),
+        "RATCHET_KAFKA": json.dumps(kafka_properties),
+    }
+    said = [sys.executable, "-m", "ratchet", "exporter", "--listen", "127.0.0.1:0", "--every", "1"]
+    with subprocess.Popen(said, env=env, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            (at,) = re.findall(r"http://\S+", running.stderr.readline())
+            page = httpx.get(at).text
+        finally:
+            running.terminate()
+        assert running.wait(60) == 0
+    assert f'ratchet_head{{pipeline="{line.spec.name}"}} 1.0' in page and 'ratchet_up{server="kafka"} 1.0' in page
