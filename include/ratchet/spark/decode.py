@@ -69,13 +69,16 @@ def decode(given: DataFrame, intake: Intake) -> DataFrame:
     where the record is good, and SEEN. Where there is an error the declared columns are null; so they are where `_n`
     is NO_ROW, or END.
     """
-    topic = intake.topic
+    told = [spark.StructField("_error", spark.StringType()), spark.StructField(SEEN, _SEEN_TYPE)]
+    return given.mapInArrow(Decoding(intake), spark.StructType([*good_fields(intake.topic), *told]))
+
+
+def good_fields(topic: Topic) -> list[spark.StructField]:
+    """The columns of good records, but the time of their transaction, as a transform over DataFrames is given them."""
     fields = [spark.StructField(c.name, data_type(c.type)) for c in topic.columns]
     fields += [spark.StructField(name, kind) for name, kind in _HIDDEN]
-    if topic.tombstones == "delete":
-        fields.append(spark.StructField("_deleted", spark.BooleanType()))
-    fields += [spark.StructField("_error", spark.StringType()), spark.StructField(SEEN, _SEEN_TYPE)]
-    return given.mapInArrow(Decoding(intake), spark.StructType(fields))
+    deleted = [spark.StructField("_deleted", spark.BooleanType())] if topic.tombstones == "delete" else []
+    return fields + deleted
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,11 @@ def run(
 
 def transformed(spec: Pipeline, txn_time: datetime, decoded: DataFrame) -> dict[str, DataFrame]:
     """What the transform makes of the good records, by sink."""
-    good = decoded.where(F.col("_error").isNull() & (F.col("_n") >= 0)).drop("_error", SEEN)
+    return applied(spec, txn_time, decoded.where(F.col("_error").isNull() & (F.col("_n") >= 0)).drop("_error", SEEN))
+
+
+def applied(spec: Pipeline, txn_time: datetime, good: DataFrame) -> dict[str, DataFrame]:
+    """What the transform makes of good records, which have the time of their transaction then."""
     function = spec.load_transform()
     assert function is not None
     given = good.withColumn("_txn_time", F.lit(txn_time))

@@ -23,7 +23,7 @@ from ratchet.spark.intake import Intake
 from ratchet.spark.tally import Tally
 from ratchet.spark.withholding import withholding
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
-from ratchet.transforms.tables import TableTransform, letters
+from ratchet.transforms.tables import TableTransform, letters, records
 
 _REPORT = "written string, tally string"
 _ARROW = pa.schema([("written", pa.string()), ("tally", pa.string())])
@@ -108,12 +108,6 @@ def rows_of(given: DataFrame, giving: Giving) -> DataFrame:
     hidden = [DELETED] if DELETED in sink.written else []
     fields = [StructField(c.name, data_type(c.type)) for c in (*sink.needed, *hidden, *POSITION)]
     return given.mapInArrow(giving, StructType(fields))
-
-
-def records(rows: pa.RecordBatch, txn_time: datetime) -> pa.Table:
-    """Good records as a transform is given them."""
-    time = pa.repeat(pa.scalar(txn_time, pa.timestamp("us", "UTC")), rows.num_rows)
-    return pa.Table.from_batches([rows]).append_column("_txn_time", time)
 
 
 def run(given: DataFrame, lane: WorkerLane) -> tuple[dict[str, SinkVote], Tally]:

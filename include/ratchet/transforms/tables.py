@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -87,6 +89,12 @@ class TableTransform:
         if actual not in (wanted, pa.null(), *narrower):
             raise other_type(self._spec, sink.name, column, _said(actual))
         return found.cast(wanted)
+
+
+def records(rows: pa.RecordBatch, txn_time: datetime) -> pa.Table:
+    """Good records as a transform is given them, with the time of their transaction."""
+    time = pa.repeat(pa.scalar(txn_time, pa.timestamp("us", "UTC")), rows.num_rows)
+    return pa.Table.from_batches([rows]).append_column("_txn_time", time)
 
 
 def letters(dead: pa.RecordBatch) -> pa.Table:
