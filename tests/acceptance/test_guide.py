@@ -77,6 +77,7 @@ def test_the_guide_works_as_it_is_written(checkout, env):
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     said = sections(done.stdout)
 
+    assert re.search(r"^1 passed", said["4"], re.MULTILINE)
     assert "orders: orders → jobs.orders:transform over pyspark.sql.DataFrame → orders, turnover" in said["5"]
     assert re.search(r"orders: orders: created .*public\.orders.*, created view orders\n", said["5"])
     assert said["7"].strip() == '"state":"success"'
