@@ -93,11 +93,14 @@ def migrate(
 
 @app.command()
 def validate() -> None:
-    """Check every spec and that its transform can be imported, without any server."""
+    """Check every spec, and that its transform and what it names besides can be imported, without any server."""
     from ratchet.spec.loading import load_pipelines
+    from ratchet.spec.reference import load
     from ratchet.transforms.kinds import kind_of
 
     for spec in load_pipelines().values():
+        for field, reference in spec.references:
+            load(reference, field)
         by = f"{spec.transform} over {kind_of(spec)}" if spec.transform else str(kind_of(spec))
         typer.echo(f"{spec.name}: {spec.source.name} → {by} → {', '.join(s.name for s in spec.sinks)}")
 

@@ -41,7 +41,8 @@ class Explained:
         yield f"{self.code} {self.error.__name__}: {self.error.__doc__}"
         yield f"when: {self.when}"
         yield f"changed: {self.changed}"
-        yield f"retried: {'by Airflow, twice more' if self.retried else 'no; the next try would end in the same way'}"
+        again = "by Airflow, twice more, or as the spec's `airflow` says"
+        yield f"retried: {again if self.retried else 'no; the next try would end in the same way'}"
         yield from (f"{number}. {step}" for number, step in enumerate(self.steps, 1))
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param, chain
 
+from ratchet.airflow import arguments
 from ratchet.airflow.another import AnotherRunOperator
 from ratchet.airflow.begin import BeginOperator
 from ratchet.airflow.commit import CommitOperator
@@ -19,11 +20,17 @@ from ratchet.spec.pipeline import Pipeline
 DEFAULT_POOL = "default_pool"
 """Airflow's own, which every installation has."""
 PROCESS_POOL = "RATCHET_PROCESS_POOL"
-"""Names the pool of the process tasks, whose slots bound how many slices are worked on at once, over all pipelines."""
+"""Names the pool of the process tasks, whose slots bound how many slices are worked on at once, over all pipelines.
+
+A pipeline whose spec names a pool for its tasks has that one."""
 
 
 def make_dag(spec: Pipeline) -> DAG:
-    """The DAG whose runs are the pipeline's transactions. Nothing is read or connected to here."""
+    """The DAG whose runs are the pipeline's transactions. Nothing is read or connected to here.
+
+    SpecError where what the spec passes to Airflow cannot be imported.
+    """
+    of_tasks = arguments.of_tasks(spec)
     with DAG(
         spec.name,
         description=spec.description or f"Transactions from topic {spec.source.name}",
@@ -35,13 +42,8 @@ def make_dag(spec: Pipeline) -> DAG:
         params=_params(spec),  # pyright: ignore[reportArgumentType]: an attrs converter makes it ParamsDict
         tags=["ratchet", *spec.tags],
         doc_md=describe(spec),
-        default_args={
-            "owner": "ratchet",
-            "retries": 2,
-            "retry_delay": timedelta(seconds=5),
-            # Where slots are short, what is prepared is committed before anything else begins.
-            "weight_rule": "upstream",
-        },
+        default_args=of_tasks,
+        **arguments.of_dag(spec),
     ) as dag:
         begin = BeginOperator(task_id="begin", pipeline=spec.name)
         process = ProcessOperator.partial(
@@ -49,7 +51,7 @@ def make_dag(spec: Pipeline) -> DAG:
             pipeline=spec.name,
             map_index_template=SLICE_NAME,
             do_xcom_push=False,
-            pool=os.environ.get(PROCESS_POOL) or DEFAULT_POOL,
+            pool=of_tasks.get("pool") or os.environ.get(PROCESS_POOL) or DEFAULT_POOL,
         ).expand(item=begin.output)
         commit = CommitOperator(task_id="commit", pipeline=spec.name)
         more = AnotherRunOperator(task_id="more", pipeline=spec.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal, cast
 
@@ -12,6 +12,7 @@ from pydantic import Field, InstanceOf, SerializeAsAny, ValidationInfo, field_va
 
 from ratchet.errors import SpecError
 from ratchet.spec import code
+from ratchet.spec.dag import DagArguments
 from ratchet.spec.declaration import Declaration
 from ratchet.spec.parts import Arrivals, DeclaredGate, DeclaredSink
 from ratchet.spec.source import Topic
@@ -38,7 +39,8 @@ class Pipeline(Declaration, frozen=True):
     `max_future` from now is taken with its neighbours, whatever its time. A commit that a foreign key refuses, since
     another pipeline has not brought the row yet, is tried again for `foreign_keys_within`, and not counted before.
     With `private` no value of a record is in a log, an error, the history or a dead letter's reason.
-    `kafka`, `spark` and `ledger` are Airflow connection ids.
+    `kafka`, `spark` and `ledger` are Airflow connection ids. `airflow` has arguments of the DAG, `default_args` of its
+    tasks among them.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
@@ -64,6 +66,7 @@ class Pipeline(Declaration, frozen=True):
     spark: str = "ratchet_spark"
     ledger: str = "ratchet_ledger"
     tags: list[str] = []
+    airflow: DagArguments = DagArguments()
 
     @field_validator("sinks", "gates", mode="before")
     @classmethod
@@ -129,6 +132,14 @@ class Pipeline(Declaration, frozen=True):
             return getattr(importlib.import_module(module), function)
         except (ImportError, AttributeError) as error:
             raise SpecError(f"Pipeline.transform: {self.transform!r} cannot be imported: {error}") from error
+
+    @property
+    def references(self) -> Iterator[tuple[str, str]]:
+        """(field, what it names) for all that the spec names of a person's own, but the transform."""
+        named = {f"airflow.{field}": names for field, names in self.airflow.references.items()}
+        named |= {f"airflow.default_args.{f}": names for f, names in self.airflow.default_args.references.items()}
+        for field, names in named.items():
+            yield from ((field, name) for name in names)
 
     @property
     def transform_hash(self) -> str:
