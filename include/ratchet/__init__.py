@@ -3,6 +3,7 @@
 from ratchet.errors import Refused
 from ratchet.formats.json import Json
 from ratchet.protocol.gate_kinds import Condition, MaxChange, MaxDeadLetters
+from ratchet.protocol.halt import Halt
 from ratchet.sinks.accumulate import Accumulate
 from ratchet.sinks.append import Append
 from ratchet.sinks.upsert import Upsert
@@ -15,6 +16,7 @@ __all__ = [
     "Append",
     "Arrivals",
     "Condition",
+    "Halt",
     "Json",
     "MaxChange",
     "MaxDeadLetters",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from airflow.sdk import AsyncCallback, DeadlineAlert, DeadlineReference
 from airflow.serialization.serialized_objects import DagSerialization
 
-from ratchet import Append, Json, Pipeline, Topic
+from ratchet import Append, Halt, Json, Pipeline, Topic
 from ratchet.airflow.factory import DEFAULT_POOL, PROCESS_POOL, make_dag
 from ratchet.errors import SpecError
 from ratchet.spec.dag import DagArguments, TaskArguments
@@ -85,6 +85,18 @@ def test_the_example_of_the_docs_is_what_airflow_takes(monkeypatch, tmp_path):
     DagSerialization.to_dict(dag)
 
 
+def test_the_example_of_a_notice_has_the_halt_in_its_templates():
+    said: dict = {}
+    (example,) = [text for _, file, text in blocks(ROOT / "docs" / "operations.md") if file == "halts.py"]
+    exec(example, said)
+    halt = Halt("orders", 7, datetime(2026, 1, 1, tzinfo=UTC), 3, "column b is gone", "RAT-501", "orders", "first")
+    said["mail"].render_template_fields({"halt": halt})
+    assert said["mail"].subject == "orders is halted at transaction 7 (RAT-501)"
+    assert "<p>correct the cause and retry: the next run processes it anew</p>" in said["mail"].html_content
+    assert "since 2026-01-01" in said["mail"].html_content and "column b is gone" in said["mail"].html_content
+    said["page"](halt)
+
+
 def test_without_a_word_tasks_are_tried_twice_more_in_the_pool_for_processing(monkeypatch):
     monkeypatch.setenv(PROCESS_POOL, "spark")
     dag = make_dag(spec_of())
@@ -96,7 +108,7 @@ def test_without_a_word_tasks_are_tried_twice_more_in_the_pool_for_processing(mo
 
 
 def test_what_airflow_is_given_changes_no_data():
-    spec = spec_of(airflow={"default_args": {"retries": 0}, "max_active_tasks": 3})
+    spec = spec_of(airflow={"default_args": {"retries": 0}, "max_active_tasks": 3}, on_halt="alerts:page")
     assert spec.plan_hash == spec_of().plan_hash
     # Spark carries the spec to its workers.
     assert pickle.loads(pickle.dumps(spec)) == spec
@@ -159,7 +171,7 @@ def test_a_name_that_cannot_be_imported_is_found_and_hides_no_other_pipeline(tmp
         "PIPELINE = Pipeline(name={0!r}, source=Topic('t', value=Json('a int')), "
         "sinks=[Append('{0}_rows', columns='a int')]{1})\n"
     )
-    others = {"good": "", "late": ", airflow={'deadline': 'nowhere:late'}"}
+    others = {"good": "", "late": ", airflow={'deadline': 'nowhere:late'}", "silent": ", on_halt='nowhere:page'"}
     for name, more in others.items():
         (package / f"{name}.py").write_text(spec.format(name, more))
     code = (
@@ -173,3 +185,4 @@ def test_a_name_that_cannot_be_imported_is_found_and_hides_no_other_pipeline(tmp
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "['good']", done.stderr
     assert "late: Pipeline.airflow.deadline: 'nowhere:late' cannot be imported: ModuleNotFoundError" in done.stderr
+    assert "silent: Pipeline.on_halt: 'nowhere:page' cannot be imported: ModuleNotFoundError" in done.stderr

@@ -76,6 +76,8 @@ def test_a_valid_spec_needs_only_four_fields():
         ({"spark": None}, "Pipeline.spark"),
         ({"ledger": None}, "Pipeline.ledger"),
         ({"tags": "nightly"}, "Pipeline.tags"),
+        ({"on_halt": "alerts.page"}, "Pipeline.on_halt: 'alerts.page' is not \"module:name\""),
+        ({"on_halt": ["alerts:page", print]}, "Pipeline.on_halt: it is a builtin_function_or_method; name it by text"),
     ],
 )
 def test_an_error_names_the_field(changes, field):

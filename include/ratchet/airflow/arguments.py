@@ -32,26 +32,29 @@ def of_tasks(spec: Pipeline) -> dict[str, Any]:
 
 
 def fault(spec: Pipeline) -> str | None:
-    """What is wrong with what the spec names for Airflow, in a line; None where all of it is there."""
+    """What is wrong with what the spec names for Airflow and for halts, in a line; None where all of it is there."""
     try:
         of_dag(spec)
         of_tasks(spec)
+        for name in spec.on_halt:
+            called(name, "on_halt")
     except SpecError as error:
         return str(error)
     return None
 
 
-def _loaded(value: Any, name: str, field: str) -> Any:
-    if name == "deadline":
-        return [_deadline(reference, field) for reference in value]
-    return [_callable(reference, field) for reference in value] if name.endswith("_callback") else value
-
-
-def _callable(reference: str, field: str) -> Callable[[Any], object]:
+def called(reference: str, field: str) -> Callable[[Any], object]:
+    """What a reference in a field of a spec names, which can be called; SpecError if it cannot."""
     found = load(reference, field)
     if not callable(found):
         raise SpecError(f"Pipeline.{field}: {reference!r} is a {type(found).__name__}, which cannot be called")
     return found
+
+
+def _loaded(value: Any, name: str, field: str) -> Any:
+    if name == "deadline":
+        return [_deadline(reference, field) for reference in value]
+    return [called(reference, field) for reference in value] if name.endswith("_callback") else value
 
 
 def _deadline(reference: str, field: str) -> DeadlineAlert:

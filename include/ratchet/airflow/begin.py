@@ -8,9 +8,10 @@ from typing import Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from ratchet.airflow import connections
+from ratchet.airflow import connections, halted
 from ratchet.airflow.run import activity, run_of, working_on
 from ratchet.airflow.started import drains
+from ratchet.errors import Halted
 from ratchet.logs import about, get_logger
 
 
@@ -41,16 +42,20 @@ class BeginOperator(BaseOperator):
             if params.get("reason"):
                 log.info(f"run {run} was started because: {params['reason']}")
             with Ledger(connections.ledger_url(spec.ledger)) as ledger, Kafka(kafka) as brokers:
-                begun = begin(
-                    ledger,
-                    spec,
-                    run,
-                    partial(brokers.offsets, spec.source.name),
-                    activity(context["ti"]),
-                    params.get("max_records"),
-                    context["dag_run"].data_interval_end,
-                    drains=drains(context),
-                )
+                try:
+                    begun = begin(
+                        ledger,
+                        spec,
+                        run,
+                        partial(brokers.offsets, spec.source.name),
+                        activity(context["ti"]),
+                        params.get("max_records"),
+                        context["dag_run"].data_interval_end,
+                        drains=drains(context),
+                    )
+                except Halted:
+                    halted.tell(ledger, spec, run.run_id)
+                    raise
             if isinstance(begun, Skipped):
                 log.info(begun.message)
                 raise AirflowSkipException(begun.message)

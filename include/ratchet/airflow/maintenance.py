@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from ratchet.airflow import connections
+from ratchet.airflow import connections, halted
 from ratchet.airflow.run import START, activity, run_of, withheld
 from ratchet.airflow.started import run_id_for, start_run
 from ratchet.errors import BrokerUnreachable, GroupHasMembers, Locked, NotGranted, RatchetError, UnknownTopic
@@ -112,6 +112,7 @@ class Pass:
         self._until = monotonic() + PASS_SECONDS
         self._wanted: dict[str, str] = {}
         """Why a run should be started, of the pipelines of which one should."""
+        self._halted: set[str] = set()
         self.failed: dict[str, str] = {}
         self.needy = self.started = 0
 
@@ -142,6 +143,11 @@ class Pass:
             for kafka, of in groupby(sorted(specs, key=lambda spec: spec.kafka), key=lambda spec: spec.kafka):
                 self._kafka(ledger, kafka, list(of), standings)
             self._start_wanted(specs, standings)
+            # Whom they tell may take long to answer.
+            for spec in [spec for spec in some if spec.name in self._halted]:
+                if monotonic() < self._until:
+                    with self._for(spec):
+                        halted.tell(ledger, spec, "maintenance")
             for spec in some:
                 with self._for(spec):
                     self._clean(ledger, spec)
@@ -158,6 +164,7 @@ class Pass:
         from ratchet.operate.upkeep import upkeep
         from ratchet.protocol import halts
         from ratchet.protocol.another import abandoned_work, asked_revision
+        from ratchet.protocol.halt import why_halted
 
         if monotonic() > self._until:
             get_logger().info("the time is over; the next minute goes on")
@@ -167,7 +174,8 @@ class Pass:
         with ledger.begin() as conn:
             halt = halts.halt(conn, spec.name)
         if halt:
-            get_logger().warning(halts.why_halted(halt))
+            get_logger().warning(why_halted(halt))
+            self._halted.add(spec.name)
         wanted = abandoned_work(ledger, spec, self._is_active) or asked_revision(ledger, spec)
         if wanted:
             self._wanted[spec.name] = wanted.message

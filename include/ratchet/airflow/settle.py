@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from ratchet.airflow import connections
+from ratchet.airflow import connections, halted
 from ratchet.airflow.run import run_of, working_on
 from ratchet.ledger.states import State
 from ratchet.logs import about, get_logger
@@ -49,6 +49,7 @@ class SettleOperator(BaseOperator):
                 with about(claim):
                     said = claims.settle(ledger, spec, run, succeeded=reason is None, reason=reason)
                     get_logger().info(said if reason is None else f"{said}; {reason}")
+                    halted.tell(ledger, spec, run.run_id)
             if reason is not None:
                 raise AirflowFailException(f"the run ended without its commit; {said}; {reason}")
 

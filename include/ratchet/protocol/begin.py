@@ -19,6 +19,7 @@ from ratchet.protocol import claims, due, halts, replays, sources
 from ratchet.protocol.begun import Begun, How, Skip, Skipped, given
 from ratchet.protocol.claims import IsActive
 from ratchet.protocol.deadlines import abort_overdue
+from ratchet.protocol.halt import why_halted
 from ratchet.protocol.plan import (
     anchor,
     check_readable,
@@ -163,7 +164,7 @@ def _plan(
     halt = halts.halt(conn, spec.name)
     if halt:
         # Not raised here: the failure that was counted must be stored.
-        return Halted(halts.why_halted(halt))
+        return Halted(why_halted(halt))
     if line.in_flight >= spec.max_in_flight:
         if wants.asks:
             if kafka is None or not sources.known(conn, line).has_logs_of(kafka.known):

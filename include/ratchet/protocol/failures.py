@@ -146,6 +146,23 @@ def last_error(conn: Connection, row: Transaction) -> str | None:
     return " ".join(found["why"].removeprefix(f"{row.pipeline}: ").split())
 
 
+def last_code(conn: Connection, row: Transaction) -> str | None:
+    """The code of the error by which the row's latest claim came to nothing; None where nobody has said one.
+
+    What a gate, a sink's rule or the transform has refused is Refused.
+    """
+    found = conn.execute(
+        select(events.c.move, events.c.who, events.c.detail)
+        .where(events.c.pipeline == row.pipeline, events.c.txid == row.txid, events.c.revision == row.revision)
+        .where(events.c.move.in_(["claim", str(State.OPEN), _TRY_FAILED, _COMMIT_FAILED, str(State.ABORTED)]))
+        .order_by(events.c.seq.desc())
+        .limit(1)
+    ).one()
+    if found.move == State.ABORTED:
+        return None if found.who == DEADLINE else Refused.code
+    return found.detail.get("code")
+
+
 def _latest(conn: Connection, row: Transaction, kind: str) -> dict[str, Any] | None:
     """What the history says of the latest failure of this kind, if it is of the row's present claim."""
     found = conn.execute(

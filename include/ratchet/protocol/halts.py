@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Protocol
-
 from sqlalchemy import Connection, select
 
+from ratchet.errors import Halted
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_unfinished
-from ratchet.ledger.work import utc
-from ratchet.protocol.failures import is_refused, met_outages_alone
+from ratchet.protocol.failures import is_refused, last_code, met_outages_alone
+from ratchet.protocol.halt import Halt, why_halted
 from ratchet.spec.pipeline import Pipeline
-
-
-class Stopped(Protocol):
-    """What is told of a transaction that is halted."""
-
-    @property
-    def pipeline(self) -> str: ...
-    @property
-    def txid(self) -> int: ...
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def failures(self) -> int: ...
-    @property
-    def halted_at(self) -> datetime | None: ...
-    @property
-    def reason(self) -> str | None: ...
-
 
 LIFTED = {"failures": 0, "halted_at": None}
 """The columns of a transaction that a person wants tried again: earlier failures are forgotten."""
@@ -66,14 +46,11 @@ def count_failure(conn: Connection, spec: Pipeline, row: Transaction) -> tuple[i
     return failures, failed and failures >= spec.max_failures
 
 
-def why_halted(row: Stopped) -> str:
-    """Which transaction, since when, why, and the ways out, in a line."""
-    return (
-        f"{row.pipeline} is halted at transaction {row.txid} since {utc(row.halted_at)}, "
-        f"after {row.failures} failures: {row.reason}; correct the cause and clear run {row.run_id}, "
-        f"or `ratchet retry {row.pipeline} {row.txid}`, "
-        f"or give its records up with `ratchet void {row.pipeline} {row.txid} --reason …`"
-    )
+def halt_at(conn: Connection, row: Transaction) -> Halt:
+    """The halt of a line at this transaction, as a value."""
+    assert row.halted_at is not None, "the line is halted at it"
+    code = last_code(conn, row) or Halted.code
+    return Halt(row.pipeline, row.txid, row.halted_at, row.failures, row.reason or "", code, row.dag_id, row.run_id)
 
 
 def why_stopped(row: Transaction) -> str:

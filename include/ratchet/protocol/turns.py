@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from ratchet.ledger.rows import Line
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
-from ratchet.protocol.halts import Stopped, why_halted
+from ratchet.protocol.halt import Stopped, why_halted
 
 
 class First(Stopped, Protocol):

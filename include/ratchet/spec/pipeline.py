@@ -15,6 +15,7 @@ from ratchet.spec import code
 from ratchet.spec.dag import DagArguments
 from ratchet.spec.declaration import Declaration
 from ratchet.spec.parts import Arrivals, DeclaredGate, DeclaredSink
+from ratchet.spec.reference import References
 from ratchet.spec.source import Topic
 
 DEAD_LETTERS = "dead_letters"
@@ -40,7 +41,7 @@ class Pipeline(Declaration, frozen=True):
     another pipeline has not brought the row yet, is tried again for `foreign_keys_within`, and not counted before.
     With `private` no value of a record is in a log, an error, the history or a dead letter's reason.
     `kafka`, `spark` and `ledger` are Airflow connection ids. `airflow` has arguments of the DAG, `default_args` of its
-    tasks among them.
+    tasks among them. `on_halt` names what is called once when the line halts, with a `Halt`.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
@@ -67,6 +68,7 @@ class Pipeline(Declaration, frozen=True):
     ledger: str = "ratchet_ledger"
     tags: list[str] = []
     airflow: DagArguments = DagArguments()
+    on_halt: References = ()
 
     @field_validator("sinks", "gates", mode="before")
     @classmethod
@@ -138,7 +140,7 @@ class Pipeline(Declaration, frozen=True):
         """(field, what it names) for all that the spec names of a person's own, but the transform."""
         named = {f"airflow.{field}": names for field, names in self.airflow.references.items()}
         named |= {f"airflow.default_args.{f}": names for f, names in self.airflow.default_args.references.items()}
-        for field, names in named.items():
+        for field, names in {**named, "on_halt": self.on_halt}.items():
             yield from ((field, name) for name in names)
 
     @property

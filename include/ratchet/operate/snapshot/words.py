@@ -8,7 +8,7 @@ from ratchet.ledger.states import State
 from ratchet.ledger.work import name_of, utc
 from ratchet.operate.replay import spans
 from ratchet.operate.snapshot.status import Standing, Status, Waits
-from ratchet.protocol.halts import why_halted
+from ratchet.protocol.halt import why_halted
 from ratchet.protocol.turns import behind
 
 
