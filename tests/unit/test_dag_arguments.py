@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from ratchet import Append, Halt, Json, Pipeline, Topic
 from ratchet.airflow.factory import DEFAULT_POOL, PROCESS_POOL, make_dag
+from ratchet.cli import validate
 from ratchet.errors import SpecError
 from ratchet.spec.dag import DagArguments, TaskArguments
 
@@ -186,3 +188,12 @@ def test_a_name_that_cannot_be_imported_is_found_and_hides_no_other_pipeline(tmp
     assert done.stdout.splitlines()[-1] == "['good']", done.stderr
     assert "late: Pipeline.airflow.deadline: 'nowhere:late' cannot be imported: ModuleNotFoundError" in done.stderr
     assert "silent: Pipeline.on_halt: 'nowhere:page' cannot be imported: ModuleNotFoundError" in done.stderr
+
+
+@pytest.mark.parametrize("reference", [f"{HERE}:page", "nowhere:page"])
+def test_validate_imports_what_a_spec_names(monkeypatch, reference):
+    spec = spec_of(airflow={"default_args": {"on_retry_callback": reference}})
+    monkeypatch.setattr("ratchet.spec.loading.load_pipelines", lambda: {"orders": spec})
+    said = "airflow.default_args.on_retry_callback: 'nowhere:page' cannot be imported"
+    with pytest.raises(SpecError, match=said) if reference.startswith("nowhere") else nullcontext():
+        validate()
