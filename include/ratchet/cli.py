@@ -30,7 +30,6 @@ from ratchet.command import (
     print_done,
     print_json,
     print_json_each,
-    reason_given,
     say,
     spark_url,
     who,
@@ -39,6 +38,7 @@ from ratchet.dev.stack.cli import stack_app
 from ratchet.errors import RatchetError, SettingsError, SpecError
 from ratchet.exporting import exporter
 from ratchet.ledger.work import name_of, utc
+from ratchet.operate.reason import reason_given
 from ratchet.removals import drop, erase, prune
 from ratchet.traces import dlq, lag, origin, show, where
 from ratchet.values.withheld import named

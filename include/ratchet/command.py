@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -80,15 +79,6 @@ def print_json_each(documents: Iterable[object]) -> None:
         said = json.dumps(document, indent=2, default=str, ensure_ascii=False)
         typer.echo((",\n" if number else "\n") + indent(said, "  "), nl=False)
     typer.echo("\n]")
-
-
-def reason_given(said: str) -> str:
-    """The reason for a move; SettingsError where the history cannot keep it."""
-    if not said.strip():
-        raise SettingsError("the reason is empty; say why, it is kept in the history")
-    if re.search("[\x00\ud800-\udfff]", said):
-        raise SettingsError("the reason is no text in UTF-8, or holds U+0000; the history cannot keep it")
-    return said.strip()
 
 
 def moment_given(said: str | None) -> datetime | None:

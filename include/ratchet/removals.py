@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ratchet.command import DRY_RUN, JSON, NAME, REASON, ledger_of_environment, print_done, reason_given, who
+from ratchet.command import DRY_RUN, JSON, NAME, REASON, ledger_of_environment, print_done, who
+from ratchet.operate.reason import reason_given
 
 YES = typer.Option("--yes", help="Do not ask whether it is meant.")
 

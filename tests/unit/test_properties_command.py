@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from ratchet import cli, command
 from ratchet.errors import RatchetError, SettingsError, StackError
+from ratchet.operate.reason import reason_given
 
 EVERY = settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 words = st.text(max_size=6) | st.sampled_from(
@@ -39,7 +40,7 @@ def test_any_arguments_are_wrong_usage_or_an_error_of_ours(monkeypatch, command,
 @example("a\x00b")
 def test_any_reason_can_be_kept_in_the_history_or_is_refused(said):
     try:
-        reason = command.reason_given(said)
+        reason = reason_given(said)
     except SettingsError as error:
         assert "the reason" in str(error)
         return

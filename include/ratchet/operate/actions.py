@@ -30,12 +30,15 @@ from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
 
-def retry(ledger: Ledger, spec: Pipeline, txid: int | None, who: str) -> Outcome:
+def retry(
+    ledger: Ledger, spec: Pipeline, txid: int | None, who: str, reason: str | None = None, *, dry_run: bool = False
+) -> Outcome:
     """Lift the halt at a transaction, or take up a revision that was given up; the next run of any kind goes on.
 
-    Without `txid` the one at which the line is halted. Raises IllegalMove when there is nothing to try again.
+    Without `txid` the one at which the line is halted. The history keeps `reason`, or why it had failed. Raises
+    IllegalMove when there is nothing to try again.
     """
-    with ledger.begin() as conn:
+    with ledger.begin(dry_run=dry_run) as conn:
         line = lock(conn, spec)
         row = _unfinished(conn, spec, _halted_at(conn, spec) if txid is None else txid)
         if not row.claim_ended:
@@ -43,18 +46,19 @@ def retry(ledger: Ledger, spec: Pipeline, txid: int | None, who: str) -> Outcome
         row = Transaction.one(
             conn.execute(update(transactions).where(is_row(row)).values(**halts.LIFTED).returning(transactions))
         )
-        history.record(conn, row, who=who, move=str(Move.RETRY), detail={"why": row.reason})
-    return Outcome(Move.RETRY, spec.name, (changed(row, row.state, row.reason),), line.head)
+        history.record(conn, row, who=who, move=str(Move.RETRY), detail={"why": reason or row.reason})
+    return Outcome(Move.RETRY, spec.name, (changed(row, row.state, row.reason),), line.head, dry_run=dry_run)
 
 
-def abort(ledger: Ledger, spec: Pipeline, txid: int, reason: str, who: str) -> Outcome:
+def abort(ledger: Ledger, spec: Pipeline, txid: int, reason: str, who: str, *, dry_run: bool = False) -> Outcome:
     """Let what an epoch has staged and voted count for nothing; the next run begins a new one."""
-    with ledger.begin() as conn:
+    with ledger.begin(dry_run=dry_run) as conn:
         line = lock(conn, spec)
         before = _unfinished(conn, spec, txid)
         row = move(conn, before, State.ABORTED, who=who, why=reason, reason=reason)
-    discard(ledger, spec)
-    return Outcome(Move.ABORT, spec.name, (changed(row, before.state, reason),), line.head)
+    if not dry_run:
+        discard(ledger, spec)
+    return Outcome(Move.ABORT, spec.name, (changed(row, before.state, reason),), line.head, dry_run=dry_run)
 
 
 def void(ledger: Ledger, spec: Pipeline, txid: int, reason: str, who: str, *, dry_run: bool = False) -> Outcome:

@@ -36,10 +36,16 @@ class Asked:
     is_taken_back: bool = False
     code: str | None = None
     """That of the process which has asked; None where something was taken back."""
+    dry_run: bool = False
 
 
 def lines_of(done: Asked) -> list[str]:
     """What a person reads of it."""
+    said = _lines_of(done)
+    return [*said, "this was a dry run: nothing was changed"] if done.dry_run else said
+
+
+def _lines_of(done: Asked) -> list[str]:
     named = f"{done.pipeline}: {spans(done.txids)}"
     if done.is_taken_back:
         return [f"{named}: no revision is asked for any more; {done.waiting:,} wait"]
@@ -64,7 +70,17 @@ def spans(txids: Iterable[int]) -> str:
     return f"transaction {said}" if said.isdigit() else f"transactions {said}"
 
 
-def ask(ledger: Ledger, spec: Pipeline, first: int, last: int, reason: str, who: str, *, voided: bool = False) -> Asked:
+def ask(
+    ledger: Ledger,
+    spec: Pipeline,
+    first: int,
+    last: int,
+    reason: str,
+    who: str,
+    *,
+    voided: bool = False,
+    dry_run: bool = False,
+) -> Asked:
     """Ask for a revision of each of the transactions `first` to `last`; runs begin them, one at a time.
 
     A voided one is left out unless `voided`: whoever voided it did not want its records. Raises NotRevisable, and asks
@@ -75,7 +91,7 @@ def ask(ledger: Ledger, spec: Pipeline, first: int, last: int, reason: str, who:
     left_out: list[tuple[int, str]] = []
     waiting = 0
     for part in _parts(first, last):
-        with ledger.begin() as conn:
+        with ledger.begin(dry_run=dry_run) as conn:
             line = _lock(conn, spec)
             check_place(conn, spec, line, first)
             check_place(conn, spec, line, last)
@@ -88,21 +104,23 @@ def ask(ledger: Ledger, spec: Pipeline, first: int, last: int, reason: str, who:
     if not txids and not before:
         why = "; ".join(f"transaction {txid} is left out: {why}" for txid, why in left_out[:3])
         raise NotRevisable(f"{spec.name}: nothing is asked for: {why}")
-    return Asked(spec.name, tuple(txids), tuple(before), tuple(left_out), waiting, code=spec.code_hash)
+    return Asked(spec.name, tuple(txids), tuple(before), tuple(left_out), waiting, code=spec.code_hash, dry_run=dry_run)
 
 
-def take_back(ledger: Ledger, spec: Pipeline, first: int, last: int, reason: str, who: str) -> Asked:
+def take_back(
+    ledger: Ledger, spec: Pipeline, first: int, last: int, reason: str, who: str, *, dry_run: bool = False
+) -> Asked:
     """Take back what was asked for of the transactions `first` to `last` and is not begun."""
     gone: list[int] = []
     waiting = 0
     for part in _parts(first, last):
-        with ledger.begin() as conn:
+        with ledger.begin(dry_run=dry_run) as conn:
             _lock(conn, spec)
             gone += replays.forget(conn, spec.name, part[0], part[-1], who, reason)
             waiting = replays.waiting(conn, spec.name)
     if not gone:
         raise IllegalMove(f"{spec.name}: of transactions {first} to {last} no revision waits")
-    return Asked(spec.name, tuple(gone), (), (), waiting, is_taken_back=True)
+    return Asked(spec.name, tuple(gone), (), (), waiting, is_taken_back=True, dry_run=dry_run)
 
 
 def revisable(

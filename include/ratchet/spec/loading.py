@@ -6,6 +6,7 @@ import importlib
 import os
 import pkgutil
 from contextlib import suppress
+from types import ModuleType
 
 from ratchet.errors import SpecError
 from ratchet.spec.pipeline import Pipeline
@@ -69,8 +70,13 @@ def load_pipeline(name: str) -> Pipeline:
 
 def modules() -> list[str]:
     """The modules that may define a pipeline; none of them is imported."""
-    package = importlib.import_module(os.environ.get("RATCHET_PIPELINES", "pipelines"))
-    return [f"{package.__name__}.{found.name}" for found in pkgutil.iter_modules(package.__path__)]
+    of = package()
+    return [f"{of.__name__}.{found.name}" for found in pkgutil.iter_modules(of.__path__)]
+
+
+def package() -> ModuleType:
+    """The package of the specs."""
+    return importlib.import_module(os.environ.get("RATCHET_PIPELINES", "pipelines"))
 
 
 def _read(where: str) -> Pipeline | None:

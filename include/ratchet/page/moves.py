@@ -1,0 +1,166 @@
+"""The operator's moves: each is tried first and says what it would do, then made with a reason and a confirmation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
+from hashlib import sha256
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from ratchet.airflow.connections import kafka_properties
+from ratchet.errors import IllegalMove, SettingsError
+from ratchet.ledger.connection import Ledger
+from ratchet.operate import actions, replay
+from ratchet.operate.outcome import Outcome, lines_of
+from ratchet.operate.reason import reason_given
+from ratchet.operate.snapshot.plain import plain
+from ratchet.page.access import MAY_MOVE, OWN_SITE, User
+from ratchet.page.answers import answer, document
+from ratchet.page.reads import known
+from ratchet.source.kafka import Kafka
+from ratchet.spec.pipeline import Pipeline
+
+router = APIRouter(prefix="/api/pipelines/{dag_id}/moves", dependencies=[OWN_SITE, MAY_MOVE])
+"""Each of these takes POST alone, and says with `dry_run` what it would do, and with what it is then confirmed."""
+
+
+class Move(BaseModel):
+    """A dry run, as long as nothing else is said; else with the reason, and with `confirm` as the dry run gave it."""
+
+    model_config = ConfigDict(extra="forbid")
+    dry_run: bool = True
+    reason: str | None = None
+    confirm: str | None = None
+
+
+class OfHalt(Move):
+    """Of the transaction at which the line is halted, or of another one."""
+
+    txid: int | None = Field(None, ge=1)
+
+
+class OfTransaction(Move):
+    """Of one transaction."""
+
+    txid: int = Field(ge=1)
+
+
+class OfRange(Move):
+    """Of the transactions `first` to `last`."""
+
+    first: int = Field(ge=1)
+    last: int = Field(ge=1)
+
+
+class OfReplay(OfRange):
+    """Of the transactions `first` to `last`; also of those that are voided, if it says so."""
+
+    voided: bool = False
+
+
+@router.post("/retry")
+def retry(request: Request, dag_id: str, user: User, asked: OfHalt) -> JSONResponse:
+    """Lift a halt, or take up a revision that was given up."""
+
+    def act(ledger: Ledger, spec: Pipeline, reason: str, who: str, dry_run: bool) -> Outcome:
+        return actions.retry(ledger, spec, asked.txid, who, reason, dry_run=dry_run)
+
+    return _moved(request, dag_id, user.get_name(), asked, act)
+
+
+@router.post("/abort")
+def abort(request: Request, dag_id: str, user: User, asked: OfTransaction) -> JSONResponse:
+    """Let what a transaction has staged count for nothing; the next run tries it again."""
+
+    def act(ledger: Ledger, spec: Pipeline, reason: str, who: str, dry_run: bool) -> Outcome:
+        return actions.abort(ledger, spec, asked.txid, reason, who, dry_run=dry_run)
+
+    return _moved(request, dag_id, user.get_name(), asked, act)
+
+
+@router.post("/void")
+def void(request: Request, dag_id: str, user: User, asked: OfTransaction) -> JSONResponse:
+    """Decide that a transaction commits nothing."""
+
+    def act(ledger: Ledger, spec: Pipeline, reason: str, who: str, dry_run: bool) -> Outcome:
+        return actions.void(ledger, spec, asked.txid, reason, who, dry_run=dry_run)
+
+    return _moved(request, dag_id, user.get_name(), asked, act)
+
+
+@router.post("/accept-loss")
+def accept_loss(request: Request, dag_id: str, user: User, asked: Move) -> JSONResponse:
+    """Go on without records that Kafka has deleted, or with what a topic has become."""
+
+    def act(ledger: Ledger, spec: Pipeline, reason: str, who: str, dry_run: bool) -> Outcome:
+        with Kafka(kafka_properties(spec.kafka)) as brokers:
+            offsets = partial(brokers.offsets, spec.source.name)
+            return actions.accept_loss(ledger, spec, offsets, reason, who, dry_run=dry_run)
+
+    return _moved(request, dag_id, user.get_name(), asked, act)
+
+
+@router.post("/replay")
+def ask_for_replay(request: Request, dag_id: str, user: User, asked: OfReplay) -> JSONResponse:
+    """Ask for revisions; what their rows would differ by says `ratchet replay --dry-run`, which needs Spark."""
+
+    def act(ledger: Ledger, spec: Pipeline, reason: str, who: str, dry_run: bool) -> replay.Asked:
+        of = asked.first, asked.last
+        return replay.ask(ledger, spec, *of, reason, who, voided=asked.voided, dry_run=dry_run)
+
+    return _moved(request, dag_id, user.get_name(), asked, act)
+
+
+@router.post("/cancel-replay")
+def cancel_replay(request: Request, dag_id: str, user: User, asked: OfRange) -> JSONResponse:
+    """Take back revisions that are asked for and not begun."""
+
+    def act(ledger: Ledger, spec: Pipeline, reason: str, who: str, dry_run: bool) -> replay.Asked:
+        return replay.take_back(ledger, spec, asked.first, asked.last, reason, who, dry_run=dry_run)
+
+    return _moved(request, dag_id, user.get_name(), asked, act)
+
+
+Act = Callable[[Ledger, Pipeline, str, str, bool], Outcome | replay.Asked]
+"""Makes a move of a ledger and a pipeline, with a reason, as somebody, or tries it."""
+
+
+def _moved(request: Request, dag_id: str, who: str, asked: Move, act: Act) -> JSONResponse:
+    """Try the move; and make it, where what it would do is what the person has seen."""
+    if isinstance(asked, OfRange) and asked.last < asked.first:
+        raise SettingsError(f"last {asked.last} is before first {asked.first}")
+    pipelines = known(request)
+    spec = pipelines.spec(dag_id)
+    ledger = pipelines.ledger(spec)
+    reason = reason_given(asked.reason or "") if not asked.dry_run else asked.reason or "dry run"
+    tried = act(ledger, spec, reason, who, True)
+    confirm = _digest(asked, tried)
+    if asked.dry_run:
+        return _answer(tried, confirm)
+    if asked.confirm != confirm:
+        raise IllegalMove(
+            f"{spec.name}: what this move would do is not what was confirmed; nothing was changed; look at what it "
+            "would do now, and confirm that"
+        )
+    return _answer(act(ledger, spec, reason, who, False), None)
+
+
+def _answer(done: Outcome | replay.Asked, confirm: str | None) -> JSONResponse:
+    said = lines_of(done) if isinstance(done, Outcome) else replay.lines_of(done)
+    return answer({**document(done), "said": said, "confirm": confirm})
+
+
+def _digest(asked: Move, tried: Outcome | replay.Asked) -> str:
+    """What a person confirms: the arguments and what they change; not where the head is, which moves by itself."""
+    if isinstance(tried, Outcome):
+        changes = [document(replace(change, reason=None)) for change in tried.changes]
+        does: object = [tried.move, changes, asdict(tried.opened) if tried.opened else None]
+    else:
+        does = [tried.is_taken_back, tried.txids, tried.before, tried.left_out]
+    of = asked.model_dump(exclude={"dry_run", "reason", "confirm"})
+    return sha256(json.dumps([tried.pipeline, of, plain(does)], sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""The specs of the page's tests."""

@@ -1,0 +1,5 @@
+"""The pipeline of the ledger's tests."""
+
+from tests.ledger.staging import SPEC
+
+PIPELINE = SPEC
