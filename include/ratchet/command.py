@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ratchet.errors import SettingsError
+from ratchet.values.plain import plain
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -69,14 +70,14 @@ def print_done(done: DataclassInstance, said: list[str], as_json: bool) -> None:
 
 def print_json(document: object) -> None:
     """Print one JSON document."""
-    typer.echo(json.dumps(document, indent=2, default=str, ensure_ascii=False))
+    typer.echo(json.dumps(document, indent=2, default=plain, ensure_ascii=False))
 
 
 def print_json_each(documents: Iterable[object]) -> None:
     """Print one JSON document, an array, of which one element at a time is in memory."""
     typer.echo("[", nl=False)
     for number, document in enumerate(documents):
-        said = json.dumps(document, indent=2, default=str, ensure_ascii=False)
+        said = json.dumps(document, indent=2, default=plain, ensure_ascii=False)
         typer.echo((",\n" if number else "\n") + indent(said, "  "), nl=False)
     typer.echo("\n]")
 

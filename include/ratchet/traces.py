@@ -16,6 +16,7 @@ from rich.table import Table
 from ratchet.command import JSON, NAME, TXID, kafka_properties, ledger_of_environment, print_json, print_json_each
 from ratchet.errors import SettingsError
 from ratchet.ledger.work import name_of, utc
+from ratchet.values.plain import plain
 
 if TYPE_CHECKING:
     from ratchet.operate.snapshot.lag import Lag
@@ -120,7 +121,7 @@ def dlq(
         if out is not None:
             typer.echo(f"{_write(out, found):,} letters are written to {out}", err=as_json)
         elif as_json:
-            print_json_each(map(_letter, found))
+            print_json_each(map(asdict, found))
         else:
             _print(_letters(counts(ledger, named), found, raw))
 
@@ -289,17 +290,12 @@ def _letters(counted: Counts, found: Iterable[Letter], raw: bool) -> Iterator[st
                 yield f"  {what}: {_shown(text) if text is not None and not raw else f'base64 {base64}'}"
 
 
-def _letter(of: Letter) -> dict[str, object]:
-    at = of.timestamp.astimezone(UTC).isoformat() if of.timestamp else None
-    return {**asdict(of), "timestamp": at}
-
-
 def _write(out: Path, found: Iterable[Letter]) -> int:
     count = 0
     try:
         with out.open("w", encoding="utf-8") as file:
             for letter in found:
-                file.write(json.dumps(_letter(letter), ensure_ascii=False) + "\n")
+                file.write(json.dumps(asdict(letter), default=plain, ensure_ascii=False) + "\n")
                 count += 1
     except OSError as error:
         raise SettingsError(f"{out} cannot be written: {error.strerror}") from error

@@ -25,7 +25,7 @@ from ratchet.errors import (
     SettingsError,
     SpecError,
 )
-from ratchet.operate.snapshot.plain import plain
+from ratchet.values.plain import plain
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

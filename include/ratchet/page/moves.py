@@ -18,12 +18,12 @@ from ratchet.ledger.connection import Ledger
 from ratchet.operate import actions, replay
 from ratchet.operate.outcome import Outcome, lines_of
 from ratchet.operate.reason import reason_given
-from ratchet.operate.snapshot.plain import plain
 from ratchet.page.access import MAY_MOVE, OWN_SITE, User
 from ratchet.page.answers import answer, document
 from ratchet.page.reads import known
 from ratchet.source.kafka import Kafka
 from ratchet.spec.pipeline import Pipeline
+from ratchet.values.plain import plain
 
 router = APIRouter(prefix="/api/pipelines/{dag_id}/moves", dependencies=[OWN_SITE, MAY_MOVE])
 """Each of these takes POST alone, and says with `dry_run` what it would do, and with what it is then confirmed."""

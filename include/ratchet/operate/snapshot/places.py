@@ -15,12 +15,12 @@ from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.schema import losses, ranges, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import newest_revision, read_line
-from ratchet.operate.snapshot.plain import plain
 from ratchet.sinks import delta, retention
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
 from ratchet.sinks.types import TXID
 from ratchet.spec.pipeline import Pipeline
+from ratchet.values.plain import plain
 
 _CANCELED = "57014"
 MOST = 100
