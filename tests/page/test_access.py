@@ -23,6 +23,7 @@ READS = {
     "/openapi.json": {},
     "/pipelines/line": {},
     "/pipelines/line/transactions/1": {},
+    "/pipelines/line/runs": {"run_id": "a"},
     "/pipelines/line/letters/counts": {},
     "/pipelines/line/letters": {},
     "/pipelines/line/letters/download": {},

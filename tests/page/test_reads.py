@@ -8,11 +8,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy import text
 
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.work import Run
+from ratchet.protocol.begin import begin
 from ratchet.protocol.commit import commit
 from ratchet.spec.pipeline import DEAD_LETTERS
-from tests.ledger.staging import SPEC, committed, do, fail, prepare, start
+from tests.ledger.staging import SPEC, always_active, committed, do, fail, prepare, start
 from tests.page import pipelines
 from tests.page.pipelines.secret import PIPELINE as SECRET
 
@@ -85,6 +88,15 @@ def test_a_transaction_is_shown_and_one_that_is_not_there_is_404(as_: As, ledger
     assert (said.status_code, said.json()["code"]) == (404, "RAT-101")
 
 
+def test_a_run_is_led_to_its_transactions(as_: As, ledger, log):
+    name = "scheduled__2013-01-01T05:00:00+00:00/x"
+    begin(ledger, SPEC, Run("line", name), log.offsets, always_active)
+    client = as_("vera")
+    (of,) = client.get("/pipelines/line/runs", params={"run_id": name}).json()["runs"]
+    assert (of["txid"], of["revision"], of["clear_number"], of["outcome"]) == (1, 0, 0, None)
+    assert client.get("/pipelines/line/runs", params={"run_id": "another"}).json() == {"runs": []}
+
+
 def test_where_a_record_is_and_where_a_row_comes_from(as_: As, ledger, log):
     committed(ledger, log, "a")
     client = as_("vera")
@@ -127,6 +139,16 @@ def test_values_of_a_private_pipeline_are_for_those_who_may_change_it(as_: As, l
         assert (kept["value_base64"] is not None) is shown
         rows = client.get(f"/pipelines/secret/{reads[2]}").json()["places"][0]["sinks"][0]["rows"]
         assert rows == ([{"a": 1, "_partition": 0, "_offset": 1, "_n": 0}] if shown else [{}])
+        origin = client.get("/pipelines/secret/origin", params={"sink": "secret_rows", "key": "a=1"})
+        assert origin.status_code == (200 if shown else 403)
+
+
+def test_a_table_that_is_locked_keeps_nobody_waiting_for_long(as_: As, ledger, log):
+    committed(ledger, log, "a")
+    with ledger.begin() as conn:
+        conn.execute(text("lock table ratchet.transactions"))
+        said = as_("vera").get("/pipelines/line")
+    assert (said.status_code, said.json()["code"]) == (503, "RAT-205")
 
 
 def test_a_lag_that_kafka_does_not_tell_is_unknown_with_its_code(as_: As, ledger, log):

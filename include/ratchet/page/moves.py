@@ -136,7 +136,7 @@ def _moved(request: Request, dag_id: str, who: str, asked: Move, act: Act) -> JS
         raise SettingsError(f"last {asked.last} is before first {asked.first}")
     pipelines = known(request)
     spec = pipelines.spec(dag_id)
-    ledger = pipelines.ledger(spec)
+    ledger = pipelines.ledger(spec, waits=True)
     reason = reason_given(asked.reason or "") if not asked.dry_run else asked.reason or "dry run"
     tried = act(ledger, spec, reason, who, True)
     confirm = _digest(asked, tried)

@@ -14,6 +14,8 @@ from ratchet.ledger.connection import Ledger
 from ratchet.spec.loading import modules, package, read_specs
 from ratchet.spec.pipeline import Pipeline
 
+LOCK_SECONDS = 5
+"""A migration may hold a table for longer than a person looks at a page."""
 _Stamp = tuple[tuple[str, int, int], ...]
 
 
@@ -24,7 +26,7 @@ class Pipelines:
         self._lock = Lock()
         self._specs: Mapping[str, Pipeline] = {}
         self._stamp: _Stamp | None = None
-        self._ledgers: dict[str, Ledger] = {}
+        self._ledgers: dict[tuple[str, bool], Ledger] = {}
 
     def specs(self) -> Mapping[str, Pipeline]:
         """Every spec that can be read, by name."""
@@ -45,23 +47,20 @@ class Pipelines:
             raise SpecError(f"there is no pipeline {name!r}, or its spec cannot be read; `ratchet validate` says why")
         return found
 
-    def ledger(self, spec: Pipeline) -> Ledger:
-        """The ledger that a spec names; SettingsError where its connection is missing or unfit."""
-        url = ledger_url(spec.ledger)
+    def ledger(self, spec: Pipeline, *, waits: bool = False) -> Ledger:
+        """The ledger that a spec names; SettingsError where its connection is missing or unfit.
+
+        Locks are waited for only where it `waits`, as for a move: else Locked is raised after some seconds, since
+        whoever waits keeps others from the page.
+        """
+        url, named = ledger_url(spec.ledger), (spec.ledger, waits)
         with self._lock:
-            before = self._ledgers.get(spec.ledger)
+            before = self._ledgers.get(named)
             if before is None or before.url != url:
                 # Whoever works with the old one still has its connections until the request ends.
-                self._ledgers[spec.ledger] = Ledger(url, "ratchet page", waits=False)
-            return self._ledgers[spec.ledger]
-
-    def by_ledger(self, names: set[str]) -> list[tuple[Ledger, list[Pipeline]]]:
-        """These pipelines, by the ledger that they are in."""
-        found: dict[str, list[Pipeline]] = {}
-        for name, spec in sorted(self.specs().items()):
-            if name in names:
-                found.setdefault(spec.ledger, []).append(spec)
-        return [(self.ledger(specs[0]), specs) for specs in found.values()]
+                seconds = 0 if waits else LOCK_SECONDS
+                self._ledgers[named] = Ledger(url, "ratchet page", waits=False, lock_seconds=seconds)
+            return self._ledgers[named]
 
 
 def _stamp() -> _Stamp:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from ratchet.airflow.connections import kafka_properties
@@ -19,7 +19,7 @@ from ratchet.operate.snapshot.lag import Lag, lags
 from ratchet.operate.snapshot.places import origins, where
 from ratchet.operate.snapshot.status import Status, statuses
 from ratchet.operate.snapshot.timeline import timeline
-from ratchet.operate.snapshot.transaction import transaction
+from ratchet.operate.snapshot.transaction import of_run, transaction
 from ratchet.page.access import MAY_READ, User, editable, readable
 from ratchet.page.answers import answer, document, failed
 from ratchet.page.pipelines import Pipelines
@@ -113,6 +113,14 @@ def one_transaction(request: Request, dag_id: str, txid: int) -> JSONResponse:
         return failed(404, error.code, type(error).__name__, str(error))
 
 
+@router.get("/pipelines/{dag_id}/runs", dependencies=[MAY_READ])
+def transactions_of_run(request: Request, dag_id: str, run_id: str) -> JSONResponse:
+    """Which transactions a DAG run has worked on, one for each clear, the latest first; none where it was skipped."""
+    pipelines = known(request)
+    found = of_run(pipelines.ledger(pipelines.spec(dag_id)), dag_id, dag_id, run_id)
+    return answer({"runs": [document(row) for row in found]})
+
+
 @router.get("/pipelines/{dag_id}/letters/counts", dependencies=[MAY_READ])
 def letter_counts(request: Request, dag_id: str) -> JSONResponse:
     """How many dead letters there are, by reason and by transaction."""
@@ -181,11 +189,16 @@ def where_is(
 
 @router.get("/pipelines/{dag_id}/origin", dependencies=[MAY_READ])
 def comes_from(
-    request: Request, dag_id: str, sink: str, key: Annotated[list[str], Query(description="COLUMN=VALUE")]
+    request: Request, dag_id: str, user: User, sink: str, key: Annotated[list[str], Query(description="COLUMN=VALUE")]
 ) -> JSONResponse:
-    """Which transactions and records have made the rows in which columns have these values."""
+    """Which transactions and records have made the rows in which columns have these values.
+
+    Of a private pipeline 403 for those to whom its rows are not shown: they could guess values.
+    """
     pipelines = known(request)
     spec = pipelines.spec(dag_id)
+    if _is_withheld(spec, user):
+        raise HTTPException(403, f"values of {spec.name} are private")
     return answer(document(origins(pipelines.ledger(spec), spec, sink, key_given(key), SECONDS)))
 
 

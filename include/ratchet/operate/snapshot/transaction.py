@@ -9,8 +9,8 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.rows import Event, Replay, SliceRow, Transaction
-from ratchet.ledger.schema import events, losses, ranges, replays, slices, sources, transactions
+from ratchet.ledger.rows import Binding, Event, Replay, SliceRow, Transaction
+from ratchet.ledger.schema import events, losses, ranges, replays, runs, slices, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.operate.snapshot.status import Standing, statuses
@@ -153,6 +153,15 @@ def transaction(ledger: Ledger, pipeline: str, txid: int) -> Whole:
     """One transaction; Fenced where there is none, or it is pruned."""
     with ledger.snapshot() as conn:
         return read(conn, pipeline, txid)
+
+
+def of_run(ledger: Ledger, pipeline: str, dag_id: str, run_id: str) -> tuple[Binding, ...]:
+    """Which transactions of a pipeline a DAG run has worked on, one for each clear, the latest first."""
+    c = runs.c
+    mine = (c.dag_id == dag_id, c.run_id == run_id, c.pipeline == pipeline)
+    with ledger.snapshot() as conn:
+        found = conn.execute(select(runs).where(*mine).order_by(c.clear_number.desc()).limit(NEWEST))
+        return tuple(Binding.all(found))
 
 
 def read(conn: Connection, pipeline: str, txid: int) -> Whole:
