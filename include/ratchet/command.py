@@ -5,10 +5,11 @@ from __future__ import annotations
 import getpass
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
+from functools import cache
 from textwrap import indent
 from typing import TYPE_CHECKING
 
@@ -29,12 +30,36 @@ DRY_RUN = typer.Option("--dry-run", help="Say what would be done, and change not
 NAME = typer.Argument(help="The pipeline.", show_default=False)
 TXID = typer.Argument(help="The transaction.", min=1, show_default=False)
 
+_SERVERS = ("RATCHET_LEDGER_URL", "RATCHET_KAFKA", "RATCHET_SPARK")
+
+
+@cache
+def variables() -> Mapping[str, str]:
+    """The environment, by which servers are named: an argument could be read by everybody on the machine.
+
+    Where it names none, that of the stack that runs in this checkout. Never some of one and some of the other: the
+    offsets of one Kafka say nothing of another one's ledger.
+    """
+    from ratchet.dev.stack.addresses import DEMO, published
+
+    # One that is empty is set: it names nothing.
+    if any(name in os.environ for name in _SERVERS):
+        return os.environ
+    found = published(DEMO)
+    if found is None:
+        return os.environ
+    typer.echo("using the stack of this checkout", err=True)
+    return {**os.environ, **found.variables}
+
 
 def ledger_url() -> str:
-    """From the environment alone: an argument could be read by everybody on the machine."""
-    url = os.environ.get("RATCHET_LEDGER_URL")
+    """The libpq URL of the ledger's database."""
+    url = variables().get("RATCHET_LEDGER_URL")
     if not url:
-        raise SettingsError("no ledger is named; set RATCHET_LEDGER_URL=postgresql://USER@HOST/DATABASE")
+        raise SettingsError(
+            "no ledger is named; set RATCHET_LEDGER_URL=postgresql://USER@HOST/DATABASE, or start the embedded "
+            "servers with `ratchet stack up`"
+        )
     return url
 
 
@@ -96,7 +121,7 @@ def moment_given(said: str | None) -> datetime | None:
 
 def spark_url() -> str:
     """The address of Spark Connect."""
-    url = os.environ.get("RATCHET_SPARK")
+    url = variables().get("RATCHET_SPARK")
     if not url:
         raise SettingsError("no Spark is named; set RATCHET_SPARK=sc://HOST:15002")
     return url
@@ -107,7 +132,7 @@ def kafka_properties() -> dict[str, str]:
     from ratchet.source.configured import configured
 
     try:
-        properties = json.loads(os.environ.get("RATCHET_KAFKA", ""))
+        properties = json.loads(variables().get("RATCHET_KAFKA", ""))
     except (ValueError, RecursionError):
         properties = None
     if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):

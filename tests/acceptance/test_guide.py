@@ -34,7 +34,7 @@ def checkout(scratch: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def env(checkout: Path, scratch: Path) -> Iterator[dict[str, str]]:
-    """The environment after `ratchet stack up` and its `export` lines."""
+    """The environment after `ratchet stack up` and what `ratchet stack env` prints."""
     path = os.pathsep.join([str(checkout / "include"), str(checkout)])
     with Stack(scratch / "guide-stack", env={"PYTHONPATH": path}) as stack:
         yield {

@@ -25,8 +25,8 @@ bytes_typed = st.binary(max_size=12).map(lambda said: said.decode("utf-8", "surr
 @example("verify", ["flights", "--recompute"])
 def test_any_arguments_are_wrong_usage_or_an_error_of_ours(monkeypatch, command, arguments):
     """No ledger is named, so none is asked."""
-    monkeypatch.delenv("RATCHET_LEDGER_URL", raising=False)
-    monkeypatch.delenv("RATCHET_KAFKA", raising=False)
+    monkeypatch.setenv("RATCHET_LEDGER_URL", "")
+    monkeypatch.setenv("RATCHET_KAFKA", "")
     done = CliRunner().invoke(cli.app, [command, *arguments])
     if isinstance(done.exception, RatchetError):
         assert str(done.exception)

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from threading import Event
 
 from rich.console import Console
@@ -19,7 +20,8 @@ from ratchet.dev.demo.content import Content
 from ratchet.dev.demo.proof import prove
 from ratchet.dev.demo.publisher import make_topic, publish
 from ratchet.dev.demo.warm import warm
-from ratchet.dev.stack import CHECKOUT, CORES, Stack
+from ratchet.dev.stack import CORES, Stack
+from ratchet.dev.stack.addresses import DEMO
 from ratchet.errors import RatchetError, StackError
 from ratchet.ledger.connection import Ledger
 from ratchet.operate.migrate import migrate
@@ -135,7 +137,7 @@ def main() -> int:
     equal = False
     try:
         console.print("starting PostgreSQL, Kafka, Spark Connect and Airflow …")
-        home, say = CHECKOUT / ".state" / "demo", lambda line: console.print(line, markup=False)
+        say = partial(console.print, markup=False)
         demos: list[Demo] = []
 
         def prepare(stack: Stack) -> None:
@@ -145,7 +147,7 @@ def main() -> int:
         def meanwhile(stack: Stack) -> None:
             demos[0].warm(stack.spark)
 
-        with Stack(home, say=say, before_airflow=prepare, meanwhile=meanwhile, slices_at_once=CORES) as stack:
+        with Stack(DEMO, say=say, before_airflow=prepare, meanwhile=meanwhile, slices_at_once=CORES) as stack:
             equal = _show(console, stack, demos[0])
             if os.environ.get("CI") != "true":
                 console.print("press Ctrl-C to end everything; `make down` does the same from another terminal")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 import shutil
 import signal
-from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -13,28 +12,21 @@ from rich.console import Console
 stack_app = typer.Typer(no_args_is_help=True, help="The embedded servers of this checkout.")
 
 
-def _demo_home() -> Path:
-    from ratchet.dev.stack import CHECKOUT
-
-    return CHECKOUT / ".state" / "demo"
-
-
 @stack_app.command("up")
 def stack_up() -> None:
     """Start the servers and stay until Ctrl-C or `ratchet stack down`."""
     from ratchet.dev.stack import CORES, Stack
+    from ratchet.dev.stack.addresses import DEMO
 
     # `ratchet stack down` sends SIGTERM: end as with Ctrl-C, also while the servers are starting.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console()
     console.print("starting PostgreSQL, Kafka, Spark Connect and Airflow …")
     try:
-        with Stack(_demo_home(), slices_at_once=CORES) as stack:
+        with Stack(DEMO, slices_at_once=CORES) as stack:
             console.print(f"Airflow: {stack.airflow_url} (no password)", soft_wrap=True, highlight=False)
-            console.print(f"export RATCHET_LEDGER_URL={stack.ledger_url}", soft_wrap=True, highlight=False)
-            console.print(f"export RATCHET_KAFKA='{json.dumps(stack.kafka)}'", soft_wrap=True, highlight=False)
-            console.print(f"export RATCHET_SPARK={stack.spark}", soft_wrap=True, highlight=False)
-            console.print(f"export RATCHET_AIRFLOW_URL={stack.airflow_url}", soft_wrap=True, highlight=False)
+            console.print("the ratchet command of this checkout finds these servers by itself")
+            console.print("for other tools: ratchet stack env")
             signal.pause()
     except KeyboardInterrupt:
         console.print("ended")
@@ -44,18 +36,32 @@ def stack_up() -> None:
 def stack_down() -> None:
     """End the servers that `make demo` or `ratchet stack up` has started."""
     from ratchet.dev.stack import down
+    from ratchet.dev.stack.addresses import DEMO
 
-    typer.echo(down(_demo_home()))
+    typer.echo(down(DEMO))
+
+
+@stack_app.command("env")
+def stack_env() -> None:
+    """Print the addresses of the servers as a shell sets them, for other tools; one of them has a password."""
+    from ratchet.dev.stack.addresses import DEMO, published
+    from ratchet.errors import StackError
+
+    found = published(DEMO)
+    if found is None:
+        raise StackError("the servers of this checkout do not run; start them with `ratchet stack up`")
+    for name, value in found.variables.items():
+        typer.echo(f"export {name}={shlex.quote(value)}")
 
 
 @stack_app.command("status")
 def stack_status() -> None:
     """Say whether the servers run, and what became of them; exit status 1 if they do not run."""
-    from ratchet.dev.stack import running
+    from ratchet.dev.stack.addresses import DEMO, running
 
-    process = running(_demo_home())
+    process = running(DEMO)
     typer.echo(f"the servers run (process {process.pid})" if process else "nothing runs")
-    said = _demo_home() / "supervisor.log"
+    said = DEMO / "supervisor.log"
     if said.exists():
         typer.echo("\n".join(said.read_text().splitlines()[-10:]))
     if process is None:
@@ -66,7 +72,8 @@ def stack_status() -> None:
 def stack_clean() -> None:
     """End the servers and forget all that they have stored."""
     from ratchet.dev.stack import down
+    from ratchet.dev.stack.addresses import DEMO
 
-    typer.echo(down(_demo_home()))
-    shutil.rmtree(_demo_home(), ignore_errors=True)
+    typer.echo(down(DEMO))
+    shutil.rmtree(DEMO, ignore_errors=True)
     typer.echo("forgotten")

@@ -17,6 +17,7 @@ from typing import TextIO
 import psutil
 
 from ratchet.dev.stack import prerequisites
+from ratchet.dev.stack.addresses import Addresses, publish, running, withdraw
 from ratchet.dev.stack.airflow import Airflow
 from ratchet.dev.stack.checkout import CHECKOUT
 from ratchet.dev.stack.connect import SparkConnect
@@ -142,6 +143,7 @@ class Stack:
         if self._meanwhile is not None:
             self._meanwhile(self)
         self.supervisor.wait(airflow[1:])
+        publish(self.home, self._addresses())
 
     def _airflow_of(self, ports: Ports, env: dict[str, str]) -> Airflow:
         more = [ports.get(f"scheduler_{number}") for number in range(2, self._schedulers + 1)]
@@ -176,6 +178,7 @@ class Stack:
         """End every process that this stack has started; a second Ctrl-C does not cut it short."""
         if self._lock is None:
             return
+        withdraw(self.home)
         is_main = threading.current_thread() is threading.main_thread()
         before = {s: signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM) if is_main}
         try:
@@ -238,7 +241,17 @@ class Stack:
             who = f" (process {process.pid})" if process else ""
             raise StackError(f"the servers of {self.home} run already{who}; end them with `make down`") from None
         self._lock = lock
+        # Those of a stack that was killed; its ports may be others' by now.
+        withdraw(self.home)
         self._pid_file.write_text(json.dumps([os.getpid(), psutil.Process().create_time()]))
+
+    def _addresses(self) -> Addresses:
+        return Addresses(
+            self.ledger_url if "postgres" in self.servers else None,
+            self.kafka if "kafka" in self.servers else None,
+            self.spark if "connect" in self.servers else None,
+            self.airflow_url if "airflow" in self.servers else None,
+        )
 
     def _connections(self) -> dict[str, str]:
         """Airflow's connections to the other servers, as its environment carries them."""
@@ -283,13 +296,3 @@ def down(home: Path) -> str:
     except psutil.TimeoutExpired:
         end([process, *process.children(recursive=True)], signal.SIGTERM, 5)
     return f"ended (process {process.pid} and all it had started)"
-
-
-def running(home: Path) -> psutil.Process | None:
-    """The process that runs the servers of `home`, if that very one lives; its id alone may be a stranger's by now."""
-    try:
-        pid, started = json.loads((Path(home) / "supervisor.pid").read_text())
-        process = psutil.Process(pid)
-        return process if abs(process.create_time() - started) < 1 else None
-    except (FileNotFoundError, ValueError, psutil.NoSuchProcess):
-        return None
