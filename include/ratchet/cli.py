@@ -39,6 +39,7 @@ from ratchet.errors import RatchetError, SettingsError, SpecError
 from ratchet.exporting import exporter
 from ratchet.ledger.work import name_of, utc
 from ratchet.operate.reason import reason_given
+from ratchet.outlook import plan
 from ratchet.removals import drop, erase, prune
 from ratchet.traces import dlq, lag, origin, show, where
 from ratchet.values.withheld import named
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Exactly-once transactions over Kafka and Spark.")
 app.add_typer(stack_app, name="stack")
-for command in (show, lag, where, origin, dlq, erase, prune, drop, exporter):
+for command in (plan, show, lag, where, origin, dlq, erase, prune, drop, exporter):
     app.command()(command)
 
 FAULTS = 3

@@ -64,12 +64,12 @@ def ledger_url() -> str:
 
 
 @contextmanager
-def ledger_of_environment() -> Iterator[Ledger]:
-    """The ledger that the environment names, open."""
+def ledger_of_environment(lock_seconds: float = 0) -> Iterator[Ledger]:
+    """The ledger that the environment names, open; with `lock_seconds` no lock is waited for any longer."""
     from ratchet.ledger.connection import Ledger
 
     # A person sees what is in the way, and tries again.
-    with Ledger(ledger_url(), waits=False) as opened:
+    with Ledger(ledger_url(), waits=False, lock_seconds=lock_seconds) as opened:
         yield opened
 
 
@@ -107,7 +107,8 @@ def print_json_each(documents: Iterable[object]) -> None:
     typer.echo("\n]")
 
 
-def moment_given(said: str | None) -> datetime | None:
+def moment_given(said: str | None, option: str = "--at") -> datetime | None:
+    """The moment that an option names, if it was given."""
     if said is None:
         return None
     try:
@@ -115,7 +116,7 @@ def moment_given(said: str | None) -> datetime | None:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise SettingsError(f"--at {said} is no moment with a time zone; give it as 2024-05-01T10:00:00+00:00")
+        raise SettingsError(f"{option} {said} is no moment with a time zone; give it as 2024-05-01T10:00:00+00:00")
     return moment
 
 

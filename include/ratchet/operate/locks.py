@@ -22,7 +22,12 @@ T = TypeVar("T")
 
 
 def patiently(
-    ledger: Ledger, change: Callable[[Connection], T], say: Callable[[str], None], *, dry_run: bool = False
+    ledger: Ledger,
+    change: Callable[[Connection], T],
+    say: Callable[[str], None],
+    *,
+    dry_run: bool = False,
+    tries: int = TRIES,
 ) -> T:
     """Make a change in one database transaction, as soon as nobody else has locked what it needs.
 
@@ -30,7 +35,7 @@ def patiently(
     holds it, and everything is tried again. Raises Locked when that does not end.
     """
     holders = ""
-    for _ in range(TRIES):
+    for _ in range(tries):
         try:
             with ledger.begin(dry_run=dry_run) as conn:
                 conn.execute(text("select set_config('lock_timeout', :limit, true)"), {"limit": f"{WAIT_SECONDS}s"})

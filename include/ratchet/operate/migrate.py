@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -19,7 +20,7 @@ from ratchet.ledger import migrations
 from ratchet.ledger.connection import Ledger, be_patient
 from ratchet.ledger.migrations import REVISION
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
-from ratchet.operate.locks import patiently
+from ratchet.operate.locks import TRIES, patiently
 from ratchet.operate.roles import Granted, grant
 from ratchet.sinks import indexes, tables
 from ratchet.sinks.lookup import sinks_of
@@ -89,19 +90,21 @@ def migrate(
     say: Callable[[str], None] = lambda _: None,
     *,
     dry_run: bool = False,
+    tries: int = TRIES,
 ) -> Migrated:
     """Upgrade the ledger, create what the specs declare, and grant each role its rights.
 
     Missing tables, columns and indexes are made; nothing is dropped or changed. A pipeline is done wholly or not at
     all, and one whose tables do not fit its spec holds up no other: PartlyMigrated, in the end, names those. Indexes of
     tables that are there are built after all else, one by one, beside those who read and write; `say` is told of each,
-    and what breaks off there is gone on with by the next migration: NotMigrated. Raises Locked where a table stays
-    locked by somebody, SettingsError where a role is missing or cannot be given what it needs; then nothing is changed.
+    and what breaks off there is gone on with by the next migration: NotMigrated. Raises Locked where somebody has a
+    table locked at each of so many `tries`, SettingsError where a role is missing or cannot be given what it needs;
+    then nothing is changed.
     """
     specs = list(specs)
     with Ledger(ledger_url, name="ratchet migrate", waits=False) as ledger:
-        done = patiently(ledger, lambda conn: _migrate(conn, specs, pipeline_role, reader_role), say, dry_run=dry_run)
-        done = replace(done, dry_run=dry_run)
+        change = partial(_migrate, specs=specs, pipeline_role=pipeline_role, reader_role=reader_role)
+        done = replace(patiently(ledger, change, say, dry_run=dry_run, tries=tries), dry_run=dry_run)
         if done.indexes and not dry_run:
             refused = {each.pipeline for each in done.refused}
             _build_indexes(ledger, [spec for spec in specs if spec.name not in refused], say)

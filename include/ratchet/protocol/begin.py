@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection, func
 
 from ratchet.errors import Fenced, Halted, NotRevisable, RatchetError, RecordsLost, SpecError, TopicChanged
-from ratchet.ledger import history, migrations
+from ratchet.ledger import migrations
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Binding, Line, Transaction
 from ratchet.ledger.states import State
-from ratchet.ledger.transactions import lock_pipeline, move, newest_revision, next_txid, read_transaction
+from ratchet.ledger.transactions import lock_pipeline, move, newest_revision, read_transaction
 from ratchet.ledger.work import Run, utc
 from ratchet.protocol import claims, due, halts, replays, sources
+from ratchet.protocol.allocate import AskKafka, KafkaSaid, Wants, ask, lengthen
 from ratchet.protocol.begun import Begun, How, Skip, Skipped, given
 from ratchet.protocol.claims import IsActive
 from ratchet.protocol.deadlines import abort_overdue
-from ratchet.protocol.halt import why_halted
-from ratchet.protocol.plan import (
-    anchor,
-    check_readable,
-    course_of,
-    cut,
-    end_of_interval,
-    plan,
-    store,
-    store_cut,
-    taken_by,
-    voted_and_gone,
-)
+from ratchet.protocol.plan import end_of_interval, voted_and_gone
 from ratchet.protocol.revise import check, check_cut, revise
-from ratchet.protocol.sources import Known
 from ratchet.sinks import tables
 from ratchet.source.interval import IntervalEnd
 from ratchet.source.lineage import Lineage
@@ -43,33 +31,6 @@ from ratchet.spec.pipeline import Pipeline
 KafkaOffsets = Callable[[IntervalEnd | None, Mapping[int, Lineage] | None], TopicOffsets]
 """Asks Kafka for a topic's offsets; given an interval, also for those `wanted` at which it ends, and given what was
 known of its logs, whether they are the same."""
-
-
-@dataclass(frozen=True)
-class _Wants:
-    """What a run may take: so many offsets at most, and only what is older than its data interval's end.
-
-    A run that `asks` makes due all that there is; another one takes only what is due.
-    """
-
-    max_records: int
-    interval_end: datetime | None
-    asks: bool
-
-
-@dataclass(frozen=True)
-class _AskKafka:
-    """Kafka has to be asked, of a line of which so much is known."""
-
-    known: Known
-
-
-@dataclass(frozen=True)
-class _KafkaSaid:
-    """What Kafka said when so much was known; the plans of later transactions may reach beyond it."""
-
-    offsets: TopicOffsets
-    known: Known
 
 
 def begin(
@@ -82,6 +43,7 @@ def begin(
     interval_end: datetime | None = None,
     *,
     drains: bool = False,
+    dry_run: bool = False,
 ) -> Begun | Skipped:
     """Find this run's transaction, in this order: resume or revise, adopt, allocate, replay, skip.
 
@@ -92,12 +54,14 @@ def begin(
     No work is begun when it raises: Halted at a transaction that failed too often, NotRevisable, NotMigrated,
     RecordsLost, TopicChanged, Fenced when its work went elsewhere. What was prepared with other code is begun anew with
     today's, if Kafka still has it all.
+
+    A `dry_run` returns and raises what such a begin would, with the claim that it would take, and changes nothing.
     """
     cap = spec.max_records if max_records is None else max_records
     if not 1 <= cap <= spec.max_records:
         raise SpecError(f"{spec.name}: max_records is {cap}; this pipeline takes 1 to {spec.max_records:,}")
-    wants = _Wants(cap, interval_end if spec.plan == "interval" else None, due.is_asked_for(spec) and not drains)
-    kafka: _KafkaSaid | None = None
+    wants = Wants(cap, interval_end if spec.plan == "interval" else None, due.is_asked_for(spec) and not drains)
+    kafka: KafkaSaid | None = None
     while True:
         # Step 1: ask Airflow, and in the second round Kafka, without a lock: never while holding one.
         with ledger.begin() as conn:
@@ -107,29 +71,34 @@ def begin(
         asked = {(c.dag_id, c.run_id): is_active(c.dag_id, c.run_id) for c in candidates if not c.claim_ended}
         # Step 2: decide, under the pipeline's lock.
         try:
-            with ledger.begin() as conn:
+            with ledger.begin(dry_run=dry_run) as conn:
+                if dry_run and kafka:
+                    sources.register(conn, spec.name, kafka.offsets)
                 found = _decide(conn, spec, run, asked, kafka, wants)
+                if dry_run and kafka and isinstance(found, AskKafka) and found.known.source != kafka.known.source:
+                    # It has begun the source that waited, which is undone with the rest; its logs are the same.
+                    found = _decide(conn, spec, run, asked, KafkaSaid(kafka.offsets, found.known), wants)
         except (RecordsLost, TopicChanged) as error:
             # Nothing can be planned until a person has decided; what is committed can be replayed meanwhile.
-            with ledger.begin() as conn:
+            with ledger.begin(dry_run=dry_run) as conn:
                 found = _replay(conn, spec, run, wants, error)
         has_other_work = isinstance(found, Begun) and found.how in ("adopted", "resumed", "replayed")
-        is_busy = isinstance(found, Halted) or has_other_work
+        is_busy = not dry_run and (isinstance(found, Halted) or has_other_work)
         unheard = due.ask_besides(ledger, spec, kafka_offsets) if wants.asks and is_busy else None
         if isinstance(found, RatchetError):
             raise found
         if isinstance(found, Begun) and unheard:
             return replace(found, message=f"{found.message}; {unheard}")
-        if not isinstance(found, _AskKafka):
+        if not isinstance(found, AskKafka):
             return found
         # Step 3: only who allocates needs Kafka; what is prepared is finished without it.
         before = end_of_interval(ledger, spec, wants.interval_end, cap)
         offsets = kafka_offsets(before, found.known.lineages)
-        with ledger.begin() as conn:
+        with ledger.begin(dry_run=dry_run) as conn:
             sources.register(conn, spec.name, offsets)
             # The line may have been dropped meanwhile, which has to stay so.
             tables.probe(conn, spec)
-        kafka = _KafkaSaid(offsets, found.known)
+        kafka = KafkaSaid(offsets, found.known)
 
 
 def _decide(
@@ -137,9 +106,9 @@ def _decide(
     spec: Pipeline,
     run: Run,
     asked: dict[tuple[str, str], bool],
-    kafka: _KafkaSaid | None,
-    wants: _Wants,
-) -> Begun | Skipped | RatchetError | _AskKafka:
+    kafka: KafkaSaid | None,
+    wants: Wants,
+) -> Begun | Skipped | RatchetError | AskKafka:
     """Resume, adopt, stop at a halt, skip, or allocate, for which Kafka must have been asked before.
 
     Where there is nothing else to do, the revision that is asked for and due is begun: live transactions go first.
@@ -147,42 +116,18 @@ def _decide(
     """
     line = lock_pipeline(conn, spec.name)
     if line is None:
-        return _AskKafka(sources.NOTHING_KNOWN)
+        return AskKafka(sources.NOTHING_KNOWN)
     abort_overdue(conn, spec.name)
     found = _resume(conn, spec, line, run, kafka)
     found = found or _adopt(conn, spec, line, run, lambda dag, run: asked.get((dag, run), True), kafka)
     if found:
         return found
-    found = _plan(conn, spec, line, run, kafka, wants)
-    return found if isinstance(found, Begun | _AskKafka) else _replay(conn, spec, run, wants, found)
-
-
-def _plan(
-    conn: Connection, spec: Pipeline, line: Line, run: Run, kafka: _KafkaSaid | None, wants: _Wants
-) -> Begun | Skipped | Halted | _AskKafka:
-    """The next transaction of the line, if it may be lengthened now."""
-    halt = halts.halt(conn, spec.name)
-    if halt:
-        # Not raised here: the failure that was counted must be stored.
-        return Halted(why_halted(halt))
-    if line.in_flight >= spec.max_in_flight:
-        if wants.asks:
-            if kafka is None or not sources.known(conn, line).has_logs_of(kafka.known):
-                return _ask(conn, line)
-            due.ask(conn, line, kafka.offsets)
-        return Skipped(
-            Skip.MAX_IN_FLIGHT,
-            f"{spec.name}: {line.in_flight} transactions are unfinished, {line.turn} to "
-            f"{line.last_txid}; max_in_flight is {spec.max_in_flight}; their runs will take the rest",
-        )
-    if spec.plan == "interval" and wants.interval_end is None:
-        why = f"{spec.name}: nothing is abandoned, and a run without a data interval plans nothing"
-        return Skipped(Skip.NO_INTERVAL, why)
-    return _allocate(conn, spec, run, line, kafka, wants) if kafka else _ask(conn, line)
+    found = lengthen(conn, spec, line, run, kafka, wants)
+    return found if isinstance(found, Begun | AskKafka) else _replay(conn, spec, run, wants, found)
 
 
 def _replay(
-    conn: Connection, spec: Pipeline, run: Run, wants: _Wants, nothing: Skipped | RatchetError
+    conn: Connection, spec: Pipeline, run: Run, wants: Wants, nothing: Skipped | RatchetError
 ) -> Begun | Skipped | RatchetError:
     """The revision that is asked for and due, else `nothing`; a run with a data interval is kept for that."""
     line = lock_pipeline(conn, spec.name)
@@ -200,13 +145,9 @@ def _replay(
     return given(conn, spec, claim, "replayed", "; ".join((why, *lost)))
 
 
-def _ask(conn: Connection, line: Line) -> _AskKafka:
-    return _AskKafka(sources.known(conn, line))
-
-
 def _resume(
-    conn: Connection, spec: Pipeline, line: Line, run: Run, kafka: _KafkaSaid | None
-) -> Begun | Skipped | RatchetError | _AskKafka | None:
+    conn: Connection, spec: Pipeline, line: Line, run: Run, kafka: KafkaSaid | None
+) -> Begun | Skipped | RatchetError | AskKafka | None:
     """What this run has begun before: the same again when Airflow repeats it; after a clear, the rest or a revision."""
     mine = claims.binding_of(conn, run)
     if mine is not None:
@@ -285,8 +226,8 @@ def _committed_by_another(what: str, row: Transaction) -> Skipped:
 
 
 def _adopt(
-    conn: Connection, spec: Pipeline, line: Line, run: Run, is_active: IsActive, kafka: _KafkaSaid | None
-) -> Begun | RatchetError | _AskKafka | None:
+    conn: Connection, spec: Pipeline, line: Line, run: Run, is_active: IsActive, kafka: KafkaSaid | None
+) -> Begun | RatchetError | AskKafka | None:
     """The first of what is abandoned; a claim that nobody ended is ended here, and counts as a failure."""
     unclaimed, halt = claims.unclaimed(conn, spec), halts.halt(conn, spec.name)
     for row in claims.abandoned(unclaimed, is_active, halt):
@@ -312,12 +253,12 @@ def _taken(
     line: Line,
     row: Transaction,
     run: Run,
-    kafka: _KafkaSaid | None,
+    kafka: KafkaSaid | None,
     how: How,
     why: str,
     *,
     afresh: bool = False,
-) -> Begun | RatchetError | _AskKafka:
+) -> Begun | RatchetError | AskKafka:
     """Claim what is unfinished, unless other code has voted for records that Kafka does not have any more.
 
     Then the votes that stand are their last copy: whoever has that code can still commit them. A revision is given up:
@@ -325,7 +266,7 @@ def _taken(
     """
     if row.state in (State.OPEN, State.PREPARED) and row.code_hash != spec.code_hash:
         if kafka is None or sources.known(conn, line) != kafka.known:
-            return _ask(conn, line)
+            return ask(conn, line)
         gone = ", ".join(map(str, voted_and_gone(conn, row, kafka.offsets)))
         said = f"{row} was begun with code {row.code_hash}, this process has {spec.code_hash}, and Kafka does not have"
         if gone and row.revision:
@@ -340,55 +281,3 @@ def _taken(
             )
     claim = claims.take(conn, spec, row, run, afresh=afresh)
     return given(conn, spec, claim, how, why)
-
-
-def _allocate(
-    conn: Connection, spec: Pipeline, run: Run, line: Line, kafka: _KafkaSaid, wants: _Wants
-) -> Begun | Skipped | _AskKafka:
-    """The next txid and its plan, in this one database transaction; the caller holds the pipeline's lock."""
-    offsets = kafka.offsets
-    now = sources.known(conn, line)
-    if not now.has_logs_of(kafka.known) or (offsets.wanted is not None and now != kafka.known):
-        # Another run has found new leaders, or a person has accepted another log: the answer is not to what is known.
-        # Or another run has planned, and where the interval ends was looked for from where plans ended before.
-        return _ask(conn, line)
-    anchor(conn, line, offsets)
-    sources.check_partitions(conn, spec, line, offsets)
-    course = course_of(conn, line)
-    if course.is_at_end:
-        return _ask(conn, sources.begin_next(conn, line))
-    try:
-        check_readable(spec.name, course, offsets)
-    except (RecordsLost, TopicChanged):
-        if now != kafka.known:
-            # Another run has planned since, by a newer answer: what this one does not know of is not lost.
-            return _ask(conn, line)
-        raise
-    sources.remember(conn, line, kafka.known, offsets.lineages)
-    if wants.asks:
-        due.ask(conn, line, offsets)
-    wanted = offsets.wanted if wants.asks or offsets.wanted else due.limit(spec, line, offsets)
-    planned = plan(course.previous, offsets, wants.max_records, course.limit(offsets, wanted))
-    if not planned:
-        why = _why_nothing(conn, line, offsets, wants)
-        if due.is_asked_for(spec) and plan(course.previous, offsets, 1, course.limit(offsets, None)):
-            why = "all that a schedule or a person has asked for is taken; what has come since waits for the next time"
-        return Skipped(Skip.NO_RECORDS, f"{spec.name}: {why}")
-    row = claims.open_transaction(conn, spec, run, next_txid(conn, line))
-    store(conn, spec.name, row.txid, line.source, planned)
-    store_cut(conn, spec.name, row.txid, cut(planned, spec.slice_records))
-    said = {"from": None, "ranges": [str(r) for r in planned], "why": "allocated"}
-    history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
-    odd = filter(None, (offsets.held_back(only_hanging=True), offsets.stamped_ahead()))
-    return given(conn, spec, row.token, "allocated", "; ".join(("allocated", *odd)))
-
-
-def _why_nothing(conn: Connection, line: Line, offsets: TopicOffsets, wants: _Wants) -> str:
-    """Why there is nothing to plan."""
-    held = offsets.held_back()
-    behind = f"; {held}" if held else ""
-    if wants.interval_end is None or offsets.wanted is None:
-        return f"no records wait in topic {offsets.topic} below its last stable offset{behind}"
-    by = taken_by(conn, line, offsets.wanted)
-    before = f"no records from before {utc(wants.interval_end)} wait in topic {offsets.topic}"
-    return (f"{before}: transaction {by} took the last of them" if by else before) + behind

@@ -43,6 +43,11 @@ class Made:
     indexes: tuple[tuple[str, str], ...]
     """(table, index) that tables which were there lack; whoever migrates builds them last, beside those who write."""
 
+    @property
+    def is_change(self) -> bool:
+        """Whether anything was not as the spec says."""
+        return bool(self.tables or self.columns or self.nullable or self.view or self.indexes)
+
     def __str__(self) -> str:
         made = [f"created {table}" for table in self.tables]
         made += [f"added {column} to {table}" for table, column in self.columns]

@@ -315,7 +315,7 @@ end:
 #endif
 #endif
        }
-        /* begin._allocate, under the pipeline's lock */
+        /* allocate._allocate, under the pipeline's lock */
         atomic {
             if
 #if LOG

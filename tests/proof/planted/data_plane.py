@@ -27,14 +27,14 @@ PLANTS = [
     ),
     plant(
         "an answer about logs is used though more is known of them by now",
-        "protocol/begin.py",
+        "protocol/allocate.py",
         "if not now.has_logs_of(kafka.known) or ",
         "if ",
         layers=("ledger",),
     ),
     plant(
         "where an interval ends is not looked for again though another run has planned",
-        "protocol/begin.py",
+        "protocol/allocate.py",
         " or (offsets.wanted is not None and now != kafka.known)",
         "",
         layers=("ledger",),

@@ -1,0 +1,200 @@
+"""The next transaction of a line: what a run would be given now, and what of the tables does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from ratchet.errors import BrokerUnreachable, LedgerUnreachable, Locked, NotMigrated, RatchetError, SettingsError
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.transactions import read_line
+from ratchet.ledger.work import OffsetRange, Run, name_of
+from ratchet.operate.migrate import Migrated, PartlyMigrated, migrate
+from ratchet.protocol import due
+from ratchet.protocol.begin import KafkaOffsets, begin
+from ratchet.protocol.begun import Begun, Skipped
+from ratchet.protocol.plan import Course, Slice, course_of, starts
+from ratchet.sinks import tables
+from ratchet.source.interval import IntervalEnd
+from ratchet.source.lineage import Lineage
+from ratchet.source.offsets import TopicOffsets
+from ratchet.spec.pipeline import Pipeline
+
+_RUN = Run("ratchet", "plan")
+"""No run of Airflow has this name, so it resumes nothing."""
+_TRIES = 3
+"""So many seconds a table that somebody has locked is waited for: whoever looks ahead holds nobody up."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """How the ledger and the sinks' tables differ from what the spec needs; `ratchet migrate` makes what is missing."""
+
+    changes: tuple[str, ...]
+    """What a migration would do, a line for each change."""
+    refused: str | None
+    """What it would refuse, and why."""
+    is_partial: bool = False
+    """Whether this role may not try a migration, so that only the first misfit is known."""
+
+    @property
+    def fit(self) -> bool:
+        return not self.changes and self.refused is None
+
+
+@dataclass(frozen=True)
+class Upcoming:
+    """What a run that a person or a schedule starts would be given now."""
+
+    pipeline: str
+    how: str
+    """`allocated`, `adopted` or `replayed`, as begin has it; `skipped` or `refused`."""
+    code: str | None
+    """Of a skip its reason, of a refusal its error code."""
+    why: str
+    txid: int | None
+    revision: int | None
+    epoch: int | None
+    slices: tuple[Slice, ...]
+    waiting: Mapping[int, int]
+    """{partition: so many offsets that Kafka has decided and this transaction leaves}; empty if Kafka was not asked."""
+    not_due: str | None
+    """Why the runs that start by themselves would leave the records until somebody asks for them."""
+    silent: tuple[str, ...]
+    """Runs whose leases have run out: if Airflow does not have them any more, the next run adopts their work."""
+    gates: tuple[str, ...]
+    tables: Tables
+
+    @property
+    def offsets(self) -> int:
+        """So many records at most."""
+        return sum(map(len, self.slices))
+
+
+def upcoming(
+    ledger: Ledger,
+    spec: Pipeline,
+    kafka_offsets: KafkaOffsets,
+    interval_end: datetime | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Upcoming:
+    """What the next run would do, by the steps of a begin that are undone.
+
+    It holds the pipeline's lock for a moment, as a begin does. Airflow is not asked: a run that is silent counts as
+    one that works. `say` is told who has a table locked that is compared with the spec. Raises LedgerUnreachable,
+    BrokerUnreachable, and Locked.
+    """
+    fit = _tables(ledger, spec, say)
+    silent: list[str] = []
+    answers: list[TopicOffsets] = []
+
+    def is_active(_: str, run_id: str) -> bool:
+        silent.append(run_id)
+        return True
+
+    def offsets(before: IntervalEnd | None, known: Mapping[int, Lineage] | None) -> TopicOffsets:
+        answers.append(kafka_offsets(before, known))
+        return answers[-1]
+
+    def try_(*, drains: bool) -> Begun | Skipped | RatchetError:
+        asked = (ledger, spec, _RUN, offsets, is_active)
+        try:
+            return begin(*asked, interval_end=interval_end, drains=drains, dry_run=True)
+        except (BrokerUnreachable, LedgerUnreachable, Locked):
+            raise
+        except RatchetError as error:
+            return error
+
+    found = try_(drains=False)
+    not_due = None
+    if isinstance(found, Begun) and found.how == "allocated" and due.is_asked_for(spec):
+        itself = try_(drains=True)
+        not_due = itself.message if isinstance(itself, Skipped) else None
+    begun = found if isinstance(found, Begun) else None
+    return Upcoming(
+        spec.name,
+        begun.how if begun else "skipped" if isinstance(found, Skipped) else "refused",
+        found.code if isinstance(found, RatchetError) else found.reason if isinstance(found, Skipped) else None,
+        str(found) if isinstance(found, RatchetError) else found.message,
+        begun.claim.txid if begun else None,
+        begun.claim.revision if begun else None,
+        begun.claim.epoch if begun else None,
+        begun.slices if begun else (),
+        _left(ledger, spec, answers[-1], begun) if answers else {},
+        not_due,
+        tuple(dict.fromkeys(silent)),
+        tuple(gate.title for gate in spec.gates),
+        fit,
+    )
+
+
+def lines_of(found: Upcoming) -> Iterator[str]:
+    """What a person reads of it."""
+    name = found.pipeline
+    if found.txid is None:
+        said = f"error {found.code}: {found.why}" if found.how == "refused" else found.why
+        yield f"{name}: the next run begins nothing: {said.removeprefix(f'{name}: ')}"
+    else:
+        what = name_of(found.txid, found.revision or 0)
+        yield f"{name}: the next run takes {what}, {found.how}: {found.offsets:,} offsets in {len(found.slices)} slices"
+    yield from (f"  slice {part.number}: {_ranges(part.ranges)}" for part in found.slices)
+    left = sum(found.waiting.values())
+    if left:
+        by = ", ".join(f"{offsets:,} of partition {p}" for p, offsets in found.waiting.items() if offsets)
+        yield f"  {left:,} more offsets wait: {by}"
+    if found.not_due:
+        yield f"  runs that start by themselves leave them: {found.not_due.removeprefix(f'{name}: ')}"
+    for run in found.silent:
+        yield f"  run {run} is silent; if Airflow has it no more, the next run adopts its work instead"
+    yield f"  gates that will be asked: {'; '.join(found.gates) or 'none'}"
+    yield from (f"  tables: {line}" for line in _lines_of_tables(found.tables))
+
+
+def _ranges(ranges: tuple[OffsetRange, ...]) -> str:
+    return ", ".join(map(str, ranges)) or "nothing is left of it"
+
+
+def _lines_of_tables(found: Tables) -> Iterator[str]:
+    if found.fit:
+        yield "as the spec needs them"
+    yield from (f"`ratchet migrate` would have {line}" for line in found.changes)
+    if found.refused:
+        yield found.refused
+    if found.is_partial:
+        yield "only the ledger's owner can see everything in which they differ from the spec"
+
+
+def _tables(ledger: Ledger, spec: Pipeline, say: Callable[[str], None]) -> Tables:
+    try:
+        return _changes(migrate(ledger.url, [spec], say=say, dry_run=True, tries=_TRIES))
+    except PartlyMigrated as error:
+        return _changes(error.done)
+    except NotMigrated as error:
+        return Tables((), str(error))
+    except SettingsError:
+        # Only an owner may try it.
+        pass
+    try:
+        with ledger.begin() as conn:
+            return Tables((), tables.misfit(conn, spec), is_partial=True)
+    except NotMigrated as error:
+        return Tables((), str(error), is_partial=True)
+
+
+def _changes(done: Migrated) -> Tables:
+    changes = [f"ledger: created at {done.after}"] if done.before is None else []
+    changes += [str(made) for made in done.sinks if made.is_change]
+    return Tables(tuple(changes), "; ".join(refused.why for refused in done.refused) or None)
+
+
+def _left(ledger: Ledger, spec: Pipeline, offsets: TopicOffsets, begun: Begun | None) -> dict[int, int]:
+    """{partition: offsets that are decided and not planned}, beside what `begun` would take."""
+    with ledger.snapshot() as conn:
+        line = read_line(conn, spec.name)
+        course = course_of(conn, line) if line else Course({})
+    course = course.next if course.is_at_end else course
+    at = starts(course.previous, offsets)
+    for r in (r for part in (begun.slices if begun else ()) for r in part.ranges):
+        at[r.partition] = max(at.get(r.partition, 0), r.until_offset)
+    return {p: max(0, stable - at[p]) for p, stable in sorted(offsets.stable.items())}
