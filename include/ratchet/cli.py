@@ -1,7 +1,7 @@
 """The `ratchet` command.
 
 The ledger is named by RATCHET_LEDGER_URL, Kafka by RATCHET_KAFKA. Exit status: 0 done; 1 refused or failed, and the
-line on stderr says why; 2 wrong usage; 3 `verify` found a fault.
+line on stderr says why; 2 wrong usage; 3 `verify` or `doctor` found a fault.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rich.text import Text
 
 from ratchet.command import (
     DRY_RUN,
+    FAULTS,
     JSON,
     NAME,
     REASON,
@@ -37,6 +38,7 @@ from ratchet.command import (
 from ratchet.dev.stack.cli import stack_app
 from ratchet.errors import RatchetError, SettingsError, SpecError
 from ratchet.exporting import exporter
+from ratchet.examination import doctor
 from ratchet.ledger.work import name_of, utc
 from ratchet.operate.reason import reason_given
 from ratchet.outlook import plan
@@ -51,11 +53,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Exactly-once transactions over Kafka and Spark.")
 app.add_typer(stack_app, name="stack")
-for command in (plan, show, lag, where, origin, dlq, erase, prune, drop, exporter):
+for command in (doctor, plan, show, lag, where, origin, dlq, erase, prune, drop, exporter):
     app.command()(command)
-
-FAULTS = 3
-"""The exit status of `verify` when something is not as it should be."""
 
 
 @app.command()

@@ -30,6 +30,8 @@ DRY_RUN = typer.Option("--dry-run", help="Say what would be done, and change not
 NAME = typer.Argument(help="The pipeline.", show_default=False)
 TXID = typer.Argument(help="The transaction.", min=1, show_default=False)
 
+FAULTS = 3
+"""The exit status where something is not as it should be."""
 _SERVERS = ("RATCHET_LEDGER_URL", "RATCHET_KAFKA", "RATCHET_SPARK")
 
 

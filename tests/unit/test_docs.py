@@ -14,6 +14,7 @@ import pytest
 from ratchet.errors import SpecError
 from ratchet.ledger.schema import metadata
 from ratchet.ledger.states import LEGAL_MOVES, State
+from ratchet.operate.doctor.finding import CODES
 from ratchet.protocol import commit as commit_module
 from ratchet.sinks.checksum import batch_checksum, row_hash
 from ratchet.spec.columns import parse_columns
@@ -174,6 +175,11 @@ def test_the_test_vectors_of_the_row_checksum():
         ]
         assert f"{row_hash(columns, values):016x}" == expected, (ddl, said)
         assert f"{batch_checksum(columns, batch_of(columns, [values])):016x}" == expected, (ddl, said)
+
+
+def test_the_codes_of_findings_are_those_of_the_code():
+    text = section(ROOT / "docs" / "operations.md", "## Examine everything")
+    assert {code.strip("`"): meaning for code, meaning in rows(text)} == CODES
 
 
 def test_every_invariant_is_named_with_what_holds_it():

@@ -39,6 +39,8 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "alembic_version": ("SELECT",),
 }
 """What the pipelines may do with the other tables of the ledger."""
+_SCHEMAS = {SCHEMA: "USAGE", DELTA_SCHEMA: "USAGE", STAGE_SCHEMA: "USAGE, CREATE"}
+"""What they may do with ratchet's own schemas."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,8 @@ def grant(
     may_lack = (on_sinks.keys() | to_read.keys()) - {sink.table for spec in specs for sink in sinks_of(spec)}
     if pipeline_role is not None:
         _check_role(conn, pipeline_role)
-        wanted = {(SCHEMA, name): RIGHTS.get(name, APPEND_ONLY) for name in ledger}
-        wanted |= {(DELTA_SCHEMA, name): ("SELECT", "INSERT", "DELETE") for name in _relations(conn, DELTA_SCHEMA)}
-        wanted |= on_sinks
-        schemas = {SCHEMA: "USAGE", DELTA_SCHEMA: "USAGE", STAGE_SCHEMA: "USAGE, CREATE"}
-        lacks = _give(conn, pipeline_role, schemas, wanted, may_lack)
+        wanted = _wanted(conn) | on_sinks
+        lacks = _give(conn, pipeline_role, _SCHEMAS, wanted, may_lack)
         # Keys of a fold lie in temporary tables.
         _execute(conn, "GRANT TEMPORARY ON DATABASE {} TO {}", _database(conn), pipeline_role)
         _hand_over_stages(conn, pipeline_role)
@@ -91,6 +90,25 @@ def grant(
         lacks = _give(conn, reader_role, {SCHEMA: "USAGE"}, wanted, may_lack)
         granted.append(Granted(reader_role, is_reader=True, tables=len(wanted), lacks=lacks))
     return granted
+
+
+def lacking(conn: Connection) -> list[str]:
+    """What the connection's own role lacks of the pipelines' rights, such as `INSERT on ratchet.runs`."""
+    asked = [("schema", schema, right) for schema, rights in _SCHEMAS.items() for right in rights.split(", ")]
+    wanted = _wanted(conn) | tables.rights(conn)[0]
+    named = {sql.Identifier(*table).as_string(None): rights for table, rights in wanted.items()}
+    asked += [("table", table, right) for table, rights in named.items() for right in rights]
+    asked.append(("database", _database(conn), "TEMPORARY"))
+    has = text(
+        "select name, held from unnest(cast(:kinds as text[]), cast(:names as text[]), cast(:rights as text[])) "
+        "with ordinality as asked (kind, name, held, number) where not case kind "
+        "when 'schema' then has_schema_privilege(name, held) "
+        "when 'table' then has_table_privilege(name, held) "
+        "else has_database_privilege(name, held) end order by number"
+    )
+    kinds, names, rights = map(list, zip(*asked, strict=True))
+    found = conn.execute(has, {"kinds": kinds, "names": names, "rights": rights}).all()
+    return [f"{right} on {name}" for name, right in found]
 
 
 def check_owner(conn: Connection, does: str) -> None:
@@ -188,6 +206,12 @@ def _relations(conn: Connection, schema: str) -> list[str]:
         {"schema": schema},
     )
     return list(found.scalars())
+
+
+def _wanted(conn: Connection) -> Rights:
+    """What the pipelines do with the tables of the ledger and with deltas."""
+    deltas = {(DELTA_SCHEMA, name): ("SELECT", "INSERT", "DELETE") for name in _relations(conn, DELTA_SCHEMA)}
+    return {(SCHEMA, name): RIGHTS.get(name, APPEND_ONLY) for name in _relations(conn, SCHEMA)} | deltas
 
 
 def _database(conn: Connection) -> str:

@@ -1,0 +1,151 @@
+"""Checks of Kafka and of each pipeline's topic: there, the same one, every record there, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from functools import partial
+
+from sqlalchemy import func, select
+
+from ratchet.errors import RatchetError, RecordsLost, TopicChanged
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.rows import Line
+from ratchet.ledger.transactions import read_line
+from ratchet.operate.doctor.finding import Check, Finding, Severity, fault, ok, warning
+from ratchet.protocol.plan import check_readable, course_of, reached, starts
+from ratchet.protocol.sources import lineages
+from ratchet.source.kafka import Kafka
+from ratchet.source.retention import oldest
+from ratchet.spec.pipeline import Pipeline
+
+ENOUGH = 0.25
+"""Of its retention a record should have so much left when it is read."""
+
+
+def checks(kafka: Mapping[str, str], ledger: Ledger | None, specs: Iterable[Pipeline]) -> Iterator[Check]:
+    """Those of the brokers, and of every pipeline's topic; without a ledger only what Kafka alone tells."""
+    yield Check("kafka", partial(_brokers, kafka))
+    needs = frozenset({"kafka"})
+    for spec in specs:
+        yield Check("topic", partial(_topic, kafka, spec), spec.name, needs)
+        if ledger:
+            both = needs | {"ledger", "ledger-schema"}
+            yield Check("topic-id", partial(_topic_id, kafka, ledger, spec), spec.name, both)
+            yield Check("records", partial(_records, kafka, ledger, spec), spec.name, both)
+            yield Check("retention", partial(_retention, kafka, ledger, spec), spec.name, both)
+
+
+def _brokers(kafka: Mapping[str, str]) -> Iterator[Finding]:
+    with Kafka(dict(kafka)) as client:
+        _ = client.admin
+        yield ok("kafka", f"Kafka at {client.servers} answers")
+
+
+def _topic(kafka: Mapping[str, str], spec: Pipeline) -> Iterator[Finding]:
+    with Kafka(dict(kafka)) as client:
+        offsets = client.offsets(spec.source.name)
+    yield ok("topic", f"topic {offsets.topic} has {len(offsets.stable)} partitions and may be read")
+    hangs = offsets.held_back(only_hanging=True)
+    if hangs:
+        yield warning("topic", hangs, "End that transaction if its producer is gone.")
+
+
+def _topic_id(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:
+    with Kafka(dict(kafka)) as client:
+        found, _ = client.topic_id(spec.source.name)
+    line = _line(ledger, spec)
+    if line is None:
+        yield ok("topic-id", "the line has not begun")
+    elif line.topic != spec.source.name:
+        yield Finding(
+            "topic-id",
+            Severity.FAULT,
+            f"the ledger's ranges are of topic {line.topic}, the spec's topic is {spec.source.name}",
+            "Give the pipeline a new name, and its sinks new tables, to begin anew with this topic.",
+            error=TopicChanged.code,
+        )
+    elif line.topic_id != found:
+        yield Finding(
+            "topic-id",
+            Severity.FAULT,
+            f"topic {line.topic} was deleted and made again: the ledger's ranges are of id {line.topic_id}, it has "
+            f"{found} now",
+            f"`ratchet accept-loss {spec.name} --dry-run --reason …` says what going on with the new one would mean.",
+            error=TopicChanged.code,
+        )
+    else:
+        yield ok("topic-id", f"topic {line.topic} is the one that the ledger's ranges are of")
+
+
+def _records(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:
+    line = _line(ledger, spec)
+    if line is None:
+        yield ok("records", "the line has not begun")
+        return
+    with ledger.snapshot() as conn:
+        # Before Kafka is asked: what is planned meanwhile is beyond it, and not lost.
+        course, known = course_of(conn, line), lineages(conn, spec.name, line.source)
+    with Kafka(dict(kafka)) as client:
+        offsets = client.offsets(spec.source.name, known=known)
+    if offsets.topic_id != line.topic_id:
+        yield warning("records", "not checked, since the topic is another one", "See topic-id.")
+        return
+    try:
+        check_readable(spec.name, course, offsets)
+    except (RecordsLost, TopicChanged) as error:
+        remedy = f"`ratchet explain {error.code}` says what to do."
+        yield Finding("records", Severity.FAULT, str(error), remedy, error=error.code)
+        return
+    yield ok("records", "Kafka has every record that the next plan starts with")
+
+
+def _retention(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:
+    """Of the records that are not committed: until then they may have to be read once more."""
+    with ledger.snapshot() as conn:
+        line = read_line(conn, spec.name)
+        taken = reached(conn, line)[1] if line else {}
+        now = conn.execute(select(func.clock_timestamp())).scalar_one()
+    with Kafka(dict(kafka)) as client:
+        offsets, kept = client.offsets(spec.source.name), client.retention(spec.source.name)
+    if line and offsets.topic_id != line.topic_id:
+        yield warning("retention", "not checked, since the topic is another one", "See topic-id.")
+        return
+    if kept.size is not None:
+        said = f"retention.bytes is {kept.size:,}: records may go however new they are, which cannot be foretold"
+        yield warning("retention", said, "Set retention.bytes = -1, and let retention.ms alone decide.")
+    if kept.time is None:
+        yield ok("retention", "Kafka keeps records without a limit of time")
+        return
+    unread = {p: at for p, at in starts(taken, offsets).items() if at < offsets.stable[p]}
+    try:
+        times = oldest(kafka, offsets, unread)
+    except RatchetError as error:
+        yield warning("retention", f"not foretold: {error}", "See that the topic can be read.")
+        return
+    if not times:
+        yield ok("retention", "no record is unread")
+        return
+    partition, written = min(times.items(), key=lambda item: item[1])
+    left = written + kept.time - now
+    count = sum(offsets.stable[p] - max(at, offsets.beginning[p]) for p, at in unread.items())
+    where = f"{count:,} offsets are unread; the oldest record, in {offsets.topic}-{partition},"
+    remedy = "Let more runs begin, or lengthen the topic's retention.ms."
+    if left <= timedelta(0):
+        yield fault("retention", f"{where} is older than retention.ms: Kafka may delete it at any moment", remedy)
+    elif left < kept.time * ENOUGH:
+        yield warning("retention", f"{where} may be deleted in {_span(left)}", remedy)
+    else:
+        yield ok("retention", f"{where} stays for {_span(left)} at least")
+
+
+def _line(ledger: Ledger, spec: Pipeline) -> Line | None:
+    with ledger.snapshot() as conn:
+        return read_line(conn, spec.name)
+
+
+def _span(left: timedelta) -> str:
+    """A time as people say it, in its two largest units."""
+    minutes = int(left.total_seconds() // 60)
+    days, hours = divmod(minutes // 60, 24)
+    return f"{days} d {hours} h" if days else f"{hours} h {minutes % 60} min"
