@@ -37,11 +37,11 @@ from ratchet.command import (
 )
 from ratchet.dev.stack.cli import stack_app
 from ratchet.errors import RatchetError, SettingsError, SpecError
-from ratchet.exporting import exporter
 from ratchet.examination import doctor
+from ratchet.exporting import exporter
 from ratchet.ledger.work import name_of, utc
 from ratchet.operate.reason import reason_given
-from ratchet.outlook import plan
+from ratchet.outlook import plan, preview
 from ratchet.removals import drop, erase, prune
 from ratchet.traces import dlq, lag, origin, show, where
 from ratchet.values.withheld import named
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Exactly-once transactions over Kafka and Spark.")
 app.add_typer(stack_app, name="stack")
-for command in (doctor, plan, show, lag, where, origin, dlq, erase, prune, drop, exporter):
+for command in (preview, doctor, plan, show, lag, where, origin, dlq, erase, prune, drop, exporter):
     app.command()(command)
 
 

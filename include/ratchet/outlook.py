@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from ratchet.command import JSON, NAME, kafka_properties, ledger_of_environment, moment_given, print_done
+from ratchet.command import (
+    JSON,
+    NAME,
+    kafka_properties,
+    ledger_of_environment,
+    moment_given,
+    print_done,
+    print_json,
+    variables,
+)
+
+if TYPE_CHECKING:
+    from ratchet.spark.preview import Preview
 
 
 def plan(
@@ -28,3 +46,79 @@ def plan(
         offsets = partial(brokers.offsets, spec.source.name)
         found = upcoming(ledger, spec, offsets, until, lambda line: typer.echo(line, err=True))
     print_done(found, [*lines_of(found)], as_json)
+
+
+def preview(
+    name: Annotated[str, NAME],
+    records: Annotated[int, typer.Option(help="So many offsets at most.", min=1, max=100_000)] = 10,
+    partition: Annotated[int | None, typer.Option(help="Of this partition, from --offset on.", min=0)] = None,
+    offset: Annotated[int | None, typer.Option(help="The first one, in --partition.", min=0)] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Show what the next records become: the rows of each sink, and dead letters with their reasons; write nothing."""
+    from ratchet.operate.excerpt import next_records, records_at
+    from ratchet.source.kafka import Kafka
+    from ratchet.spark.engine import session_for
+    from ratchet.spark.preview import preview as look
+    from ratchet.spec.loading import load_pipeline
+
+    if (partition is None) != (offset is None):
+        raise typer.BadParameter("--partition and --offset go together")
+    spec, kafka = load_pipeline(name), kafka_properties()
+    with Kafka(kafka) as brokers:
+        offsets = brokers.offsets(spec.source.name)
+    if partition is not None and offset is not None:
+        work = records_at(spec, offsets, partition, offset, records)
+    else:
+        with ledger_of_environment() as ledger:
+            work = next_records(ledger, spec, offsets, records)
+    url = variables().get("RATCHET_SPARK")
+    with ExitStack() as stack:
+        stack.enter_context(Console(stderr=True).status(f"{spec.name}: reading and transforming"))
+        session = stack.enter_context(session_for(spec, url)) if url and work.ranges else None
+        found = look(spec, work, kafka, session)
+    if as_json:
+        print_json({**asdict(found), "sinks": {name: [*map(_plain, rows)] for name, rows in found.sinks.items()}})
+    else:
+        console = Console()
+        for part in _shown(found):
+            console.print(part)
+
+
+def _shown(found: Preview) -> Iterator[Text | Table]:
+    """A table for each sink, as wide as the terminal."""
+    if not found.ranges:
+        yield Text(f"{found.pipeline}: no records wait")
+        return
+    said = ", ".join(map(str, found.ranges))
+    yield Text(f"{found.pipeline}: {sum(map(len, found.ranges)):,} offsets, {said}, by {found.engine}")
+    for sink, rows in found.sinks.items():
+        table = Table(title=Text(f"{sink}: {len(rows):,} rows"), title_justify="left")
+        names = list(dict.fromkeys(column for row in rows for column in row))
+        for column in names:
+            table.add_column(Text(column), overflow="fold")
+        for row in rows:
+            table.add_row(*(_cell(row.get(column)) for column in names))
+        yield table if rows else Text(f"{sink}: no rows")
+
+
+def _cell(value: object) -> Text:
+    """A value as a person reads it; what a terminal would obey is escaped."""
+    if value is None:
+        return Text("null", style="dim")
+    said = str(_plain_value(value))
+    return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said))
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {column: _plain_value(value) for column, value in row.items()}
+
+
+def _plain_value(value: object) -> object:
+    """Bytes as the text that they are, or in hexadecimal digits."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"0x{value.hex()}"

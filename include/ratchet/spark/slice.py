@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ratchet.errors import IncompleteRead, RecordsLost, TopicChanged
@@ -15,6 +16,7 @@ from ratchet.ledger.work import Absent, OffsetRange, SinkVote, SliceWork, Vote
 from ratchet.logs import get_logger
 from ratchet.sinks.lookup import sink_of, sinks_of
 from ratchet.sinks.port import Sink
+from ratchet.sinks.types import POSITION
 from ratchet.sinks.writer import Into
 from ratchet.source.kafka import Kafka
 from ratchet.spark import frame_lane, worker_lane
@@ -30,6 +32,7 @@ from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.transforms.kinds import Kind, kind_of
 
 NOTHING = SinkVote((), 0, 0)
+_PLACE = [column.name for column in POSITION]
 
 
 def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: str, kafka: dict[str, str]) -> Vote:
@@ -98,6 +101,14 @@ def encode(
         for name, rows in found.items():
             sink = sink_of(spec, name)
             take(sink, encoded(rows, sink, ranges, spec.private))
+
+
+def given(
+    spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str], most: int
+) -> dict[str, pa.Table]:
+    """{sink: the first `most` rows that it is given of a slice}, for a person to look at. Nothing is written."""
+    with _again(spark, spec, [work], kafka) as found:
+        return {name: rows.orderBy(*_PLACE).limit(most).toArrow() for name, rows in found.items()}
 
 
 def _ranges(works: Sequence[SliceWork]) -> tuple[OffsetRange, ...]:
