@@ -19,7 +19,6 @@ from rich.text import Text
 
 from ratchet.command import (
     DRY_RUN,
-    FAULTS,
     JSON,
     NAME,
     REASON,
@@ -42,18 +41,18 @@ from ratchet.exporting import exporter
 from ratchet.ledger.work import name_of, utc
 from ratchet.operate.reason import reason_given
 from ratchet.outlook import plan, preview
+from ratchet.progress import progress
 from ratchet.removals import drop, erase, prune
 from ratchet.traces import dlq, lag, origin, show, where
 from ratchet.values.withheld import named
+from ratchet.verification import verify
 
 if TYPE_CHECKING:
-    from ratchet.ledger.connection import Ledger
-    from ratchet.operate.verify import Check
     from ratchet.spec.pipeline import Pipeline
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Exactly-once transactions over Kafka and Spark.")
+app = typer.Typer(no_args_is_help=True, help="Exactly-once transactions over Kafka and Spark.")
 app.add_typer(stack_app, name="stack")
-for command in (preview, doctor, plan, show, lag, where, origin, dlq, erase, prune, drop, exporter):
+for command in (verify, preview, doctor, plan, show, lag, where, origin, dlq, erase, prune, drop, exporter):
     app.command()(command)
 
 
@@ -70,9 +69,6 @@ def migrate(
     from ratchet.operate.migrate import migrate as run
     from ratchet.spec.loading import load_pipeline, read_specs
 
-    def say(line: str) -> None:
-        typer.echo(line, err=as_json)
-
     if name:
         specs, faults = [load_pipeline(name)], []
     else:
@@ -80,7 +76,8 @@ def migrate(
         specs = list(found.values())
     refused: RatchetError | None = None
     try:
-        done = run(ledger_url(), specs, pipeline_role, reader_role, say=say, dry_run=dry_run)
+        with progress("migrating") as told:
+            done = run(ledger_url(), specs, pipeline_role, reader_role, say=told.say, dry_run=dry_run)
     except PartlyMigrated as error:
         done, refused = error.done, error
     print_done(done, lines_of(done), as_json)
@@ -284,44 +281,25 @@ def repartitioned(
         )
 
 
+def _codes(begun: str) -> list[str]:
+    from ratchet.explained import EXPLAINED
+
+    return [one.code for one in EXPLAINED if one.code.startswith(begun.upper())]
+
+
 @app.command()
 def explain(
-    code: Annotated[str, typer.Argument(help="As it stands before an error, such as RAT-306.", show_default=False)],
+    code: Annotated[
+        str,
+        typer.Argument(
+            help="As it stands before an error, such as RAT-306.", show_default=False, autocompletion=_codes
+        ),
+    ],
 ) -> None:
     """Say what an error code means, what was changed, and what to do."""
     from ratchet.explained import explained
 
     typer.echo("\n".join(explained(code).lines()))
-
-
-@app.command()
-def verify(
-    name: Annotated[str, NAME],
-    recompute: Annotated[
-        bool, typer.Option("--recompute", help="Also read Kafka and transform once more; needs RATCHET_SPARK.")
-    ] = False,
-    since: Annotated[
-        int, typer.Option(help="The first transaction to look at; those before it are taken as verified.", min=1)
-    ] = 1,
-    as_json: Annotated[bool, JSON] = False,
-) -> None:
-    """Hold the sinks against the ledger: history, ranges, txids, rows, checksums; exit status 3 if a fault is found."""
-    from ratchet.operate.verify import verify as look
-    from ratchet.spec.loading import load_pipeline
-
-    spec = load_pipeline(name)
-    with ledger_of_environment() as ledger, Console(stderr=True).status(f"{spec.name}: verifying") as progress:
-        checks = look(ledger, spec, since, progress.update)
-        if recompute:
-            checks.append(_recompute(ledger, spec, since, progress.console.print))
-    if as_json:
-        print_json([asdict(check) for check in checks])
-    for check in checks if not as_json else ():
-        typer.echo(f"{'ok   ' if not check.faults else 'FAULT'} {check.what}: {check.checked:,} checked")
-        for fault in check.faults:
-            typer.echo(f"      {fault}")
-    if any(check.faults for check in checks):
-        raise typer.Exit(FAULTS)
 
 
 def _differences(spec: Pipeline, first: int, last: int, *, voided: bool, as_json: bool) -> None:
@@ -331,7 +309,11 @@ def _differences(spec: Pipeline, first: int, last: int, *, voided: bool, as_json
 
     kafka = kafka_properties()
     found: list[Difference] = []
-    with ledger_of_environment() as ledger, session_for(spec, spark_url()) as session:
+    with (
+        ledger_of_environment() as ledger,
+        progress(f"{spec.name}: processing once more", last - first + 1) as told,
+        session_for(spec, spark_url()) as session,
+    ):
         again = partial(encode, session, spec, kafka=kafka)
         for of in differences(ledger, spec, lambda works, take: again(works, take=take), first, last, voided=voided):
             if isinstance(of, Difference):
@@ -339,6 +321,7 @@ def _differences(spec: Pipeline, first: int, last: int, *, voided: bool, as_json
                 lines = lines_of(of)
             else:
                 lines = [f"transaction {of[0]} is left out: {of[1]}"]
+            told.step()
             typer.echo("\n".join(lines), err=as_json)
     if as_json:
         print_json([asdict(of) for of in found])
@@ -346,16 +329,6 @@ def _differences(spec: Pipeline, first: int, last: int, *, voided: bool, as_json
         typer.echo("this was a dry run: nothing was changed")
     if any(of.fails for of in found):
         raise typer.Exit(1)
-
-
-def _recompute(ledger: Ledger, spec: Pipeline, since: int, say: Callable[[str], None]) -> Check:
-    from ratchet.operate.verify import recompute as look
-    from ratchet.spark.engine import session_for
-    from ratchet.spark.slice import recompute
-
-    kafka = kafka_properties()
-    with session_for(spec, spark_url()) as session:
-        return look(ledger, spec, lambda works: recompute(session, spec, works, kafka), since, say)
 
 
 def main(run: Callable[[], None] = app) -> None:

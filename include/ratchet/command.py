@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ratchet.errors import SettingsError
+from ratchet.errors import RatchetError, SettingsError
 from ratchet.values.plain import plain
 
 if TYPE_CHECKING:
@@ -27,7 +27,19 @@ if TYPE_CHECKING:
 JSON = typer.Option("--json", help="Print one JSON document instead of lines for people.")
 REASON = typer.Option("--reason", help="Why; it is kept in the history.", show_default=False)
 DRY_RUN = typer.Option("--dry-run", help="Say what would be done, and change nothing.")
-NAME = typer.Argument(help="The pipeline.", show_default=False)
+
+
+def _pipelines(begun: str) -> list[str]:
+    """The names of pipelines that begin so, for a shell; one whose spec is wrong is left out."""
+    from ratchet.spec.loading import read_specs
+
+    try:
+        return [name for name in read_specs()[0] if name.startswith(begun)]
+    except (ImportError, RatchetError):
+        return []
+
+
+NAME = typer.Argument(help="The pipeline.", show_default=False, autocompletion=_pipelines)
 TXID = typer.Argument(help="The transaction.", min=1, show_default=False)
 
 FAULTS = 3

@@ -23,6 +23,7 @@ from ratchet.command import (
     print_json,
     variables,
 )
+from ratchet.progress import progress
 
 if TYPE_CHECKING:
     from ratchet.spark.preview import Preview
@@ -74,7 +75,7 @@ def preview(
             work = next_records(ledger, spec, offsets, records)
     url = variables().get("RATCHET_SPARK")
     with ExitStack() as stack:
-        stack.enter_context(Console(stderr=True).status(f"{spec.name}: reading and transforming"))
+        stack.enter_context(progress(f"{spec.name}: reading and transforming"))
         session = stack.enter_context(session_for(spec, url)) if url and work.ranges else None
         found = look(spec, work, kafka, session)
     if as_json:

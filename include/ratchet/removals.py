@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from ratchet.command import DRY_RUN, JSON, NAME, REASON, ledger_of_environment, print_done, who
 from ratchet.operate.reason import reason_given
+from ratchet.progress import progress
 
 YES = typer.Option("--yes", help="Do not ask whether it is meant.")
 
@@ -30,8 +30,8 @@ def erase(
     spec, why, of = load_pipeline(name), reason_given(reason), key_given(key)
     if not (yes or dry_run):
         typer.confirm(f"Delete the rows of {sink} with these values in {', '.join(of)}?", abort=True, err=True)
-    with ledger_of_environment() as ledger, Console(stderr=True).status(f"{spec.name}: erasing") as progress:
-        done = run(ledger, spec, sink, of, why, who(), progress.update, dry_run=dry_run)
+    with ledger_of_environment() as ledger, progress(f"{spec.name}: erasing") as told:
+        done = run(ledger, spec, sink, of, why, who(), told.at, dry_run=dry_run)
     print_done(done, lines_of(done), as_json)
 
 
@@ -66,6 +66,6 @@ def prune(
     from ratchet.spec.loading import load_pipeline
 
     spec = load_pipeline(name)
-    with ledger_of_environment() as ledger, Console(stderr=True).status(f"{spec.name}: pruning") as progress:
-        done = run(ledger, spec, reason_given(reason), who(), progress.update, dry_run=dry_run)
+    with ledger_of_environment() as ledger, progress(f"{spec.name}: pruning") as told:
+        done = run(ledger, spec, reason_given(reason), who(), told.at, dry_run=dry_run)
     print_done(done, lines_of(done), as_json)

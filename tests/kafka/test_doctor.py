@@ -27,6 +27,7 @@ from ratchet.operate.doctor.surroundings import Api, judged_health
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import settle
+from tests.answers import answer
 from tests.ledger.pooler import Pooler
 
 HOUR_MS = 3_600_000
@@ -329,7 +330,7 @@ def test_the_command_ends_with_3_at_a_fault_and_says_what_is_not_named(ledger, b
         monkeypatch.setenv(name, value)
     command.variables.cache_clear()
     done = CliRunner().invoke(cli.app, ["doctor", "line", "--json"])
-    found = {each["code"]: each for each in json.loads(done.stdout)}
+    found = {each["code"]: each for each in answer("doctor", done.stdout)}
     assert done.exit_code == (3 if any(each["severity"] == "fault" for each in found.values()) else 0)
     assert found["spark"]["what"].startswith("not checked: no Spark is named")
     assert found["airflow"]["what"].startswith("not checked: no Airflow is named")

@@ -17,6 +17,7 @@ from ratchet.ledger.states import State
 from ratchet.ledger.work import Run
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
+from tests.answers import answer
 
 from .staging import SPEC, Log, appended, committed, planned, prepare, start, state
 
@@ -25,7 +26,10 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def ratchet(ledger_url):
-    """Runs the command with the ledger in its environment: (exit status, stdout, stderr)."""
+    """Runs the command with the ledger in its environment: (exit status, stdout, stderr).
+
+    What it prints with --json is held against its schema.
+    """
     env = {**os.environ, "RATCHET_LEDGER_URL": ledger_url, "RATCHET_PIPELINES": "tests.ledger.pipelines"}
     env |= {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
 
@@ -33,6 +37,8 @@ def ratchet(ledger_url):
         done = subprocess.run(
             [sys.executable, "-m", "ratchet", *arguments], env={**env, **more}, capture_output=True, text=True
         )
+        if "--json" in arguments and done.stdout:
+            answer(arguments[0], done.stdout)
         return done.returncode, done.stdout, done.stderr
 
     return run
@@ -306,3 +312,32 @@ def test_a_range_is_replayed_taken_back_and_refused_in_words(ledger, log, ratche
     assert start(ledger, SPEC, log, "d").how == "allocated"
     told = ratchet("history", "line", "1")[1]
     assert ": replay by " in told and "not any more: a mistake" in told
+
+
+def test_moves_print_documents_of_one_shape(ledger, log, ratchet):
+    halt(ledger, log)
+    status, out, _ = ratchet("retry", "line", "--json")
+    assert status == 0 and answer("retry", out)["changes"][0]["to_state"] == "OPEN"
+    status, out, _ = ratchet("void", "line", "1", "--reason", "bad file", "--json")
+    assert status == 0 and answer("void", out)["head"] == 1
+
+
+def completed(*words: str, **env: str) -> set[str]:
+    """What a shell is offered for the last of these words."""
+    script = Path(sys.executable).parent / "ratchet"
+    asked = {"_RATCHET_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    done = subprocess.run([script], env={**os.environ, **asked, **env}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_a_shell_completes_pipelines_and_codes(tmp_path):
+    assert {"RAT-301", "RAT-306"} <= completed("ratchet", "explain", "RAT-3")
+    # A shell has no use for what is wrong with a spec.
+    (tmp_path / "misfits").mkdir()
+    for name, line in {**MISFITS, "__init__": ""}.items():
+        imports = "from ratchet import Append\nfrom tests.ledger.staging import SPEC\n"
+        (tmp_path / "misfits" / f"{name}.py").write_text(imports + line)
+    path = f"{ROOT}{os.pathsep}{tmp_path}"
+    assert completed("ratchet", "status", "", RATCHET_PIPELINES="misfits", PYTHONPATH=path) == {"line", "two"}
+    assert completed("ratchet", "void", "", RATCHET_PIPELINES="no.such.package") == set()

@@ -21,6 +21,7 @@ from ratchet.operate.upcoming import Upcoming, lines_of, upcoming
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Begun, Skipped
 from ratchet.protocol.claims import settle
+from tests.answers import answer
 
 from .moving import KEYS
 from .moving import SPEC as MOVING
@@ -261,7 +262,7 @@ def test_the_command_prints_it(ledger, log, kafka_properties, capsys, monkeypatc
     before = everything(ledger)
     with pytest.raises(SystemExit):
         cli.main(lambda: cli.app(["plan", "line", "--json"]))
-    said = json.loads(capsys.readouterr().out)
+    said = answer("plan", capsys.readouterr().out)
     assert (said["how"], said["code"], said["waiting"]) == ("skipped", "no_records", {"0": 0, "1": 0})
     with pytest.raises(SystemExit):
         cli.main(lambda: cli.app(["plan", "line"]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import httpx
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +10,7 @@ from ratchet import Append, Json, Pipeline, Topic, cli, command
 from ratchet.dev.stack import Stack
 from ratchet.operate.doctor.finding import Finding, Severity, examine
 from ratchet.operate.doctor.surroundings import Api, airflow_checks
+from tests.answers import answer
 from tests.until import until
 
 SERVERS = ("RATCHET_LEDGER_URL", "RATCHET_KAFKA", "RATCHET_SPARK", "RATCHET_AIRFLOW_URL")
@@ -24,7 +23,7 @@ def doctor(monkeypatch, *options: str, **given: str) -> dict[str, dict]:
     monkeypatch.setenv("RATCHET_PIPELINES", "tests.ledger.pipelines")
     command.variables.cache_clear()
     done = CliRunner().invoke(cli.app, ["doctor", "line", "--json", *options])
-    return {each["code"]: each for each in json.loads(done.stdout)}
+    return {each["code"]: each for each in answer("doctor", done.stdout)}
 
 
 def test_a_server_that_answers_and_one_that_does_not(spark_connect, monkeypatch):

@@ -16,6 +16,7 @@ from ratchet.operate.excerpt import next_records, records_at
 from ratchet.operate.migrate import migrate
 from ratchet.spark.preview import preview
 from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.answers import answer
 from tests.ledger.test_upcoming import everything
 
 from .rig import SINK, numbered, spec_of
@@ -169,7 +170,7 @@ def test_the_command_prints_a_table_for_each_sink_and_nothing_that_a_terminal_ob
     assert done.stdout.startswith(f"p: 5 offsets, {topic}-0[0,5), by this process\n")
     assert "\\x1b[31mred" in done.stdout and "\x1b[31m" not in done.stdout
     assert "rows: 4 rows" in done.stdout and "dead_letters: 1 rows" in done.stdout
-    said = json.loads(CliRunner().invoke(cli.app, ["preview", "p", "--records", "2", "--json"]).stdout)
+    said = answer("preview", CliRunner().invoke(cli.app, ["preview", "p", "--records", "2", "--json"]).stdout)
     assert said["ranges"] == [{"topic": topic, "partition": 0, "from_offset": 0, "until_offset": 2}]
     assert said["sinks"]["rows"] == [{"a": 1, "b": "x", "_partition": 0, "_offset": 0, "_n": 0}]
     assert said["sinks"]["dead_letters"][0]["value"] == "no JSON"
