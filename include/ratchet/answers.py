@@ -19,7 +19,7 @@ EXITS = {
 """{exit status: its meaning}."""
 
 
-_TOLD = ("Asked", "Dropped", "Erased", "Migrated", "Outcome", "Pruned", "Upcoming")
+_TOLD = ("Asked", "Dropped", "Erased", "Migrated", "Outcome", "Pruned", "Status", "Upcoming")
 """The answers that have the lines for people beside their fields."""
 _TEXT = {"type": "string"}
 
@@ -35,7 +35,11 @@ def answers() -> dict[str, Any]:
     from ratchet.operate.outcome import Outcome
     from ratchet.operate.prune import Pruned
     from ratchet.operate.replay import Asked
-    from ratchet.operate.status import Status
+    from ratchet.operate.snapshot.lag import Lag
+    from ratchet.operate.snapshot.letters import Letter
+    from ratchet.operate.snapshot.places import Origins, Where
+    from ratchet.operate.snapshot.status import Status
+    from ratchet.operate.snapshot.transaction import Whole
     from ratchet.operate.upcoming import Upcoming
     from ratchet.operate.verify import Check
     from ratchet.spark.preview import Preview
@@ -48,6 +52,11 @@ def answers() -> dict[str, Any]:
         "replay": Asked | list[Difference],
         "status": list[Status],
         "history": list[Event],
+        "show": Whole,
+        "lag": list[Lag],
+        "where": Where,
+        "origin": Origins,
+        "dlq": list[Letter],
         "verify": list[Check],
         "preview": Preview,
         "doctor": list[Finding],

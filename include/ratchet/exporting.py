@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from typing import Annotated
 
 import typer
 
-from ratchet.command import kafka_properties, ledger_url
+from ratchet.command import kafka_properties, ledger_url, variables
 from ratchet.errors import SettingsError
 
 PORT = 9469
@@ -28,7 +27,7 @@ def exporter(
     from ratchet.telemetry.exporter import Exporter, Eye
 
     host, port = _address(listen)
-    kafka = kafka_properties() if os.environ.get("RATCHET_KAFKA") else None
+    kafka = kafka_properties() if variables().get("RATCHET_KAFKA") else None
     with Eye(ledger_url(), kafka) as eye, Exporter(eye, every, host, port) as running:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: running.stop())

@@ -14,6 +14,7 @@ from ratchet.errors import SettingsError
 from ratchet.operate.replay import ask
 from ratchet.protocol.commit import commit
 from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.answers import answer
 
 from .staging import SPEC, committed, do, fail, start
 
@@ -30,6 +31,8 @@ def ratchet(ledger, monkeypatch):
     def run(*arguments: str) -> str:
         done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
         assert done.exit_code == 0, done.output
+        if "--json" in arguments and "--out" not in arguments:
+            answer(arguments[0], done.stdout)
         return done.stdout
 
     return run

@@ -39,7 +39,6 @@ from ratchet.source.lineage import Compared, EpochEnd, Lineage, compared
 from ratchet.source.offsets import TopicOffsets, Undecided
 from ratchet.source.port import Origin
 from ratchet.source.properties import unfit_for_columnar
-from ratchet.source.retention import Retention
 
 _OF_MEMBERS = (
     client_errors.UnknownMemberIdError,
@@ -103,15 +102,6 @@ class Kafka(Client):
 
         found = self._reaching(look, _describing(topic))
         return found if before is None else self._wanted(found, before)
-
-    def retention(self, topic: str) -> Retention:
-        """How long the brokers keep the records of a topic; NotGranted where its settings may not be seen."""
-
-        def look() -> Retention:
-            found = self._settings_of(topic, "retention.ms", "retention.bytes")
-            return Retention.said(found.get("retention.ms"), found.get("retention.bytes"))
-
-        return self._reaching(look, _describing(topic))
 
     def mirror(self, group: str, topic: str, offsets: dict[int, int]) -> None:
         """Set the committed offsets of a consumer group to exactly `offsets`, {partition: next offset}, back or forth.
@@ -364,8 +354,16 @@ class Kafka(Client):
 
     def _refuse_compacted(self, topic: str) -> None:
         """CompactedTopic for a topic that is compacted, SettingsError for one of which that is not said."""
-        name = "cleanup.policy"
-        policy = self._settings_of(topic, name).get(name)
+        admin, name = self._open(), "cleanup.policy"
+        # The client's own call gives a topic whose settings are refused as one without settings.
+        request = admin._describe_configs_request([ConfigResource(ConfigResourceType.TOPIC, topic, {name: None})])
+        (said,) = admin._manager.run(admin._manager.send, request).results
+        error = client_errors.for_code(said.error_code)
+        if issubclass(error, client_errors.AuthorizationError):
+            raise self._lacking(f"DESCRIBE_CONFIGS on topic {topic!r}", error.__name__)
+        if error is not client_errors.NoError:
+            raise error(f"topic {topic!r}: {said.error_message}")
+        policy = {config.name: config.value for config in said.configs}.get(name)
         if not policy:
             raise SettingsError(
                 f"Kafka at {self.servers} does not say the {name} of topic {topic!r}; whether it is compacted must be "
@@ -376,19 +374,6 @@ class Kafka(Client):
                 f"topic {topic!r} at {self.servers} has cleanup.policy={policy}: compaction removes records, "
                 "so its holes cannot be told from losses; read a topic with cleanup.policy=delete"
             )
-
-    def _settings_of(self, topic: str, *names: str) -> dict[str, str | None]:
-        """{name: value} of a topic's settings; NotGranted where they may not be seen."""
-        admin = self._open()
-        # The client's own call gives a topic whose settings are refused as one without settings.
-        resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(names))
-        (said,) = admin._manager.run(admin._manager.send, admin._describe_configs_request([resource])).results
-        error = client_errors.for_code(said.error_code)
-        if issubclass(error, client_errors.AuthorizationError):
-            raise self._lacking(f"DESCRIBE_CONFIGS on topic {topic!r}", error.__name__)
-        if error is not client_errors.NoError:
-            raise error(f"topic {topic!r}: {said.error_message}")
-        return {config.name: config.value for config in said.configs}
 
 
 def _describing(topic: str) -> str:

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
 from functools import partial
 
-from sqlalchemy import func, select
-
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import utc
 from ratchet.operate.doctor.finding import Check, Finding, Severity, ok, warning
+from ratchet.operate.snapshot.status import status
 from ratchet.protocol import halts
 from ratchet.sinks import tables
 from ratchet.spec.pipeline import Pipeline
-
-SILENCE = timedelta(minutes=5)
-"""The maintenance comes every minute."""
 
 
 def checks(ledger: Ledger, specs: Iterable[Pipeline]) -> Iterator[Check]:
@@ -52,14 +46,11 @@ def _halt(ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:
 
 
 def _maintenance(ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:
-    with ledger.snapshot() as conn:
-        line = read_line(conn, spec.name)
-        now = conn.execute(select(func.clock_timestamp())).scalar_one()
-    if line is None:
+    found = status(ledger, spec.name)
+    last = f"maintenance was here last at {utc(found.maintained_at)}" if found.maintained_at else "it was never here"
+    if found.topic is None:
         yield ok("maintenance", "the line has not begun")
-        return
-    last = f"maintenance was here last at {utc(line.maintained_at)}" if line.maintained_at else "it was never here"
-    if now - (line.maintained_at or line.created_at) > SILENCE:
+    elif found.unattended:
         why = f"{last}: lost work waits for the next run, and nothing is cleaned"
         yield warning("maintenance", why, "Unpause the DAG maintenance, and look into the log of its last run.")
     else:

@@ -6,17 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 
-from sqlalchemy import func, select
-
-from ratchet.errors import RatchetError, RecordsLost, TopicChanged
+from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
 from ratchet.ledger.transactions import read_line
 from ratchet.operate.doctor.finding import Check, Finding, Severity, fault, ok, warning
-from ratchet.protocol.plan import check_readable, course_of, reached, starts
+from ratchet.operate.snapshot.lag import lags
+from ratchet.protocol.plan import check_readable, course_of
 from ratchet.protocol.sources import lineages
 from ratchet.source.kafka import Kafka
-from ratchet.source.retention import oldest
+from ratchet.source.topics import Topics
 from ratchet.spec.pipeline import Pipeline
 
 ENOUGH = 0.25
@@ -102,38 +101,33 @@ def _records(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iterat
 
 def _retention(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:
     """Of the records that are not committed: until then they may have to be read once more."""
-    with ledger.snapshot() as conn:
-        line = read_line(conn, spec.name)
-        taken = reached(conn, line)[1] if line else {}
-        now = conn.execute(select(func.clock_timestamp())).scalar_one()
-    with Kafka(dict(kafka)) as client:
-        offsets, kept = client.offsets(spec.source.name), client.retention(spec.source.name)
-    if line and offsets.topic_id != line.topic_id:
-        yield warning("retention", "not checked, since the topic is another one", "See topic-id.")
+    topic = spec.source.name
+    with Topics(dict(kafka)) as brokers, ledger.snapshot() as conn:
+        ends = brokers.ends({topic})
+        found = lags(conn, [spec.name], ends, brokers.times).get(spec.name)
+    if found is None:
+        yield ok("retention", "the line has not begun")
         return
-    if kept.size is not None:
-        said = f"retention.bytes is {kept.size:,}: records may go however new they are, which cannot be foretold"
-        yield warning("retention", said, "Set retention.bytes = -1, and let retention.ms alone decide.")
-    if kept.time is None:
-        yield ok("retention", "Kafka keeps records without a limit of time")
+    if found.is_made_again or not found.is_told:
+        yield warning("retention", "not foretold, since the topic is another one or is not there", "See topic-id.")
         return
-    unread = {p: at for p, at in starts(taken, offsets).items() if at < offsets.stable[p]}
-    try:
-        times = oldest(kafka, offsets, unread)
-    except RatchetError as error:
-        yield warning("retention", f"not foretold: {error}", "See that the topic can be read.")
+    if ends[topic].retention_ms is None and ends[topic].retention_bytes is None:
+        yield ok("retention", "Kafka keeps records without a limit")
         return
-    if not times:
+    if not found.partitions:
         yield ok("retention", "no record is unread")
         return
-    partition, written = min(times.items(), key=lambda item: item[1])
-    left = written + kept.time - now
-    count = sum(offsets.stable[p] - max(at, offsets.beginning[p]) for p, at in unread.items())
-    where = f"{count:,} offsets are unread; the oldest record, in {offsets.topic}-{partition},"
+    told = [(part.deleted_at, part) for part in found.partitions if part.deleted_at]
+    if not told:
+        yield warning("retention", "not foretold: Kafka has not said how old records are", "Examine it again.")
+        return
+    deleted_at, first = min(told, key=lambda each: each[0])
+    left, kept = deleted_at - found.at, deleted_at - (first.oldest_at or found.at)
+    where = f"{found.records:,} offsets are not committed; the oldest of {topic}-{first.partition}"
     remedy = "Let more runs begin, or lengthen the topic's retention.ms."
     if left <= timedelta(0):
-        yield fault("retention", f"{where} is older than retention.ms: Kafka may delete it at any moment", remedy)
-    elif left < kept.time * ENOUGH:
+        yield fault("retention", f"{where} is older than it is kept: Kafka may delete it at any moment", remedy)
+    elif left < kept * ENOUGH:
         yield warning("retention", f"{where} may be deleted in {_span(left)}", remedy)
     else:
         yield ok("retention", f"{where} stays for {_span(left)} at least")
