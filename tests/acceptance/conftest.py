@@ -92,6 +92,12 @@ def asked(whole) -> Iterator[Line]:
 
 
 @pytest.fixture
+def arriving(whole) -> Iterator[Line]:
+    """The pipeline whose runs records start: 20 of them or 15 seconds, 100 records a transaction, one slice."""
+    yield from line_of(whole, "arriving")
+
+
+@pytest.fixture
 def monthly(whole) -> Iterator[Line]:
     """The pipeline that plans by interval, one slice."""
     yield from line_of(whole, "monthly")

@@ -115,11 +115,10 @@ class Line(Runs, Shown):
         return int(found.suffix[1:])
 
     def trigger_held(self) -> str:
-        """Start a run whose job waits, and whose `next` has found nothing: what is published now is another run's."""
+        """Start a run whose job waits: its begin is over, so what is published now is another run's."""
         self.hold()
         run_id = self.trigger()
         self.held()
-        self.task(run_id, "next", "skipped")
         return run_id
 
     def release(self) -> None:

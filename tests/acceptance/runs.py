@@ -140,6 +140,16 @@ class Runs:
         path = f"{self._run(run_id)}/taskInstances/{task_id}/logs/{attempt}"
         return self._ok(self._http.get(path, params={"map_index": map_index, "full_content": True})).text
 
+    def asked_by(self, run_id: str) -> str:
+        """What the events of assets say that have started the run."""
+        return self._ok(self._http.get(f"{self._run(run_id)}/upstreamAssetEvents")).text
+
+    def watchers(self) -> list[dict[str, Any]]:
+        """What Airflow's triggerer watches for, to start runs of the pipeline."""
+        asked = {"uri_pattern": f"x-ratchet://{self.name}/arrivals"}
+        (asset,) = self._ok(self._http.get("/assets", params=asked)).json()["assets"]
+        return asset["watchers"]
+
     def rendered(self, run_id: str) -> str:
         """What Airflow shows of its tasks' arguments."""
         return json.dumps([t.get("rendered_fields") for t in self.tasks(run_id)])

@@ -28,7 +28,6 @@ def test_clearing_a_committed_run_puts_a_new_result_in_place_of_the_old_and_hold
     warm.hold()
     warm.clear(run)
     warm.held()
-    warm.task(run, "next", "skipped")
     warm.publish(10)
     other = warm.trigger()
     assert warm.ended(other) == "success" and warm.transaction(other).state == "COMMITTED"

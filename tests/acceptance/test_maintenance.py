@@ -34,10 +34,13 @@ def test_a_backlog_without_a_run_is_taken_and_the_mirrored_offsets_are_the_ledge
         warm.maintain()
         until("no run is active", lambda: not warm.active())
         assert warm.mirrored() == warm.reached()
-        # More than one run takes: the others are started by their tasks.
+        # More than one run takes, and its run is lost: the others are started by their tasks.
         warm.publish(250)
+        txid = warm.begin_as("gone again")
+        until("the lease has run out", lambda: warm.transaction("gone again").lease_ran_out, 30)
         warm.maintain()
         until("three transactions are committed", lambda: warm.head() == before + 3, 150)
+        assert txid == before + 1
         until("no run is active", lambda: not warm.active())
     # Two are in work or prepared: what monitoring sees stays at the head.
     head = warm.reached()
@@ -80,6 +83,8 @@ def test_no_runs_pile_up_behind_a_paused_pipeline(warm: Line):
     before = warm.head()
     warm.pause(True)
     warm.publish(20)
+    warm.begin_as("paused")
+    until("the lease has run out", lambda: warm.transaction("paused").lease_ran_out, 30)
     with warm.maintained():
         warm.maintain()
         (queued,) = warm.active()

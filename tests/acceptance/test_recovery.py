@@ -1,7 +1,7 @@
 """I10: each server is killed in the midst of a transaction, and without a person everything is committed.
 
 The test ends one server and touches nothing more. The stack's supervisor starts it again; runs that Airflow tries
-again, the leases, `next` and `more` and the maintenance DAG do the rest.
+again, the leases, begin and settle and the maintenance DAG do the rest.
 """
 
 from __future__ import annotations

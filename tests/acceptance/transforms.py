@@ -32,6 +32,11 @@ def asked(df: DataFrame) -> dict[str, DataFrame]:
     return {"asked_rows": obey("asked", df)}
 
 
+def arriving(df: DataFrame) -> dict[str, DataFrame]:
+    """The records, of runs that records start."""
+    return {"arriving_rows": obey("arriving", df)}
+
+
 def secret(df: DataFrame) -> dict[str, DataFrame]:
     """The records, with connections that hold canaries."""
     return {"secret_rows": obey("secret", df)}

@@ -24,6 +24,7 @@ from ratchet.ledger.transactions import lock_pipeline
 from ratchet.ledger.work import Run
 from ratchet.operate import attention
 from ratchet.operate.migrate import migrate
+from ratchet.protocol import due
 from ratchet.protocol.begin import Begun, begin
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
@@ -41,7 +42,11 @@ class Airflow:
 
     def get_dr_count(self, dag_id: str, states: list[str]) -> int:
         self.asked += 1
-        return dag_id in (self.queued if states == ["queued"] else self.running)
+        return dag_id in self.running
+
+    def begins_to_come(self, pipeline: str) -> int:
+        self.asked += 1
+        return pipeline in self.queued
 
     def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
         self.asked += 1
@@ -64,7 +69,6 @@ class Rig:
             self.client.admin.create_topics(new, wait_for_metadata=True)
             self.send(topic, records)
         sinks = [Append(f"rows_{name}", columns="a bigint")]
-        given = {"runs": Arrivals()} | given
         return Pipeline(name=name, source=Topic(topic, value=Json("a bigint")), sinks=sinks, **given)
 
     def send(self, topic: str, records: int) -> None:
@@ -86,6 +90,11 @@ class Rig:
         commit(self.ledger, spec, begun.claim)
         settle(self.ledger, spec, Run(spec.name, run), succeeded=True)
 
+    def asked(self, spec: Pipeline, records: int = 4) -> None:
+        """So many records come, and a person asks for them; the run is lost before it begins anything."""
+        self.send(spec.source.name, records)
+        assert due.ask_besides(self.ledger, spec, partial(self.client.offsets, spec.source.name)) is None
+
     def maintain(self, *specs: Pipeline) -> tuple[dict[str, str], list[str]]:
         """One pass: {pipeline: what failed}, and {pipeline}: {line} of what was said."""
         with capture_logs([merge_contextvars]) as lines:
@@ -102,7 +111,8 @@ def rig(ledger_url, kafka_properties, monkeypatch):
     airflow, started = Airflow(), []
     monkeypatch.setattr(maintenance.connections, "ledger_url", lambda _: ledger_url)
     monkeypatch.setattr(maintenance.connections, "kafka_properties", lambda _: kafka_properties)
-    monkeypatch.setattr(maintenance, "start_run", lambda name, run_id: started.append((name, run_id)))
+    monkeypatch.setattr(maintenance, "start_run", lambda name, run_id, why: started.append((name, run_id)))
+    monkeypatch.setattr(maintenance, "begins_to_come", airflow.begins_to_come)
     with Kafka(kafka_properties) as client, Ledger(ledger_url) as ledger:
         yield Rig(ledger, client, kafka_properties, airflow, started)
 
@@ -111,12 +121,14 @@ def test_what_each_of_many_pipelines_needs_is_done_and_what_fails_for_one_holds_
     waiting, idle, new = rig.pipeline("waiting", 3), rig.pipeline("idle", 2), rig.pipeline("new", 1)
     lost, busy, queued = rig.pipeline("lost", 2), rig.pipeline("busy", 2), rig.pipeline("queued", 2)
     nowhere, gone = rig.pipeline("nowhere", made=False), rig.pipeline("gone", 2)
-    dated = rig.pipeline("dated", 2, runs=None)
-    specs = [waiting, idle, new, lost, busy, queued, nowhere, gone, dated]
+    dated, arriving = rig.pipeline("dated", 2), rig.pipeline("arriving", 2, runs=Arrivals())
+    specs = [waiting, idle, new, lost, busy, queued, nowhere, gone, dated, arriving]
     migrate(rig.ledger.url, specs)
-    for spec in (waiting, idle, busy, queued, gone, dated):
+    for spec in (waiting, idle, busy, queued, gone, dated, arriving):
         rig.committed(spec)
-    for spec in (waiting, busy, queued, dated):
+    for spec in (waiting, busy, queued, gone):
+        rig.asked(spec)
+    for spec in (dated, arriving):
         rig.send(spec.source.name, 4)
     rig.begin(lost, "away")
     with rig.ledger.begin() as conn:
@@ -124,17 +136,17 @@ def test_what_each_of_many_pipelines_needs_is_done_and_what_fails_for_one_holds_
     rig.client.admin.delete_topics([gone.source.name])
     rig.airflow.running, rig.airflow.queued = {"busy"}, {"queued"}
     failed, said = rig.maintain(*specs)
-    # Nobody has asked for what came to `dated`.
-    assert sorted(name for name, _ in rig.started) == ["lost", "new", "waiting"]
+    # Nobody has asked for what came to `dated` and `new`, and what came to `arriving` is the triggerer's to look for.
+    assert sorted(name for name, _ in rig.started) == ["lost", "waiting"]
     assert all(run_id.startswith("maintenance_") for _, run_id in rig.started)
     assert list(failed) == ["gone"] and "there is no topic" in failed["gone"]
-    for spec in (waiting, idle, busy, queued, dated):
+    for spec in (waiting, idle, busy, queued, dated, arriving):
         assert rig.mirrored(spec)[0] in (2, 3), spec.name
     assert rig.mirrored(lost) == {0: 0, 1: 0} or rig.mirrored(lost) == {}
     lines = "\n".join(said)
     assert "lost: transaction 1: run away was lost, its claim is ended" in lines
-    assert "queued: no run is due, as one is queued: 4 records wait" in lines
-    assert "nowhere: there is no topic" in lines and "idle: starts" not in lines
+    assert "queued: no run is due, as one is about to begin: 4 records wait" in lines
+    assert "nowhere: " not in lines and "idle: starts" not in lines
 
 
 def test_of_pipelines_that_are_idle_airflow_is_asked_nothing_and_kafka_once(rig, monkeypatch):
@@ -194,6 +206,9 @@ def test_a_kafka_that_does_not_answer_fails_each_and_what_needs_none_is_done(rig
     specs = [rig.pipeline(f"out_{n}", 1) for n in range(2 + maintenance.SILENT)]
     migrate(rig.ledger.url, specs)
     rig.begin(specs[0], "away")
+    for spec in specs[1:]:
+        rig.committed(spec)
+        rig.asked(spec)
     with rig.ledger.begin() as conn:
         conn.execute(text("update ratchet.transactions set lease_until = now()"))
     monkeypatch.setattr(maintenance.connections, "kafka_properties", lambda _: {"bootstrap.servers": "127.0.0.1:1"})
@@ -207,6 +222,9 @@ def test_a_kafka_that_does_not_answer_fails_each_and_what_needs_none_is_done(rig
 def test_the_task_fails_in_the_end_and_names_each(rig, monkeypatch):
     specs = [rig.pipeline(name, 1) for name in ("a", "b", "c", "d")]
     migrate(rig.ledger.url, specs)
+    for spec in specs:
+        rig.committed(spec)
+        rig.asked(spec)
     monkeypatch.setattr(maintenance, "read_specs", lambda: ({s.name: s for s in specs}, ["pipelines.e: broken"]))
     waiting = maintenance.Pass._records
 

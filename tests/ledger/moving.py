@@ -113,7 +113,7 @@ def look(ledger: Ledger, topic: Produced, spec: Pipeline) -> None:
     with ledger.begin() as conn:
         standing = standings(conn, [spec.name]).get(spec.name)
     if waiting:
-        assert may_want_records(spec, standing) and may_have_records(spec, standing, topic.stable)
+        assert may_want_records(spec, standing) and may_have_records(standing, topic.stable)
 
 
 def drain(ledger: Ledger, topic: Produced, tag: str) -> None:

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,8 +22,9 @@ from airflow.sdk.exceptions import (
 )
 from airflow.serialization.serialized_objects import DagSerialization
 
-from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Append, Arrivals, Json, Pipeline, Topic, Upsert
 from ratchet.airflow import attend, connections
+from ratchet.airflow.arrivals import ArrivalsTrigger
 from ratchet.airflow.connect import ConnectJob
 from ratchet.airflow.factory import make_dag
 from ratchet.airflow.maintenance import maintenance_dag
@@ -101,11 +103,9 @@ def test_a_broken_spec_names_module_and_field_and_hides_no_other(tmp_path):
 def test_the_tasks_and_what_follows_what(dag):
     follows = {task.task_id: task.downstream_task_ids for task in dag.tasks}
     assert follows == {
-        "begin": {"process", "next", "settle"},
+        "begin": {"process", "settle"},
         "process": {"commit"},
-        "commit": {"more"},
-        "more": {"settle"},
-        "next": {"settle"},
+        "commit": {"settle"},
         "settle": set(),
     }
     rules = {task.task_id: task.trigger_rule.value for task in dag.tasks}
@@ -124,8 +124,8 @@ def test_the_dag_is_admitted_by_the_ledger_and_not_by_airflow(dag):
 
 def test_the_nearer_a_run_is_to_its_end_the_sooner_it_gets_a_slot_and_maintenance_before_all(dag):
     weights = weights_of(dag)
-    assert weights["begin"] < weights["process"] == weights["next"] < weights["commit"] < weights["more"]
-    assert weights["more"] < weights["settle"] < weights_of(maintenance_dag(2))["upkeep_0"]
+    assert weights["begin"] < weights["process"] < weights["commit"] < weights["settle"]
+    assert weights["settle"] < weights_of(maintenance_dag(2))["upkeep_0"]
 
 
 def weights_of(dag: DAG) -> dict[str, int]:
@@ -170,22 +170,43 @@ def test_the_dag_serializes_without_the_spec(dag):
     assert '"pipeline": "orders"' in written and "password" not in written
 
 
+def test_where_records_start_runs_the_dag_waits_for_an_asset_that_the_triggerer_watches():
+    runs = Arrivals(min_records=20, max_wait=timedelta(minutes=2))
+    dag = make_dag(SPEC.model_copy(update={"schedule": None, "runs": runs, "kafka": "theirs"}))
+    written = DagSerialization.to_dict(dag)
+    assert DagSerialization.from_dict(written).timetable.asset_condition
+    assert "x-ratchet://orders/arrivals" in json.dumps(written) and "password" not in json.dumps(written)
+    (asset,) = dag.schedule
+    (watcher,) = asset.watchers
+    path, stored = watcher.trigger.serialize()
+    assert path == "ratchet.airflow.arrivals.ArrivalsTrigger" and stored == {
+        "kafka": "theirs",
+        "ledger": "ratchet_ledger",
+        "pipeline": "orders",
+        "topic": "orders.v1",
+        "max_in_flight": 3,
+        "min_records": 20,
+        "max_wait": 120.0,
+    }
+    assert ArrivalsTrigger(**stored).serialize() == (path, stored)
+
+
 @pytest.mark.invariant("I9")
 def test_a_triggered_run_has_an_id_that_a_repeat_gives_again_and_a_clear_does_not():
     run = Run("orders", "scheduled__2025-01-01", 0)
-    assert run_id_for("next", 12, run) == run_id_for("next", 12, run)
-    assert run_id_for("next", 12, run).startswith("next_12_")
-    assert run_id_for("next", 12, run) != run_id_for("next", 12, Run(run.dag_id, run.run_id, 1))
-    assert run_id_for("next", 12, run) != run_id_for("more", 12, run)
+    assert run_id_for("begin", 12, run) == run_id_for("begin", 12, run)
+    assert run_id_for("begin", 12, run).startswith("begin_12_")
+    assert run_id_for("begin", 12, run) != run_id_for("begin", 12, Run(run.dag_id, run.run_id, 1))
+    assert run_id_for("begin", 12, run) != run_id_for("settle", 12, run)
 
 
 @pytest.mark.parametrize(
     ("run_type", "run_id", "started_here"),
     [
-        ("operator_triggered", run_id_for("next", 12, Run("dag", "a")), True),
+        ("operator_triggered", run_id_for("begin", 12, Run("dag", "a")), True),
         ("operator_triggered", run_id_for("maintenance", 1, Run("dag", "a")), True),
         ("operator_triggered", "by_a_dag_of_theirs", False),
-        ("manual", "more_12_5f0c21", False),
+        ("manual", "settle_12_5f0c21", False),
         ("scheduled", "scheduled__2026-01-01T00:00:00+00:00", False),
         ("asset_triggered", "asset__1", False),
         ("backfill", "backfill__1", False),

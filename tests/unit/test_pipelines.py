@@ -65,6 +65,7 @@ def test_a_valid_spec_needs_only_four_fields():
         ({"max_future": timedelta(days=2)}, 'max_future: only plan="interval" goes by the times of records'),
         ({"schedule": "@daily", "runs": Arrivals()}, "runs: either a schedule decides when runs start, or records do"),
         ({"runs": "records"}, "Pipeline.runs"),
+        ({"runs": Arrivals(min_records=1_000_001)}, "runs: min_records is more than max_records"),
         ({"name": "maintenance"}, "maintenance is the name of a DAG"),
         ({"gates": [MaxChange("ordres", 2)]}, "gates: MaxChange names 'ordres'"),
         ({"gates": [MaxDeadLetters(0.1), MaxDeadLetters(0.1)]}, "gates: two gates have one name"),
@@ -116,6 +117,9 @@ def test_an_error_names_the_field(changes, field):
         (lambda: Accumulate("t", key="k string", sum="x string"), "integers or decimals"),
         (lambda: Accumulate("t", key="k string"), "at least one of"),
         (lambda: Json("a int", rows="lines"), "Json.rows"),
+        (lambda: Arrivals(min_records=0), "Arrivals.min_records: Input should be greater than or equal to 1"),
+        (lambda: Arrivals(max_wait=timedelta(0)), "Arrivals.max_wait: Input should be greater than 0"),
+        (lambda: Arrivals(max_wait=timedelta.max), "Arrivals.max_wait: Input should be less than or equal to 365"),
         (lambda: Topic("t", value=Json("a int"), key="k int from b"), "Topic.key: column 'k' is the whole key"),
         (
             lambda: Topic("t", value=Json("a int"), key=Json("k int", rows="array")),

@@ -1,59 +1,45 @@
-"""next and more: the tasks that start one more run while records wait or work lies abandoned."""
+"""Another run: begin and settle start one while work is left that no run is about to take."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowRuntimeError
 
-from ratchet.airflow import connections
-from ratchet.airflow.run import activity, run_of, working_on
-from ratchet.airflow.started import run_id_for
-from ratchet.logs import about, get_logger
+from ratchet.airflow.run import activity, run_of
+from ratchet.airflow.started import begins_to_come, run_id_for, start_run
+from ratchet.errors import RatchetError
+from ratchet.logs import get_logger
+
+if TYPE_CHECKING:
+    from ratchet.ledger.connection import Ledger
+    from ratchet.protocol.begin import KafkaOffsets
+    from ratchet.spec.pipeline import Pipeline
 
 
-class AnotherRunOperator(TriggerDagRunOperator):
-    """One more run of the same DAG if the ledger wants one; else skipped, saying why.
+def start_another(
+    context: Any, ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, txid: int, *, besides: int = 0
+) -> None:
+    """Start one more run of the same DAG if the ledger wants one, and no run is about to begin that would do it.
 
-    The run's id follows from who asks for it, so that a repeat changes nothing.
+    Where records start runs, these are the triggerer's to look for. `besides` is how many of the begins that have not
+    ended are the caller's own. The run's id follows from the task,
+    `txid` and the caller's run, so that a repeat changes nothing. What fails here is said and fails no task: the
+    maintenance starts the run.
     """
+    from ratchet.protocol.another import wants_another_run
 
-    def __init__(self, *, pipeline: str, **kwargs: Any):
-        super().__init__(
-            trigger_dag_id=pipeline,
-            # Without a logical date Airflow takes the present time, and two such runs can collide.
-            logical_date=None,
-            skip_when_already_exists=True,
-            deferrable=False,
-            **kwargs,
-        )
-        self.pipeline = pipeline
-
-    def execute(self, context: Any) -> None:
-        from ratchet.ledger.connection import Ledger
-        from ratchet.protocol import claims
-        from ratchet.protocol.another import wants_another_run
-        from ratchet.source.kafka import Kafka
-
-        run = run_of(context)
-        with working_on(self.pipeline) as spec:
-            kafka = connections.kafka_properties(spec.kafka)
-            with Ledger(connections.ledger_url(spec.ledger)) as ledger, Kafka(kafka) as brokers:
-                claim = claims.claim_of(ledger, run)
-                wanted = wants_another_run(
-                    ledger,
-                    spec,
-                    partial(brokers.offsets, spec.source.name),
-                    activity(context["ti"]),
-                )
-            with about(claim):
-                if wanted is None:
-                    said = f"no other run is started: nothing is due, or {spec.max_in_flight} are in flight"
-                    get_logger().info(said)
-                    raise AirflowSkipException(said)
-                self.trigger_run_id = run_id_for(self.task_id, claim.txid, run)
-                get_logger().info(f"starts run {self.trigger_run_id}: {wanted.message}")
-                # Airflow's supervisor does it when this task ends.
-                super().execute(context)
+    log, ti = get_logger(), context["ti"]
+    try:
+        wanted = wants_another_run(ledger, spec, None if spec.runs else kafka_offsets, activity(ti))
+        if wanted is None:
+            return
+        coming = begins_to_come(spec.name) - besides
+        if coming > 0:
+            log.info(f"starts no run, as {coming} are about to begin: {wanted.message}")
+            return
+        run_id = run_id_for(ti.task_id, txid, run_of(context))
+        log.info(f"starts run {run_id}: {wanted.message}")
+        start_run(spec.name, run_id, wanted.message)
+    except (RatchetError, AirflowRuntimeError) as error:
+        log.warning(f"whether another run is wanted was not to be learned; the maintenance looks again: {error}")

@@ -9,6 +9,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from ratchet.airflow import connections, halted
+from ratchet.airflow.another import start_another
 from ratchet.airflow.run import activity, run_of, working_on
 from ratchet.airflow.started import drains
 from ratchet.errors import Halted
@@ -16,7 +17,7 @@ from ratchet.logs import about, get_logger
 
 
 class BeginOperator(BaseOperator):
-    """Resume, adopt or allocate a transaction, else skip the run.
+    """Resume, adopt or allocate a transaction, else skip the run; and start another run if that leaves work for one.
 
     Returns all slices of its plan in slice order, `[{"slice": 0, "name": "flights-0 [120,240)"}, …]`: Airflow maps
     by position. All three connections are looked up first, so that a missing one costs no txid.
@@ -42,12 +43,13 @@ class BeginOperator(BaseOperator):
             if params.get("reason"):
                 log.info(f"run {run} was started because: {params['reason']}")
             with Ledger(connections.ledger_url(spec.ledger)) as ledger, Kafka(kafka) as brokers:
+                offsets = partial(brokers.offsets, spec.source.name)
                 try:
                     begun = begin(
                         ledger,
                         spec,
                         run,
-                        partial(brokers.offsets, spec.source.name),
+                        offsets,
                         activity(context["ti"]),
                         params.get("max_records"),
                         context["dag_run"].data_interval_end,
@@ -56,9 +58,11 @@ class BeginOperator(BaseOperator):
                 except Halted:
                     halted.tell(ledger, spec, run.run_id)
                     raise
+                is_skipped = isinstance(begun, Skipped)
+                with about(spec.name if is_skipped else begun.claim):
+                    log.info(begun.message)
+                # Also where it is skipped: others have left it to this run.
+                start_another(context, ledger, spec, offsets, 0 if is_skipped else begun.claim.txid, besides=1)
             if isinstance(begun, Skipped):
-                log.info(begun.message)
                 raise AirflowSkipException(begun.message)
-            with about(begun.claim):
-                log.info(begun.message)
             return [{"slice": part.number, "name": part.name} for part in begun.slices]

@@ -1,19 +1,19 @@
-"""One DAG for each pipeline: begin → process → commit → more, begin → next, and settle whatever came."""
+"""One DAG for each pipeline: begin → process → commit, and settle whatever came."""
 
 from __future__ import annotations
 
 import os
 from datetime import timedelta
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param, chain
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, chain
 
 from ratchet.airflow import arguments
-from ratchet.airflow.another import AnotherRunOperator
 from ratchet.airflow.begin import BeginOperator
 from ratchet.airflow.commit import CommitOperator
 from ratchet.airflow.process import SLICE_NAME, ProcessOperator
 from ratchet.airflow.run import START
 from ratchet.airflow.settle import SettleOperator
+from ratchet.airflow.started import BEGIN
 from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
 
@@ -45,7 +45,7 @@ def make_dag(spec: Pipeline) -> DAG:
         default_args=of_tasks,
         **arguments.of_dag(spec),
     ) as dag:
-        begin = BeginOperator(task_id="begin", pipeline=spec.name)
+        begin = BeginOperator(task_id=BEGIN, pipeline=spec.name)
         process = ProcessOperator.partial(
             task_id="process",
             pipeline=spec.name,
@@ -54,17 +54,17 @@ def make_dag(spec: Pipeline) -> DAG:
             pool=of_tasks.get("pool") or os.environ.get(PROCESS_POOL) or DEFAULT_POOL,
         ).expand(item=begin.output)
         commit = CommitOperator(task_id="commit", pipeline=spec.name)
-        more = AnotherRunOperator(task_id="more", pipeline=spec.name)
-        next_ = AnotherRunOperator(task_id="next", pipeline=spec.name)
         settle = SettleOperator(task_id="settle", pipeline=spec.name)
-        chain(begin, process, commit, more)
-        chain(begin, next_)
-        chain([more, next_], settle.as_teardown(setups=begin, on_failure_fail_dagrun=True))
+        chain(begin, process, commit, settle.as_teardown(setups=begin, on_failure_fail_dagrun=True))
     return dag
 
 
-def _schedule(spec: Pipeline) -> str | CronDataIntervalTimetable | None:
+def _schedule(spec: Pipeline) -> str | CronDataIntervalTimetable | list[Asset] | None:
     """By interval only a timetable with intervals will do; the default one's have no length."""
+    if spec.runs is not None:
+        from ratchet.airflow.arrivals import arrivals_of
+
+        return [arrivals_of(spec, spec.runs)]
     if spec.plan == "interval" and spec.schedule is not None:
         return CronDataIntervalTimetable(spec.schedule, timezone="UTC")
     return spec.schedule
@@ -115,7 +115,7 @@ def describe(spec: Pipeline) -> str:
         "",
         "### Limits",
         f"- at most {spec.max_records:,} records a transaction, {spec.slice_records:,} a slice",
-        f"- at most {spec.max_in_flight} transactions at once; `next` and `more` start runs while records are due",
+        f"- at most {spec.max_in_flight} transactions at once; begin and settle start runs while records are due",
         *(
             [f"- an epoch that is not prepared after {spec.timeout_seconds} s is aborted"]
             if spec.timeout_seconds

@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from ratchet.airflow import connections, halted
 from ratchet.airflow.run import START, activity, run_of, withheld
-from ratchet.airflow.started import run_id_for, start_run
+from ratchet.airflow.started import begins_to_come, run_id_for, start_run
 from ratchet.errors import BrokerUnreachable, GroupHasMembers, Locked, NotGranted, RatchetError, UnknownTopic
 from ratchet.ledger.work import turn_of
 from ratchet.logs import about, get_logger, quiet_clients
@@ -44,7 +44,8 @@ Every minute, for each pipeline:
 - stages of finished transactions are discarded, deltas older than `keep_deltas` are compacted, and rows that are older
   than their sink keeps them are deleted;
 - the consumer group `ratchet-NAME` is set to where the ledger stands, for monitoring tools;
-- a run is started if work lies abandoned, if records are due and no run is active, or if a revision is asked for.
+- a run is started if work lies abandoned, if records are due that a schedule or a person has asked for and no run is
+  active, or if a revision is asked for.
 
 A task works through up to 500 pipelines; what it has done for one is in its log with that one's name. What fails for
 one holds up no other, and the task fails in the end and names it. Nothing is lost while it is paused: runs do the same
@@ -201,9 +202,9 @@ class Pass:
                 and (mirrored.get(f"ratchet-{spec.name}") != shown[spec.name] or standings[spec.name].is_between)
             ]
             for spec in looking:
-                standing, ends = at[spec.name], stable.get(spec.source.name)
-                if ends is None or may_have_records(spec, standing, ends):
-                    is_new = standing is None or not standing.line.last_txid
+                standing, ends = standings[spec.name], stable.get(spec.source.name)
+                if ends is None or may_have_records(standing, ends):
+                    is_new = not standing.line.last_txid
                     steps.append((spec, partial(self._records, ledger, spec, brokers, is_new=is_new)))
             silent = 0
             for spec, step in steps:
@@ -251,11 +252,11 @@ class Pass:
     def _start(self, spec: Pipeline, turn: int, why: str) -> None:
         run_id = run_id_for("maintenance", turn, run_of(self._context))
         # One that is queued will do it; also where the DAG is paused, and more would only pile up.
-        if self._ti.get_dr_count(dag_id=spec.name, states=["queued"]):
-            get_logger().info(f"no run is due, as one is queued: {why}")
+        if begins_to_come(spec.name):
+            get_logger().info(f"no run is due, as one is about to begin: {why}")
             return
         get_logger().info(f"starts run {run_id}: {why}")
-        start_run(spec.name, run_id)
+        start_run(spec.name, run_id, why)
         self.started += 1
 
     def _clean(self, ledger: Ledger, spec: Pipeline) -> None:

@@ -1,24 +1,33 @@
-"""settle: the teardown that ends the run's claim, so that what it left can be adopted at once."""
+"""settle: the teardown that ends the run's claim, so that what it left is adopted soon, and starts another run."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from ratchet.airflow import connections, halted
+from ratchet.airflow.another import start_another
 from ratchet.airflow.run import run_of, working_on
 from ratchet.ledger.states import State
 from ratchet.logs import about, get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ratchet.ledger.rows import Transaction
+    from ratchet.source.interval import IntervalEnd
+    from ratchet.source.lineage import Lineage
+    from ratchet.source.offsets import TopicOffsets
+    from ratchet.spec.pipeline import Pipeline
 
 
 class SettleOperator(BaseOperator):
-    """End this run's claim and record how the run ended. It only makes recovery quicker: leases do the same.
+    """End this run's claim and record how the run ended; after a commit, start another run if work is left for one. It
+    only makes recovery quicker: leases and the maintenance do the same.
 
     It fails whenever the run ends without its commit: Airflow takes a run's state from its last task, and counts
     skipped tasks as good, as those of a run that a person marked failed.
@@ -50,8 +59,18 @@ class SettleOperator(BaseOperator):
                     said = claims.settle(ledger, spec, run, succeeded=reason is None, reason=reason)
                     get_logger().info(said if reason is None else f"{said}; {reason}")
                     halted.tell(ledger, spec, run.run_id)
+                    if reason is None:
+                        start_another(context, ledger, spec, partial(_offsets, spec), claim.txid)
             if reason is not None:
                 raise AirflowFailException(f"the run ended without its commit; {said}; {reason}")
+
+
+def _offsets(spec: Pipeline, before: IntervalEnd | None, known: Mapping[int, Lineage] | None) -> TopicOffsets:
+    """What Kafka says of the topic, over a connection that is opened for it: mostly it is not asked."""
+    from ratchet.source.kafka import Kafka
+
+    with Kafka(connections.kafka_properties(spec.kafka)) as brokers:
+        return brokers.offsets(spec.source.name, before, known)
 
 
 def _reason(states: dict[str, Any], row: Transaction, error: str | None) -> str | None:

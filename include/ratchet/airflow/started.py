@@ -8,17 +8,36 @@ from typing import Any
 
 from ratchet.ledger.work import Run
 
+BEGIN = "begin"
+"""The task that decides what its run does."""
+_NOT_ENDED = [
+    "null",
+    *("scheduled", "queued", "running", "restarting", "deferred", "up_for_retry", "up_for_reschedule"),
+]
+"""The states of a task that is still to decide; `null` is how Airflow's API writes that it has none yet."""
 
-def start_run(pipeline: str, run_id: str) -> None:
-    """Have Airflow's supervisor start a run at once, unless there is one of this id: a task's end starts only one."""
+
+def start_run(pipeline: str, run_id: str, why: str) -> None:
+    """Have Airflow's supervisor start a run at once, unless there is one of this id; its note says why."""
     from airflow.sdk.execution_time import task_runner
     from airflow.sdk.execution_time.comms import TriggerDagRun
 
     # It answers with an error, and raises none, where the run is there already.
-    task_runner.SUPERVISOR_COMMS.send(TriggerDagRun(dag_id=pipeline, run_id=run_id))
+    task_runner.SUPERVISOR_COMMS.send(TriggerDagRun(dag_id=pipeline, run_id=run_id, note=why))
 
 
-OWN = re.compile(r"(next|more|maintenance)_\d+_[0-9a-f]{6}")
+def begins_to_come(pipeline: str) -> int:
+    """How many runs of the pipeline have a begin that has not ended: each may take what waits."""
+    from airflow.sdk.execution_time import task_runner
+    from airflow.sdk.execution_time.comms import GetTICount, TICount
+
+    asked = GetTICount(dag_id=pipeline, task_ids=[BEGIN], states=_NOT_ENDED)
+    answer = task_runner.SUPERVISOR_COMMS.send(asked)
+    assert isinstance(answer, TICount), "it is what is asked for"
+    return answer.count
+
+
+OWN = re.compile(r"(begin|settle|maintenance)_\d+_[0-9a-f]{6}")
 """The ids of runs that are started here."""
 
 
@@ -29,6 +48,6 @@ def drains(context: Any) -> bool:
 
 
 def run_id_for(task_id: str, txid: int, run: Run) -> str:
-    """The id of the run that this task may start: `next_12_5f0c21`."""
+    """The id of the run that this task may start: `begin_12_5f0c21`."""
     asked_by = hashlib.sha256(f"{run.run_id}#{run.clear_number}".encode()).hexdigest()[:6]
     return f"{task_id}_{txid}_{asked_by}"

@@ -118,27 +118,22 @@ class Standing:
 
 
 def may_want_records(spec: Pipeline, standing: Standing | None) -> bool:
-    """Whether Kafka has to be asked if records wait that a run could take; `standing` is None before the first run."""
-    if spec.plan == "interval":
+    """Whether Kafka has to be asked if records wait that a run could take; `standing` is None before the first run.
+
+    Where records start runs, the triggerer looks for them.
+    """
+    if not due.is_asked_for(spec) or standing is None or standing.line.in_flight >= spec.max_in_flight:
         return False
-    if standing is None:
-        return not due.is_asked_for(spec)
-    if standing.line.in_flight >= spec.max_in_flight:
-        return False
-    if standing.is_between:
-        return True
     asked = standing.line.due or {}
-    return not due.is_asked_for(spec) or any(at > standing.planned.get(int(p), 0) for p, at in asked.items())
+    return standing.is_between or any(at > standing.planned.get(int(p), 0) for p, at in asked.items())
 
 
-def may_have_records(spec: Pipeline, standing: Standing | None, stable: Mapping[int, int]) -> bool:
-    """Whether records may wait below these last stable offsets of its topic."""
-    if standing and standing.is_between:
-        return True
-    planned, limits = (standing.planned, standing.line.due or {}) if standing else ({}, {})
-    if due.is_asked_for(spec):
-        stable = {p: min(at, limits.get(str(p), 0)) for p, at in stable.items()}
-    return any(at > planned.get(p, 0) for p, at in stable.items())
+def may_have_records(standing: Standing, stable: Mapping[int, int]) -> bool:
+    """Whether records that are due may wait below these last stable offsets of its topic."""
+    due = standing.line.due or {}
+    return standing.is_between or any(
+        min(at, due.get(str(p), 0)) > standing.planned.get(p, 0) for p, at in stable.items()
+    )
 
 
 def been_here(conn: Connection, names: Collection[str]) -> None:

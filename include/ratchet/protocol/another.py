@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.rows import Line
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import name_of
@@ -12,6 +15,7 @@ from ratchet.protocol import due, halts, replays
 from ratchet.protocol.begin import KafkaOffsets
 from ratchet.protocol.claims import IsActive, abandoned, unclaimed
 from ratchet.protocol.plan import Course, backlog, course_of
+from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
 
@@ -52,10 +56,12 @@ class AskedRevision:
 
 
 def wants_another_run(
-    ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, is_active: IsActive
+    ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets | None, is_active: IsActive
 ) -> AbandonedWork | WaitingRecords | AskedRevision | None:
-    """Why one more run should be started now; None if it should not."""
-    found = abandoned_work(ledger, spec, is_active) or waiting_records(ledger, spec, kafka_offsets)
+    """Why one more run should be started now; None if it should not. Records are looked for by `kafka_offsets`."""
+    found = abandoned_work(ledger, spec, is_active)
+    if found is None and kafka_offsets is not None:
+        found = waiting_records(ledger, spec, kafka_offsets)
     return found or asked_revision(ledger, spec)
 
 
@@ -69,17 +75,29 @@ def abandoned_work(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Aband
 
 def waiting_records(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets) -> WaitingRecords | None:
     """How many records wait that are due, where a run could take them now: by interval, only a run with one can."""
-    with ledger.begin() as conn:
-        line = read_line(conn, spec.name)
-        halt = halts.halt(conn, spec.name)
-        course = course_of(conn, line) if line else Course({})
-    if halt or spec.plan == "interval" or (line is not None and line.in_flight >= spec.max_in_flight):
+    if spec.plan == "interval":
         return None
-    if line is None and due.is_asked_for(spec):
+    return arrived_records(ledger, spec.name, spec.max_in_flight, kafka_offsets, partial(due.limit, spec))
+
+
+def arrived_records(
+    ledger: Ledger,
+    pipeline: str,
+    max_in_flight: int,
+    kafka_offsets: KafkaOffsets,
+    due_until: Callable[[Line | None, TopicOffsets], dict[int, int] | None] | None = None,
+) -> WaitingRecords | None:
+    """The same of a pipeline of which no spec is at hand; without `due_until` all is due."""
+    with ledger.begin() as conn:
+        line = read_line(conn, pipeline)
+        halt = halts.halt(conn, pipeline)
+        course = course_of(conn, line) if line else Course({})
+    if halt or (line is not None and line.in_flight >= max_in_flight):
         return None
     offsets = kafka_offsets(None, None)
     course = course.next if course.is_at_end else course
-    waiting = backlog(course.previous, offsets, course.limit(offsets, due.limit(spec, line, offsets)))
+    wanted = due_until(line, offsets) if due_until else None
+    waiting = backlog(course.previous, offsets, course.limit(offsets, wanted))
     return WaitingRecords(waiting) if waiting else None
 
 

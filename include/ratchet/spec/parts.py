@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
@@ -14,7 +16,12 @@ from ratchet.spec.types import WIDER
 
 
 class Arrivals(Declaration, frozen=True):
-    """Records start runs: whatever waits is taken, and while more arrives, runs follow one another."""
+    """Records start runs: one is started when `min_records` wait that no run will take, counted in offsets, or when the
+    oldest of them has waited for `max_wait`; and while so many wait, runs follow one another.
+    """
+
+    min_records: Annotated[int, Field(ge=1)] = 1
+    max_wait: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=365))] = timedelta(minutes=1)
 
 
 class DeclaredSink(Declaration, ABC, frozen=True):

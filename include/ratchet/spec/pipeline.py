@@ -31,15 +31,16 @@ class Pipeline(Declaration, frozen=True):
     `transform` is `module:function`; without one each sink takes the columns of its own names. `max_records` caps a
     transaction, `slice_records` a slice, both in offsets. `max_in_flight` is how many transactions may be unfinished at
     once. `schedule` is a cron expression or preset by which runs start; what has arrived when such a run begins, or one
-    that a person starts, is taken by it and by runs that follow it, and no more. With `runs=Arrivals()`, in place of a
-    schedule, records start runs. `lease_seconds` is how long a run may be silent before another may ask whether it
-    still lives. `timeout_seconds` is how long an epoch may stay unprepared before it is aborted. After `max_failures`
-    failed claims of one transaction, outages not counted, the line halts. Committed transactions can be revised for
-    `keep_deltas`. `gates` are checked before each commit. `plan` is "stable" for all that is decided in Kafka, or
-    "interval" for what is older than the end of the run's data interval; there a record that is stamped more than
-    `max_future` from now is taken with its neighbours, whatever its time. A commit that a foreign key refuses, since
-    another pipeline has not brought the row yet, is tried again for `foreign_keys_within`, and not counted before.
-    With `private` no value of a record is in a log, an error, the history or a dead letter's reason.
+    that a person starts, is taken by it and by runs that follow it, and no more. With `runs=Arrivals(…)`, in place of a
+    schedule, records start runs, when there are enough of them or they have waited for long enough. `lease_seconds` is
+    how long a run may be silent before another may ask whether it still lives. `timeout_seconds` is how long an epoch
+    may stay unprepared before it is aborted. After `max_failures` failed claims of one transaction, outages not
+    counted, the line halts. Committed transactions can be revised for `keep_deltas`. `gates` are checked before each
+    commit. `plan` is "stable" for all that is decided in Kafka, or "interval" for what is older than the end of the
+    run's data interval; there a record that is stamped more than `max_future` from now is taken with its neighbours,
+    whatever its time. A commit that a foreign key refuses, since another pipeline has not brought the row yet, is tried
+    again for `foreign_keys_within`, and not counted before. With `private` no value of a record is in a log, an error,
+    the history or a dead letter's reason.
     `kafka`, `spark` and `ledger` are Airflow connection ids. `airflow` has arguments of the DAG, `default_args` of its
     tasks among them. `on_halt` names what is called once when the line halts, with a `Halt`.
     """
@@ -102,6 +103,8 @@ class Pipeline(Declaration, frozen=True):
             raise ValueError("gates: two gates have one name")
         if self.runs is not None and self.schedule is not None:
             raise ValueError("runs: either a schedule decides when runs start, or records do; leave one out")
+        if self.runs is not None and self.runs.min_records > self.max_records:
+            raise ValueError("runs: min_records is more than max_records, which is all that a run takes")
         if self.plan == "interval" and self.schedule is None:
             raise ValueError('plan: "interval" needs a schedule, whose intervals the runs take')
         if self.plan != "interval" and self.max_future != MAX_FUTURE:

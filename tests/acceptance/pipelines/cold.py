@@ -1,10 +1,9 @@
 """Through spark-submit, by another connection."""
 
-from ratchet import Append, Arrivals, Json, Pipeline, Topic
+from ratchet import Append, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="cold",
-    runs=Arrivals(),
     source=Topic("cold", value=Json("k string, v bigint")),
     transform="tests.acceptance.transforms:cold",
     sinks=[Append("cold_rows", columns="k string, v bigint")],

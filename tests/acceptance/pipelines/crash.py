@@ -1,10 +1,9 @@
 """The pipeline whose servers are killed."""
 
-from ratchet import Accumulate, Append, Arrivals, Json, Pipeline, Topic
+from ratchet import Accumulate, Append, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="crash",
-    runs=Arrivals(),
     source=Topic("crash", value=Json("k string, v bigint")),
     transform="tests.acceptance.transforms:crash",
     sinks=[

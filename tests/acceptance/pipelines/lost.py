@@ -1,10 +1,9 @@
 """Its Spark connection does not exist."""
 
-from ratchet import Append, Arrivals, Json, Pipeline, Topic
+from ratchet import Append, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="lost",
-    runs=Arrivals(),
     source=Topic("warm", value=Json("k string, v bigint")),
     transform="tests.acceptance.transforms:warm",
     sinks=[Append("lost_rows", columns="k string, v bigint")],

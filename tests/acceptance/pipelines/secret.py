@@ -1,10 +1,9 @@
 """Through Spark Connect, with connections whose passwords are planted canaries."""
 
-from ratchet import Append, Arrivals, Json, MaxDeadLetters, Pipeline, Topic
+from ratchet import Append, Json, MaxDeadLetters, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="secret",
-    runs=Arrivals(),
     source=Topic("secret", value=Json("k string, v bigint")),
     transform="tests.acceptance.transforms:secret",
     sinks=[Append("secret_rows", columns="k string, v bigint")],

@@ -1,10 +1,9 @@
 """Two failures halt it, few dead letters pass, and an epoch has ten minutes."""
 
-from ratchet import Append, Arrivals, Json, MaxDeadLetters, Pipeline, Topic
+from ratchet import Append, Json, MaxDeadLetters, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="strict",
-    runs=Arrivals(),
     source=Topic("strict", value=Json("k string, v bigint")),
     transform="tests.acceptance.transforms:strict",
     sinks=[Append("strict_rows", columns="k string, v bigint")],

@@ -1,10 +1,9 @@
 """Through Spark Connect."""
 
-from ratchet import Accumulate, Append, Arrivals, Json, Pipeline, Topic
+from ratchet import Accumulate, Append, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="warm",
-    runs=Arrivals(),
     source=Topic("warm", value=Json("k string, v bigint")),
     transform="tests.acceptance.transforms:warm",
     sinks=[Append("warm_rows", columns="k string, v bigint"), Accumulate("warm_sums", key="k string", sum="v bigint")],

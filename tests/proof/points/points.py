@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-KILLABLE = ("begin", "process", "commit", "next", "more", "settle", "maintenance", "trigger", "spark worker", "driver")
+KILLABLE = ("begin", "process", "commit", "settle", "maintenance", "trigger", "spark worker", "driver")
 """Who is killed; a `command` too, whose person may not repeat it. What the runner itself does is not."""
 COMMAND = "command"
 OCCURRENCES = 3

@@ -67,7 +67,7 @@ def test_nothing_is_written_past_the_hook(grounds: Field, outcomes: list[Outcome
     until("the group's offsets are set", lambda: group_points(trace), 120)
     assert unseen(grounds.postgres_log, trace) == []
     roles = Counter(passed.point.role for passed in read_trace(trace) if passed.backend is not None)
-    assert roles.keys() >= {"begin", "process", "commit", "next", "more", "settle", "trigger", "spark worker"}
+    assert roles.keys() >= {"begin", "process", "commit", "settle", "trigger", "spark worker"}
     assert group_writes(grounds.stack.kafka) - group_points(trace) == Counter()
 
 

@@ -247,7 +247,6 @@ def _tasks(module: ModuleType) -> None:
             return execute(context=context, ti=ti, log=log)
 
     module._execute_task = execute_task
-    _wrap(module, "_handle_trigger_dag_run", lambda *_: "ask for a run")
 
 
 def _passes(module: ModuleType) -> None:
@@ -343,6 +342,7 @@ _WRAPPED: dict[str, Callable[[ModuleType], None]] = {
     "psycopg.connection_async": _async_connects,
     "sqlalchemy.pool.impl": _pools,
     "airflow.sdk.execution_time.task_runner": _tasks,
+    "ratchet.airflow.another": lambda module: _wrap(module, "start_run", lambda *_: "ask for a run"),
     "ratchet.airflow.maintenance": _passes,
     "ratchet.airflow.trigger": _triggers,
     "ratchet.airflow.waiting": _waitings,

@@ -1,0 +1,93 @@
+"""Arrivals: whether the records that wait for a run are enough for one, or have waited for long enough."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Ends = Mapping[int, int]
+"""{partition: an offset}."""
+
+LOOK_ANYHOW_SECONDS = 15.0
+"""A line whose topic has not grown is looked at again after so long: a person may have moved it."""
+FIRST_SECONDS, MOST_SECONDS = 10.0, 600.0
+"""A run that was started and changed nothing is started again after so long at first, and after so long at most."""
+REST_SECONDS = 3.0
+"""A line whose records nobody can take now, as where it is halted, is looked at again after so long."""
+_SAMPLES = 100
+"""How finely the ages of waiting records are known: to that part of the longest wait."""
+
+
+@dataclass(frozen=True)
+class Arriving:
+    """A pipeline whose runs records start; `max_wait` is in seconds."""
+
+    pipeline: str
+    topic: str
+    max_in_flight: int
+    min_records: int
+    max_wait: float
+
+
+class Arrived:
+    """What has been seen of a pipeline's records, by a clock of the caller's, in seconds.
+
+    Nobody knows how long what is there at the first look has waited; it counts as waiting for long enough.
+    """
+
+    def __init__(self, of: Arriving):
+        self.of = of
+        self._ends: Ends | None = None
+        self._grown: deque[tuple[float, Ends]] = deque()
+        """When the topic was first seen to reach so far, in order."""
+        self._look_at, self._ask_at, self._pause = 0.0, 0.0, FIRST_SECONDS
+        self._asked: object = ()
+
+    def sees(self, now: float, ends: Ends) -> bool:
+        """Note how far the topic reaches; whether the line has to be looked at."""
+        if ends != self._ends:
+            first = self._ends is None
+            if not first and self._grown and now - self._grown[-1][0] < self.of.max_wait / _SAMPLES:
+                # These count as older than they are, by no more than that.
+                self._grown[-1] = self._grown[-1][0], ends
+            else:
+                self._grown.append((float("-inf") if first else now, ends))
+            if len(self._grown) > 2 * _SAMPLES:
+                # All of these have waited for long enough.
+                since, _ = self._grown.popleft()
+                self._grown[0] = since, self._grown[0][1]
+            self._ends, self._look_at = ends, now
+        return now >= self._look_at
+
+    def waiting(self, now: float, planned: Ends) -> int:
+        """How many offsets wait beyond the plans; without any, the line is looked at again when the topic grows."""
+        assert self._ends is not None, "it was seen before"
+        while self._grown and all(planned.get(p, 0) >= at for p, at in self._grown[0][1].items()):
+            self._grown.popleft()
+        found = sum(max(0, at - planned.get(p, 0)) for p, at in self._ends.items())
+        self._look_at = now if found else now + LOOK_ANYHOW_SECONDS
+        return found
+
+    def why(self, now: float, records: int) -> str | None:
+        """Why so many records are a reason for a run, in a line; None if they are none yet."""
+        if records >= self.of.min_records:
+            return f"{records:,} records wait"
+        since = self._grown[0][0] if self._grown else now
+        if records and now - since >= self.of.max_wait:
+            waited = f"have waited for {now - since:.0f} s" if since > float("-inf") else "wait since before this watch"
+            return f"{records:,} records {waited}"
+        return None
+
+    def may_ask(self, now: float, at: object) -> bool:
+        """Whether a run may be asked for while the line stands there; not again at once, if nothing has come of it."""
+        return at != self._asked or now >= self._ask_at
+
+    def asked(self, now: float, at: object) -> None:
+        """Note that a run was asked for."""
+        self._pause = min(2 * self._pause, MOST_SECONDS) if at == self._asked else FIRST_SECONDS
+        self._asked, self._ask_at = at, now + self._pause
+
+    def rests(self, now: float) -> None:
+        """Look again a little later, unless the topic grows: nothing can be begun now, whatever waits."""
+        self._look_at = now + REST_SECONDS

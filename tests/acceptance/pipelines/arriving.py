@@ -1,0 +1,17 @@
+"""Records start its runs: twenty of them, or fewer that have waited for 15 seconds."""
+
+from datetime import timedelta
+
+from ratchet import Append, Arrivals, Json, Pipeline, Topic
+
+PIPELINE = Pipeline(
+    name="arriving",
+    runs=Arrivals(min_records=20, max_wait=timedelta(seconds=15)),
+    source=Topic("arriving", value=Json("k string, v bigint")),
+    transform="tests.acceptance.transforms:arriving",
+    sinks=[Append("arriving_rows", columns="k string, v bigint")],
+    max_records=100,
+    slice_records=100,
+    max_in_flight=2,
+    lease_seconds=5,
+)

@@ -1,0 +1,94 @@
+"""Records start runs: enough of them at once, fewer after a while; and no run begins that finds nothing to do."""
+
+from __future__ import annotations
+
+import signal
+
+import psutil
+import pytest
+
+from tests.until import until
+
+from .line import Line
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def begun(line: Line) -> dict[str, str]:
+    """{run: the state of its begin} of all runs that records have started."""
+    return {run: line.states(run).get("begin", "none") for run in line.runs("asset_triggered__")}
+
+
+def is_idle(line: Line) -> bool:
+    return line.reached() == line.end() and not line.active()
+
+
+@pytest.mark.invariant("I2")
+def test_records_start_the_runs_that_take_them_and_no_other(arriving: Line):
+    before, known = arriving.head(), begun(arriving)
+    # More than a run takes, and a rest that is no reason for a run before it has waited.
+    arriving.publish(310)
+    until("all is taken", lambda: is_idle(arriving), 150)
+    assert arriving.head() == before + 4
+    found = {run: state for run, state in begun(arriving).items() if run not in known}
+    assert len(found) == 4 and set(found.values()) == {"success"}
+    for run in found:
+        assert arriving.states(run).keys() == {"begin", "process 0", "commit", "settle"}
+    said = [arriving.asked_by(run) for run in found]
+    assert sum("records wait" in why for why in said) == 3 and sum("10 records have waited for" in why for why in said)
+    arriving.is_whole()
+
+
+@pytest.mark.all
+@pytest.mark.invariant("I10")
+def test_a_halted_line_starts_nothing_and_goes_on_when_a_person_has_decided(arriving: Line):
+    known = begun(arriving)
+    arriving.fail(True)
+    arriving.publish(30)
+    until("the run has failed", lambda: any(s == "success" for r, s in begun(arriving).items() if r not in known), 60)
+    until("no run is active", lambda: not arriving.active(), 60)
+    # Two claims more, and it halts.
+    for _ in range(2):
+        assert arriving.ended(arriving.trigger()) == "failed"
+    halted = set(begun(arriving))
+    arriving.publish(40)
+    with arriving.maintained():
+        assert "arriving is halted" in arriving.maintain()
+        assert set(begun(arriving)) == halted and not arriving.active()
+        arriving.fail(False)
+        arriving.command("retry", "arriving")
+        until("all is taken", lambda: is_idle(arriving), 150)
+    # Whoever came first has adopted what was left, and no begin has found nothing.
+    assert {state for run, state in begun(arriving).items() if run not in halted} == {"success"}
+    arriving.is_whole()
+
+
+@pytest.mark.all
+def test_a_paused_pipeline_gathers_no_runs_and_takes_all_when_it_is_let_go(arriving: Line):
+    before, known = arriving.head(), set(begun(arriving))
+    arriving.pause(True)
+    arriving.publish(25)
+    until("Airflow has let the watcher go", lambda: not arriving.watchers(), 90)
+    arriving.publish(25)
+    assert set(begun(arriving)) == known and not arriving.active()
+    arriving.pause(False)
+    until("all is taken", lambda: is_idle(arriving), 90)
+    started = {run: state for run, state in begun(arriving).items() if run not in known}
+    assert list(started.values()) == ["success"] and arriving.head() == before + 1
+    arriving.is_whole()
+
+
+@pytest.mark.all
+@pytest.mark.invariant("I10")
+def test_a_triggerer_that_is_killed_costs_a_while_and_starts_no_run_twice(arriving: Line, whole):
+    stack, _ = whole
+    before, known = arriving.head(), set(begun(arriving))
+    killed = psutil.Process(stack.pids()["triggerer"])
+    for process in [*killed.children(recursive=True), killed]:
+        process.send_signal(signal.SIGKILL)
+    arriving.publish(30)
+    until("the triggerer is started again", lambda: stack.pids()["triggerer"] != killed.pid, 60)
+    until("all is taken", lambda: is_idle(arriving), 120)
+    started = {run: state for run, state in begun(arriving).items() if run not in known}
+    assert list(started.values()) == ["success"] and arriving.head() == before + 1
+    arriving.is_whole()
