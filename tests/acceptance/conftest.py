@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ratchet.dev.stack import SERVERS, Stack
+from ratchet.dev.stack import CHECKOUT, SERVERS, Stack
 from ratchet.operate.migrate import migrate
 from ratchet.spec.loading import load_pipelines
 from tests.summary import noted
@@ -17,6 +19,8 @@ from tests.summary import noted
 from .line import PIPELINES, Line
 from .runs import MAINTENANCE
 from .transforms import HOLDS
+
+BUNDLES = "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST"
 
 
 @pytest.fixture(scope="package")
@@ -38,7 +42,7 @@ def stack_of(
     """A stack with the pipelines of a package, and the directory that their transforms obey."""
     holds = home.with_name(f"{home.name}-holds")
     holds.mkdir()
-    env = {"RATCHET_PIPELINES": pipelines, HOLDS: str(holds), **(env or {})}
+    env = {"RATCHET_PIPELINES": pipelines, HOLDS: str(holds), BUNDLES: json.dumps(_bundles()), **(env or {})}
     before = os.environ.get("RATCHET_PIPELINES")
     os.environ["RATCHET_PIPELINES"] = pipelines
     try:
@@ -49,6 +53,13 @@ def stack_of(
         migrate(stack.ledger_url, specs.values())
         _pause_maintenance(stack, holds)
         yield stack, holds
+
+
+def _bundles() -> list[dict[str, Any]]:
+    """Where Airflow finds DAGs: those that users have, and those of a DAG that is told of commits."""
+    path = "airflow.dag_processing.bundles.local.LocalDagBundle"
+    folders = {"dags-folder": CHECKOUT / "dags", "acceptance": Path(__file__).parent / "dags"}
+    return [{"name": name, "classpath": path, "kwargs": {"path": str(at)}} for name, at in folders.items()]
 
 
 def _pause_maintenance(stack: Stack, holds: Path) -> None:

@@ -144,6 +144,16 @@ class Runs:
         """What the events of assets say that have started the run."""
         return self._ok(self._http.get(f"{self._run(run_id)}/upstreamAssetEvents")).text
 
+    def returned(self, dag_id: str, task_id: str) -> list[dict[str, Any]]:
+        """What this task of all successful runs of another DAG has returned, one after the other."""
+        asked = {"limit": 100, "state": "success", "order_by": "run_after"}
+        runs = self._ok(self._http.get(f"/dags/{dag_id}/dagRuns", params=asked)).json()["dag_runs"]
+        found = []
+        for run in runs:
+            path = f"/dags/{dag_id}/dagRuns/{run['dag_run_id']}/taskInstances/{task_id}/xcomEntries/return_value"
+            found += self._ok(self._http.get(path, params={"deserialize": True})).json()["value"]
+        return found
+
     def watchers(self) -> list[dict[str, Any]]:
         """What Airflow's triggerer watches for, to start runs of the pipeline."""
         asked = {"uri_pattern": f"x-ratchet://{self.name}/arrivals"}

@@ -35,7 +35,7 @@ def test_a_triggered_run_commits_and_its_log_says_what_was_decided(warm: Line):
     assert f"transaction {tx.txid}: allocated; 2 slices, 80 offsets" in said and "because: a test" in said
     assert f"transaction {tx.txid}: committed" in warm.log(run, "commit")
     names = {t["map_index"]: t["rendered_map_index"] for t in warm.tasks(run) if t["task_id"] == "process"}
-    assert names == warm.slice_names(tx.txid)
+    assert names == {slice_: f"{tx.txid}: {name}" for slice_, name in warm.slice_names(tx.txid).items()}
     warm.is_whole()
 
 

@@ -156,11 +156,11 @@ def test_the_form_refuses_more_than_the_spec_allows(dag, value):
     assert dag.params.get_param("max_records").description and dag.params.get_param("reason").description
 
 
-def test_a_slice_has_a_name_that_people_can_read(dag):
+def test_a_slice_has_a_name_that_people_can_read_with_its_transaction(dag):
     mapped = dag.get_task("process")
-    task = mapped.unmap({"item": {"slice": 1, "name": "orders.v1-0 [120,240)"}})
+    task = mapped.unmap({"item": {"slice": 1, "name": "orders.v1-0 [120,240)", "of": "12"}})
     template = dag.get_template_env().from_string(mapped.partial_kwargs["map_index_template"])
-    assert template.render({"task": task}) == "orders.v1-0 [120,240)"
+    assert template.render({"task": task}) == "12: orders.v1-0 [120,240)"
 
 
 def test_the_dag_serializes_without_the_spec(dag):

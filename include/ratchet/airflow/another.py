@@ -23,9 +23,8 @@ def start_another(
     """Start one more run of the same DAG if the ledger wants one, and no run is about to begin that would do it.
 
     Where records start runs, these are the triggerer's to look for. `besides` is how many of the begins that have not
-    ended are the caller's own. The run's id follows from the task,
-    `txid` and the caller's run, so that a repeat changes nothing. What fails here is said and fails no task: the
-    maintenance starts the run.
+    ended are the caller's own. The run's id follows from the task, `txid` and the run, so that a repeat changes
+    nothing. What fails here is said and fails no task: the maintenance starts the run.
     """
     from ratchet.protocol.another import wants_another_run
 

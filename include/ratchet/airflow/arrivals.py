@@ -9,6 +9,7 @@ from airflow.sdk import Asset, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from ratchet.airflow import watching
+from ratchet.airflow.outlets import GROUP
 from ratchet.protocol.arrivals import Arriving
 from ratchet.spec.parts import Arrivals
 from ratchet.spec.pipeline import Pipeline
@@ -64,4 +65,4 @@ def arrivals_of(spec: Pipeline, runs: Arrivals) -> Asset:
         max_wait=runs.max_wait.total_seconds(),
     )
     watcher = AssetWatcher(name=f"ratchet-{spec.name}", trigger=trigger)
-    return Asset(f"x-ratchet://{spec.name}/arrivals", group="ratchet", watchers=[watcher])
+    return Asset(f"x-ratchet://{spec.name}/arrivals", group=GROUP, watchers=[watcher])

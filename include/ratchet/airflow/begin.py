@@ -19,8 +19,9 @@ from ratchet.logs import about, get_logger
 class BeginOperator(BaseOperator):
     """Resume, adopt or allocate a transaction, else skip the run; and start another run if that leaves work for one.
 
-    Returns all slices of its plan in slice order, `[{"slice": 0, "name": "flights-0 [120,240)"}, …]`: Airflow maps
-    by position. All three connections are looked up first, so that a missing one costs no txid.
+    Returns all slices of its plan in slice order, `[{"slice": 0, "name": "flights-0 [120,240)", "of": "12"}, …]`, `of`
+    being the transaction: Airflow maps by position. All three connections are looked up first, so that a missing one
+    costs no txid.
     """
 
     def __init__(self, *, pipeline: str, **kwargs: Any):
@@ -65,4 +66,6 @@ class BeginOperator(BaseOperator):
                 start_another(context, ledger, spec, offsets, 0 if is_skipped else begun.claim.txid, besides=1)
             if isinstance(begun, Skipped):
                 raise AirflowSkipException(begun.message)
-            return [{"slice": part.number, "name": part.name} for part in begun.slices]
+            claim = begun.claim
+            of = f"{claim.txid}, revision {claim.revision}" if claim.revision else f"{claim.txid}"
+            return [{"slice": part.number, "name": part.name, "of": of} for part in begun.slices]
