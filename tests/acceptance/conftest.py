@@ -104,7 +104,7 @@ def asked(whole) -> Iterator[Line]:
 
 @pytest.fixture
 def arriving(whole) -> Iterator[Line]:
-    """The pipeline whose runs records start: 20 of them or 15 seconds, 100 records a transaction, one slice."""
+    """The pipeline whose runs records start: 20 of them or 5 seconds, 100 records a transaction, one slice."""
     yield from line_of(whole, "arriving")
 
 

@@ -1,4 +1,4 @@
-"""Records start its runs: twenty of them, or fewer that have waited for 15 seconds."""
+"""Records start its runs: twenty of them, or fewer that have waited for 5 seconds."""
 
 from datetime import timedelta
 
@@ -6,7 +6,7 @@ from ratchet import Append, Arrivals, Json, Pipeline, Topic
 
 PIPELINE = Pipeline(
     name="arriving",
-    runs=Arrivals(min_records=20, max_wait=timedelta(seconds=15)),
+    runs=Arrivals(min_records=20, max_wait=timedelta(seconds=5)),
     source=Topic("arriving", value=Json("k string, v bigint")),
     transform="tests.acceptance.transforms:arriving",
     sinks=[Append("arriving_rows", columns="k string, v bigint")],
