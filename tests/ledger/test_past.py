@@ -14,6 +14,7 @@ from ratchet.ledger import history
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import accept_loss, retry, void
+from ratchet.operate.effects import effects_of
 from ratchet.operate.repartition import repartitioned
 from ratchet.operate.snapshot.status import status
 from ratchet.operate.upkeep import clean, upkeep
@@ -71,7 +72,8 @@ def test_with_a_long_past_every_step_looks_at_few_rows(aged, log):
     assert adopted.how == "adopted"
     few(lambda: do_slice(aged, SPEC, adopted, 1))
     assert few(lambda: status(aged, SPEC.name)).unfinished[0].txid == PAST + 1
-    few(lambda: commit(aged, SPEC, adopted.claim))
+    done = few(lambda: commit(aged, SPEC, adopted.claim))
+    assert len(few(lambda: effects_of(aged, adopted.claim, done.txids, besides=4)).transactions) == 1
     few(lambda: settle(aged, SPEC, Run("dag", "heir"), succeeded=True))
     few(lambda: list(upkeep(aged, KEPT, always_active)))
     few(lambda: list(clean(aged, KEPT)))
