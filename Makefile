@@ -12,7 +12,7 @@ PARALLEL = -p tests.sidebyside -n $(PROCESSES) --dist loadscope --no-loadscope-r
 # Long work is also followed through a pipe.
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help install demo down clean test test-all test-unit model simulate faults campaign soak planted mutants bench curves lint types site lock screenshot
+.PHONY: help install demo down clean test test-all test-unit model simulate faults campaign soak planted mutants bench curves lint types page site lock screenshot
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,7 +31,7 @@ clean: down  ## forget the demo's data
 test: install  ## everything but the longest, on embedded servers of its own
 	@$(PY) -m pytest tests $(PARALLEL)
 
-test-all: install  ## that, clusters, faults, a pooler, alerts, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc prometheus)
+test-all: install  ## that, clusters, faults, a pooler, alerts, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc prometheus chromium)
 	@ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 \
 	  || { echo "test-all needs a PostgreSQL with TLS; Debian: apt-get install postgresql" >&2; exit 1; }
 	@PATH="$$PATH:/usr/sbin" command -v pgbouncer > /dev/null \
@@ -42,6 +42,8 @@ test-all: install  ## that, clusters, faults, a pooler, alerts, and TLS to Postg
 	  || { echo "test-all needs a proxy with TLS; Debian: apt-get install nginx-light" >&2; exit 1; }
 	@command -v prometheus > /dev/null && command -v promtool > /dev/null \
 	  || { echo "test-all needs Prometheus, for the alert rules; Debian: apt-get install prometheus" >&2; exit 1; }
+	@command -v chromium > /dev/null \
+	  || { echo "test-all needs Chromium, for the Transactions page; Debian: apt-get install chromium" >&2; exit 1; }
 	@unshare --mount true 2> /dev/null || { echo "test-all mounts a disk that can be filled: run it as root, or by" \
 	  "\`unshare --user --map-root-user --mount make test-all\`" >&2; exit 1; }
 	@$(PY) -m pytest tests $(PARALLEL) -m "all or not all"
@@ -84,6 +86,9 @@ types: install  ## types, by pyright
 
 screenshot: install  ## docs/grid.png, from a demo that runs (needs chromium)
 	@$(PY) docs/screenshot.py
+
+page: install  ## the Transactions page anew from include/ratchet/page/web (Node.js 20 or later)
+	@cd include/ratchet/page/web && npm ci --no-audit --no-fund && npm run build
 
 site: install  ## the docs as pages in .state/site, every link checked
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict && echo "open .state/site/index.html"

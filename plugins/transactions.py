@@ -1,4 +1,4 @@
-"""Mounts the server of the Transactions page in Airflow's API server.
+"""Mounts the Transactions page in Airflow's API server, and shows it in Airflow's UI.
 
 Airflow loads plugins in each of its processes; only the one that is asked for the page loads what answers.
 """
@@ -21,3 +21,14 @@ async def page(scope: Any, receive: Any, send: Any) -> None:
 class Transactions(AirflowPlugin):
     name = "ratchet"
     fastapi_apps = [{"app": page, "url_prefix": "/ratchet", "name": "ratchet"}]
+    # Where Airflow's UI shows it: beside the DAGs, at each DAG and at each run.
+    external_views = [
+        {"name": "Transactions", "href": "/ratchet/", "url_route": "transactions", "destination": "nav"},
+        {"name": "Transactions", "href": "/ratchet/#/{DAG_ID}", "url_route": "of_dag", "destination": "dag"},
+        {
+            "name": "Transaction",
+            "href": "/ratchet/#/{DAG_ID}/runs/{RUN_ID}",
+            "url_route": "of_run",
+            "destination": "dag_run",
+        },
+    ]

@@ -11,6 +11,7 @@ import pytest
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.page.app import make
+from ratchet.page.shown import BUILT, FILES
 from tests.ledger.staging import Log, fail
 
 from .conftest import As, made_anew
@@ -69,10 +70,21 @@ def test_every_route_is_known_here():
     paths = {
         (route.path.removeprefix("/api").replace("{dag_id}", "line").replace("{txid}", "1"), *route.methods)
         for route in make().routes
+        if route.path not in FILES
     }
     assert {path for path, method in paths if method == "GET"} == set(READS)
     assert {path for path, method in paths if method == "POST"} == set(MOVED)
     assert {method for _, method in paths} == {"GET", "POST"}
+
+
+def test_the_page_alone_is_shown_to_everybody_and_loads_nothing_from_elsewhere(as_: As):
+    page = str(as_().base_url).removesuffix("/api/")
+    for path, name in FILES.items():
+        said = httpx.get(f"{page}{path}")
+        assert said.content == (BUILT / name).read_bytes()
+        assert "default-src 'self'" in said.headers["content-security-policy"]
+    for other in ("/%2e%2e/app.py", "/web/package.json", "/source.sha256", "/nothing"):
+        assert httpx.get(f"{page}{other}").status_code == 404
 
 
 @pytest.mark.parametrize("path", READS)

@@ -9,8 +9,9 @@ from fastapi.routing import APIRoute
 
 from ratchet.page.access import MAY_MOVE, MAY_READ, own_site
 from ratchet.page.app import make
+from ratchet.page.shown import FILES
 
-ROUTES = make().routes
+ROUTES = [route for route in make().routes if getattr(route, "path", None) not in FILES]
 OF_NO_PIPELINE = {"/api/pipelines", "/api/lag", "/api/openapi.json"}
 """What these give is cut to what the user may read."""
 

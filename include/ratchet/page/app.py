@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from ratchet.errors import RatchetError
-from ratchet.page import moves, reads
+from ratchet.page import moves, reads, shown
 from ratchet.page.access import User
 from ratchet.page.answers import answer, of_access, of_ours, of_usage
 from ratchet.page.pipelines import Pipelines
@@ -27,6 +27,7 @@ def make() -> FastAPI:
 
     app.include_router(reads.router)
     app.include_router(moves.router)
+    app.include_router(shown.router())
     app.add_exception_handler(RatchetError, of_ours)
     app.add_exception_handler(HTTPException, of_access)
     app.add_exception_handler(RequestValidationError, of_usage)

@@ -1,0 +1,76 @@
+import { useState } from "react";
+import { type Counts, type Letter, type Letters, url } from "./api";
+import { moment, number } from "./format";
+import { Answer, Table } from "./parts";
+import { to, useAsked } from "./use";
+
+function text(of: string | null, base64: string | null, raw: boolean, isJson = false): string {
+  if (base64 === null) return "null";
+  if (raw || of === null) return base64;
+  try {
+    return isJson ? JSON.stringify(JSON.parse(of), null, 1) : of;
+  } catch {
+    return of;
+  }
+}
+
+function One({ name, letter, raw }: { name: string; letter: Letter; raw: boolean }) {
+  return (
+    <tr>
+      <th scope="row">{letter.topic}-{letter.partition} @ {number(letter.offset)}</th>
+      <td className="n"><a href={to(name, letter.txid)}>{letter.txid}</a></td>
+      <td>{letter.reason}</td>
+      <td><pre>{text(letter.key_text, letter.key_base64, raw)}</pre></td>
+      <td><pre>{text(letter.value_text, letter.value_base64, raw, letter.is_json)}</pre>{letter.value_size !== null && letter.value_base64 !== null && letter.value_size > 10_000 && <p className="quiet">the first 10,000 of {number(letter.value_size)} bytes</p>}</td>
+      <td>{letter.headers.map((h) => `${h.key}=${h.text ?? h.base64}`).join(", ") || "–"}</td>
+      <td>{moment(letter.timestamp)}</td>
+    </tr>
+  );
+}
+
+export function LettersPage({ name, txid }: { name: string; txid: string | null }) {
+  const [reason, setReason] = useState<string | null>(null);
+  const [of, setOf] = useState(txid ?? "");
+  const [after, setAfter] = useState<string | null>(null);
+  const [raw, setRaw] = useState(false);
+  const at = `pipelines/${encodeURIComponent(name)}/letters`;
+  const asked = { reason, txid: /^\d+$/.test(of) ? of : null };
+  const counts = useAsked<Counts>(`${at}/counts`);
+  const page = useAsked<Letters>(at, { ...asked, after });
+  return (
+    <>
+      <h1><a href={to(name)}>{name}</a>, dead letters</h1>
+      <Answer error={counts.error ?? page.error} waits={!counts.value || !page.value} />
+      {counts.value && (
+        <>
+          <p>{number(counts.value.counted)}{counts.value.is_all ? "" : " or more"} in all.</p>
+          <h2>By reason</h2>
+          <Table label="By reason" head={["Reason", "Letters", "Transactions", "Show"]} empty="There is none.">
+            {counts.value.reasons.map((r) => (
+              <tr key={r.reason}>
+                <th scope="row">{r.reason}</th><td className="n">{number(r.letters)}</td><td className="n">{r.first_txid} to {r.last_txid}</td>
+                <td><button type="button" aria-pressed={reason === r.reason} onClick={() => { setReason(reason === r.reason ? null : r.reason); setAfter(null); }}>{reason === r.reason ? "Show all" : "Only these"}</button></td>
+              </tr>
+            ))}
+          </Table>
+        </>
+      )}
+      <h2>Letters</h2>
+      <div className="row">
+        <label>Transaction <input inputMode="numeric" value={of} onChange={(e) => { setOf(e.target.value); setAfter(null); }} /></label>
+        <label><input type="checkbox" checked={raw} onChange={(e) => setRaw(e.target.checked)} /> as base64</label>
+        <a href={url(`${at}/download`, asked)} download>Download these</a>
+      </div>
+      {page.value?.withheld && <p className="note">The values of this pipeline are private: who may change its DAG sees them.</p>}
+      {page.value && (
+        <Table label="Letters" head={["Record", "Transaction", "Reason", "Key", "Value", "Headers", "Time"]} empty="None here.">
+          {page.value.letters.map((letter) => <One key={`${letter.topic}.${letter.partition}.${letter.offset}.${letter.txid}`} name={name} letter={letter} raw={raw} />)}
+        </Table>
+      )}
+      <div className="row">
+        {after !== null && <button type="button" onClick={() => setAfter(null)}>Newest</button>}
+        {page.value?.next && <button type="button" onClick={() => setAfter(page.value?.next ?? null)}>More</button>}
+      </div>
+    </>
+  );
+}

@@ -1,0 +1,111 @@
+import { useState } from "react";
+import type { Lags, Timeline } from "./api";
+import { Bars, Rates } from "./bars";
+import { ago, moment, named, number, seconds } from "./format";
+import { MoveButton, Moves } from "./moves";
+import { Answer, Badge, Facts, Run, Table } from "./parts";
+import { to, useAsked } from "./use";
+
+export function PipelinePage({ name }: { name: string }) {
+  const [before, setBefore] = useState<number | null>(null);
+  const [first, setFirst] = useState(""), [last, setLast] = useState("");
+  const seen = useAsked<Timeline>(`pipelines/${encodeURIComponent(name)}`, { before, most: 50 }, before === null ? 3 : null);
+  const lag = useAsked<Lags>("lag", {}, 15).value?.lags.find((of) => of.pipeline === name);
+  const of = seen.value;
+  if (!of) return <><h1>{name}</h1><Answer error={seen.error} waits /></>;
+  const line = of.status;
+  const range = { first: Number(first), last: Number(last || first) };
+  const isRange = Number.isInteger(range.first) && range.first >= 1 && Number.isInteger(range.last) && range.last >= range.first;
+  return (
+    <Moves pipeline={name} done={seen.again}>
+      <h1>{name}</h1>
+      <Answer error={seen.error} waits={false} />
+      {line.halted_why && <p role="alert" className="fault">{line.halted_why}</p>}
+      <Facts of={[
+        ["Head", `${number(line.head)} of ${number(line.last_txid)}`],
+        ["In flight", number(line.in_flight)],
+        ["Last commit", ago(line.committed_at, line.at)],
+        ["Behind", lag ? (lag.is_told ? `${number(lag.records)} records${lag.seconds !== null ? `, ${seconds(lag.seconds)}` : ""}` : "Kafka does not tell of the topic") : "–"],
+        ["Topic", line.topic],
+        ["Last 10 min", `${number(line.rate.transactions)} transactions, ${number(line.rate.records)} records`],
+      ]} />
+      {line.said.length > 1 && <details><summary>As the command says it</summary>{line.said.map((said) => <p key={said}>{said}</p>)}</details>}
+      <nav aria-label={`Of ${name}`} className="row">
+        <a href={to(name, "letters")}>Dead letters</a>
+        <a href={to(name, "places")}>Where is a record?</a>
+      </nav>
+      {line.unfinished.length > 0 && (
+        <>
+          <h2>Unfinished</h2>
+          <Table label="Unfinished" head={["Transaction", "State", "Votes", "Failures", "Why", ...(line.may_move ? ["Moves"] : [])]}>
+            {line.unfinished.map((t) => (
+              <tr key={`${t.txid}.${t.revision}`}>
+                <th scope="row"><a href={to(name, t.txid)}>{named(t.txid, t.revision)}</a></th>
+                <td><Badge kind={t.halted_at ? "halted" : t.waits === "turn" ? "waits" : "works"}>{t.state}</Badge></td>
+                <td className="n">{t.voted} of {t.slices}</td>
+                <td className="n">{t.failures}</td>
+                <td className="text">{t.why}</td>
+                {line.may_move && (
+                  <td className="row">
+                    {t.halted_at && <MoveButton offer={{ name: "retry", label: "Retry", said: { txid: t.txid }, does: "The halt is lifted; the next run of any kind goes on with this transaction." }} />}
+                    {t.revision === 0 && t.state === "OPEN" && <MoveButton offer={{ name: "abort", label: "Abort", said: { txid: t.txid }, does: "What its jobs have written counts for nothing; the next run tries it again." }} />}
+                    {t.revision === 0 && <MoveButton offer={{ name: "void", label: "Void", said: { txid: t.txid }, does: "It commits nothing; the line goes on without its records." }} />}
+                  </td>
+                )}
+              </tr>
+            ))}
+          </Table>
+        </>
+      )}
+      <h2>Transactions</h2>
+      <Bars pipeline={name} bars={of.bars} />
+      <div className="row">
+        {before !== null && <button type="button" onClick={() => setBefore(null)}>Newest</button>}
+        {of.earlier !== null && <button type="button" onClick={() => setBefore(of.earlier)}>Earlier</button>}
+        {of.pruned > 0 && of.earlier === null && <span className="quiet">Up to {number(of.pruned)} they are pruned from the ledger.</span>}
+      </div>
+      <Rates bars={of.bars} />
+      {of.took.length > 0 && (
+        <Table label="How long each phase took" head={["Phase", "Transactions", "Median", "95 %"]}>
+          {of.took.map((t) => <tr key={t.phase}><th scope="row">{t.phase}</th><td className="n">{t.transactions}</td><td className="n">{seconds(t.median)}</td><td className="n">{seconds(t.p95)}</td></tr>)}
+        </Table>
+      )}
+      <h2>As a table</h2>
+      <Table label="Transactions" head={["Transaction", "State", "Records", "Rows", "Begun", "Run"]}>
+        {of.bars.map((bar) => (
+          <tr key={`${bar.txid}.${bar.revision}`}>
+            <th scope="row"><a href={to(name, bar.txid)}>{named(bar.txid, bar.revision)}</a></th>
+            <td><Badge kind={bar.halted_at ? "halted" : bar.state}>{bar.state}</Badge></td>
+            <td className="n">{number(bar.records)}</td>
+            <td className="text">{Object.entries(bar.rows).map(([sink, rows]) => `${sink} ${number(rows)}`).join(", ") || "–"}</td>
+            <td>{moment(bar.opened_at)}</td>
+            <td><Run dag={bar.dag_id} run={bar.run_id} /></td>
+          </tr>
+        ))}
+      </Table>
+      <h2>Sinks</h2>
+      <Table label="Sinks" head={["Table", "Kind", "Readers see", "Expired"]} empty="None is made yet; ratchet migrate makes them.">
+        {of.sinks.map((sink) => <tr key={sink.schema + sink.name}><th scope="row">{sink.schema}.{sink.name}</th><td>{sink.kind}</td><td>{sink.shows}</td><td>{sink.expired_rows ? `${number(sink.expired_rows)} rows up to ${sink.expired_until}` : "–"}</td></tr>)}
+      </Table>
+      <p className="quiet">{of.compacted > 0 && `Up to ${number(of.compacted)} nothing can be revised any more. `}{line.replays > 0 && `${number(line.replays)} revisions are asked for and wait.`}</p>
+      {line.may_move && (
+        <>
+          <h2>Moves</h2>
+          <form className="row" onSubmit={(event) => event.preventDefault()}>
+            <label>From <input inputMode="numeric" value={first} onChange={(e) => setFirst(e.target.value)} /></label>
+            <label>to <input inputMode="numeric" value={last} onChange={(e) => setLast(e.target.value)} /></label>
+            {isRange ? (
+              <>
+                <MoveButton offer={{ name: "replay", label: "Replay", said: range, does: "These transactions are processed once more with today's code; each new result takes the place of the old one. `ratchet replay --dry-run` shows the rows that would differ." }} />
+                <MoveButton offer={{ name: "cancel-replay", label: "Take back a replay", said: range, does: "Revisions that are asked for and not begun are forgotten." }} />
+              </>
+            ) : (
+              <span className="quiet">Say which transactions to replay.</span>
+            )}
+          </form>
+          <MoveButton offer={{ name: "accept-loss", label: "Accept a loss", said: {}, does: "The line goes on without records that Kafka has deleted before they were processed, or with what the topic has become." }} />
+        </>
+      )}
+    </Moves>
+  );
+}

@@ -1,0 +1,83 @@
+import type { Whole } from "./api";
+import { between, moment, named, number, seconds } from "./format";
+import { Answer, Badge, Facts, Run, Table } from "./parts";
+import { to, useAsked } from "./use";
+
+const range = (of: { topic?: string; partition: number; from_offset: number; until_offset: number }) => `${of.topic ? `${of.topic}-` : ""}${of.partition}: ${number(of.from_offset)} to ${number(of.until_offset)}`;
+
+function said(detail: Record<string, unknown>): string {
+  if (typeof detail.why === "string") return detail.why;
+  return Object.entries(detail).filter(([key]) => key !== "from").map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
+}
+
+export function TransactionPage({ name, txid }: { name: string; txid: string }) {
+  const seen = useAsked<Whole>(`pipelines/${encodeURIComponent(name)}/transactions/${encodeURIComponent(txid)}`, {}, 3);
+  const of = seen.value;
+  const title = <h1><a href={to(name)}>{name}</a>, transaction {txid}</h1>;
+  if (!of) return <>{title}<Answer error={seen.error} waits /></>;
+  const newest = of.revisions.at(-1);
+  return (
+    <>
+      {title}
+      <Answer error={seen.error} waits={false} />
+      {of.standing && <p role="status" className={of.standing.halted_at ? "fault" : "note"}>{of.standing.waits === "turn" ? `It waits for transaction ${of.standing.before}.` : `It waits for: ${of.standing.waits}.`} {of.standing.reason}</p>}
+      {newest && (
+        <Facts of={[
+          ["State", <Badge key="state" kind={newest.halted_at ? "halted" : newest.state}>{newest.state}</Badge>],
+          ["Records", number(newest.records)],
+          ["Run", <Run key="run" dag={newest.dag_id} run={newest.run_id} />],
+          ["Took", seconds(between(newest.opened_at, newest.committed_at))],
+          ["Readers see", of.applied === null ? "nothing" : of.applied === 0 ? "the first result" : `revision ${of.applied}`],
+          ["Code", newest.code],
+        ]} />
+      )}
+      <nav className="row" aria-label="Neighbours">
+        {of.txid > 1 && <a href={to(name, of.txid - 1)}>Before</a>}
+        <a href={to(name, of.txid + 1)}>After</a>
+        <a href={`${to(name, "letters")}?txid=${of.txid}`}>Its dead letters</a>
+      </nav>
+      <h2>Ranges</h2>
+      <Table label="Ranges" head={["Topic", "Partition", "From", "Until", "Offsets"]}>
+        {of.ranges.map((r) => <tr key={`${r.source}.${r.partition}`}><th scope="row">{r.topic}</th><td className="n">{r.partition}</td><td className="n">{number(r.from_offset)}</td><td className="n">{number(r.until_offset)}</td><td className="n">{number(r.until_offset - r.from_offset)}</td></tr>)}
+      </Table>
+      {of.losses.map((loss) => <p key={loss.at + loss.partition} className="note">{range(loss)} were taken out by {loss.who}: {loss.reason}</p>)}
+      {of.revisions.length > 1 && (
+        <>
+          <h2>Revisions</h2>
+          <Table label="Revisions" head={["Revision", "State", "Records", "Committed", "Run"]}>
+            {of.revisions.map((r) => <tr key={r.revision}><th scope="row">{named(of.txid, r.revision)}</th><td><Badge kind={r.state}>{r.state}</Badge></td><td className="n">{number(r.records)}</td><td>{moment(r.committed_at)}</td><td><Run dag={r.dag_id} run={r.run_id} /></td></tr>)}
+          </Table>
+        </>
+      )}
+      <h2>Slices</h2>
+      <Table label="Slices" head={["Epoch", "Slice", "Offsets", "Try", "Voted", "Records", "Dead letters", "Rows", "Seconds", "Spark"]}>
+        {of.slices.map((s) => (
+          <tr key={`${s.epoch}.${s.slice}`}>
+            <td className="n">{s.epoch}</td>
+            <th scope="row">{s.slice}</th>
+            <td>{s.ranges.map((r) => range({ ...r, topic: undefined })).join("; ")}</td>
+            <td className="n">{s.try_number}</td>
+            <td>{s.voted_at ? seconds(between(s.tried_at, s.voted_at)) : "not yet"}</td>
+            <td className="n">{number(s.records)}</td>
+            <td className="n">{number(s.dead_letters)}</td>
+            <td>{s.sinks.map((v) => `${v.sink} ${number(v.rows)}`).join(", ") || "–"}</td>
+            <td>{Object.entries(s.seconds).map(([step, n]) => `${step} ${n}`).join(", ") || "–"}</td>
+            <td>{s.application_id ?? "–"}</td>
+          </tr>
+        ))}
+      </Table>
+      <h2>Gates</h2>
+      <Table label="Gates" head={["Gate", "Epoch", "Says", "Numbers"]} empty="None was asked.">
+        {of.gates.map((g) => <tr key={`${g.epoch}.${g.gate}`}><th scope="row">{g.gate}</th><td className="n">{g.epoch}</td><td><Badge kind={g.yes ? "fine" : "halted"}>{g.yes ? "yes" : "no"}</Badge> {g.why}</td><td>{said(g.numbers) || "–"}</td></tr>)}
+      </Table>
+      <h2>Claims</h2>
+      <Table label="Claims" head={["Claim", "Epoch", "Run", "Since", "Ended"]}>
+        {of.claims.map((c) => <tr key={`${c.revision}.${c.number}`}><th scope="row">{c.number}</th><td className="n">{c.epoch}</td><td>{c.run}</td><td>{moment(c.at)}</td><td>{c.ended_at ? `${moment(c.ended_at)}${c.why ? `: ${c.why}` : ""}` : "no"}</td></tr>)}
+      </Table>
+      <h2>History</h2>
+      <Table label="History" head={["At", "Move", "Epoch", "Who", "Why"]}>
+        {of.history.map((e, n) => <tr key={n}><td>{moment(e.at)}</td><th scope="row">{e.revision ? `${e.move} (revision ${e.revision})` : e.move}</th><td className="n">{e.epoch}</td><td>{e.who}</td><td className="text">{said(e.detail)}</td></tr>)}
+      </Table>
+    </>
+  );
+}

@@ -1,0 +1,174 @@
+"""The Transactions page in a real Chromium: what it shows, dark and light, wide and narrow, by keyboard alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import read_transaction
+from tests.ledger.staging import SPEC, Log, committed, fail, prepare, start
+
+from .conftest import made_anew
+
+pytestmark = pytest.mark.all
+
+PAGES = ["", "line", "line/4", "line/1", "line/letters", "line/places", "line/runs/a", "nowhere"]
+SIZES = {"wide": (1280, 900), "narrow": (360, 740)}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = shutil.which("chromium")
+    assert found, "test-all needs Chromium; Debian: apt-get install chromium"
+    with sync_playwright() as started:
+        made = started.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-quic"])
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def line(postgres) -> Iterator[Ledger]:
+    """Three committed transactions, a halted fourth, and one that waits for it."""
+    with made_anew(postgres) as ledger:
+        log = Log(stable={0: 500, 1: 500})
+        for run in "abc":
+            committed(ledger, log, run)
+        for run in "def":
+            fail(ledger, log, run)
+        with ledger.begin() as conn:
+            assert read_transaction(conn, "line", 4).halted_at
+        yield ledger
+
+
+@pytest.fixture
+def waiting(postgres) -> Iterator[Ledger]:
+    """One that is open, and one behind it that is prepared."""
+    with made_anew(postgres) as ledger:
+        log = Log(stable={0: 500, 1: 500})
+        start(ledger, SPEC, log, "a")
+        prepare(ledger, SPEC, start(ledger, SPEC, log, "b"))
+        yield ledger
+
+
+@pytest.fixture
+def open_(browser: Browser, airflow, tokens):
+    """Opens a page as a user, `dark` or light, so wide; nothing may be wrong in its console."""
+    made, wrong = [], []
+
+    def opened(path: str, user: str = "ada", *, dark: bool = False, size: str = "wide") -> Page:
+        width, height = SIZES[size]
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", locale="en-US"
+        )
+        context.add_cookies([{"name": "_token", "value": tokens[user], "url": airflow.url}])
+        page = context.new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(f"{airflow.url}{path}")
+        made.append(context)
+        return page
+
+    yield opened
+    for context in made:
+        context.close()
+    assert wrong == []
+
+
+def settled(page: Page) -> Page:
+    page.get_by_text("Loading…").first.wait_for(state="detached")
+    return page
+
+
+def shot(page: Page, name: str) -> None:
+    """Keeps a picture where a person wants to look at it."""
+    if os.environ.get("RATCHET_PICTURES"):
+        page.screenshot(path=Path(os.environ["RATCHET_PICTURES"], f"{name}.png"), full_page=True)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_page_is_fit_for_everybody(open_, line, dark: bool, size: str):
+    for path in PAGES:
+        page = settled(open_(f"/ratchet/#/{path}", dark=dark, size=size))
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0], path
+        shot(page, f"{path.replace('/', '-') or 'all'}-{'dark' if dark else 'light'}-{size}")
+
+
+def test_a_blocked_transaction_is_found_and_voided_by_keyboard_alone(open_, line):
+    page = settled(open_("/ratchet/"))
+    expect(page.get_by_text("halted at 4")).to_be_visible()
+    page.get_by_role("link", name="line", exact=True).focus()
+    page.keyboard.press("Enter")
+    void = page.get_by_role("button", name="Void")
+    void.focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Void: line")
+    expect(dialog.get_by_role("heading", name="What it would do")).to_be_visible()
+    shot(page, "void")
+    assert axe_of(page) == 0
+    page.get_by_label("Reason").focus()
+    page.keyboard.type("its records are of no use")
+    page.keyboard.press("Enter")
+    expect(dialog.get_by_role("status")).to_contain_text("4")
+    page.keyboard.press("Escape")
+    expect(dialog).not_to_be_visible()
+    with line.begin() as conn:
+        assert read_transaction(conn, "line", 4).state == State.VOIDED
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def axe_of(page: Page) -> int:
+    return Axe().run(page).violations_count
+
+
+def test_who_may_not_move_is_offered_no_move(open_, line):
+    page = settled(open_("/ratchet/#/line", "vera"))
+    expect(page.get_by_role("heading", name="Unfinished")).to_be_visible()
+    assert page.get_by_role("button", name="Void").count() == 0 == page.get_by_role("button", name="Replay").count()
+
+
+def test_what_waits_is_shown_with_what_it_waits_for(open_, waiting):
+    page = settled(open_("/ratchet/#/line"))
+    expect(page.get_by_role("link", name="2: PREPARED")).to_be_visible()
+    expect(page.locator("path.arrow")).to_have_count(1)
+    page.goto(page.url.replace("#/line", "#/line/2"))
+    expect(page.get_by_text("It waits for transaction 1.")).to_be_visible()
+
+
+def test_a_record_is_found_and_a_row_traced(open_, line):
+    page = settled(open_("/ratchet/#/line/places"))
+    page.get_by_label("Offset").fill("3")
+    page.get_by_role("button", name="Find it").click()
+    expect(page.get_by_text("has it, in the range")).to_be_visible()
+    page.get_by_label("Columns").fill("a=3")
+    page.get_by_role("button", name="Trace it").click()
+    expect(page.get_by_role("region", name="Made by")).to_contain_text("t-0 @ 3")
+    shot(page, "places")
+
+
+def test_nobody_is_told_to_log_in(open_, browser: Browser, airflow, line):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{airflow.url}/ratchet/")
+    expect(page.get_by_role("alert")).to_contain_text("not logged in")
+    context.close()
+
+
+def test_airflows_ui_shows_it_beside_the_dags(open_, line, airflow):
+    page = open_("/plugin/transactions")
+    frame = page.frame_locator("iframe[title=Transactions]")
+    expect(frame.get_by_role("link", name="line", exact=True)).to_be_visible(timeout=60_000)
+    shot(page, "in-airflow")
+    frame.get_by_role("link", name="line", exact=True).click()
+    frame.get_by_role("region", name="Transactions", exact=True).get_by_role("link", name="c", exact=True).first.click()
+    page.wait_for_url("**/dags/dag/runs/c")
