@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from ratchet.operate.attention import Standing
     from ratchet.source.kafka import Kafka
 
-LOOK_SECONDS = 0.5
-"""How often Kafka is asked how far the topics reach."""
+LOOK_SECONDS, BUSY_SECONDS = 0.5, 2.0
+"""How long until Kafka is asked again how far the topics reach; if longer, five times as long as the answer took, so
+that a thousand topics do not take a core, but at most so long."""
 MOST_SECONDS = 15.0
 """After a loss it is asked again after twice as long each time, at most after so long."""
 FRESH_SECONDS = 600.0
@@ -85,12 +86,14 @@ class Watching:
         pause, lost = LOOK_SECONDS, False
         try:
             while self._watches:
+                began = time.monotonic()
                 try:
                     for watch, why in await loop.run_in_executor(thread, look.look, list(self._watches)):
                         watch.told.put_nowait(why)
                     if lost:
                         get_logger().info("the servers answer again, pipelines are watched")
-                    pause, lost = LOOK_SECONDS, False
+                    took = time.monotonic() - began
+                    pause, lost = max(LOOK_SECONDS, min(5 * took, BUSY_SECONDS)), False
                 except Exception as error:
                     if not lost:
                         get_logger().warning(
