@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import psutil
@@ -34,8 +35,9 @@ def test_records_start_the_runs_that_take_them_and_no_other(arriving: Line):
     assert len(found) == 3 and set(found.values()) == {"success"}
     for run in found:
         assert arriving.states(run).keys() == {"begin", "process 0", "commit", "settle"}
-    said = [arriving.asked_by(run) for run in found]
-    assert sum("records wait" in why for why in said) == 2 and sum("10 records have waited for" in why for why in said)
+    # Where the watch began after they had come, the rest counts as waiting for long enough at once.
+    waited = sorted(int(n) for run in found for n in re.findall(r"(\d+) records", arriving.asked_by(run)))
+    assert waited[0] == 10 and len(waited) == 3 and waited[1] >= 20
     arriving.is_whole()
 
 
