@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ratchet.beginning import init
 from ratchet.command import (
     DRY_RUN,
     JSON,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Exactly-once transactions over Kafka and Spark.")
 app.add_typer(stack_app, name="stack")
-for command in (verify, preview, doctor, plan, show, lag, where, origin, dlq, erase, prune, drop, exporter):
+for command in (init, verify, preview, doctor, plan, show, lag, where, origin, dlq, erase, prune, drop, exporter):
     app.command()(command)
 
 

@@ -1,0 +1,110 @@
+"""The command that begins a pipeline: it writes a spec, and a transform where one is wanted."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ratchet.command import kafka_properties, ledger_url
+from ratchet.errors import RatchetError, SettingsError
+
+if TYPE_CHECKING:
+    from ratchet.spec.pipeline import Pipeline
+
+
+def init(
+    name: Annotated[str | None, typer.Argument(help="The new pipeline.", show_default=False)] = None,
+    topic: Annotated[str | None, typer.Option(help="The topic that it reads.", show_default="its name")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="As 'id bigint, at timestamp'.", show_default="those of the first records")
+    ] = None,
+    sink: Annotated[str | None, typer.Option(help="append, upsert or accumulate.", show_default="append")] = None,
+    key: Annotated[str | None, typer.Option(help="Of an upsert or accumulate, as 'id bigint'.")] = None,
+    order: Annotated[
+        str | None, typer.Option(help="Of an upsert: the column by which a key's last row is told.")
+    ] = None,
+    total: Annotated[str | None, typer.Option("--sum", help="Of an accumulate, as 'amount decimal(12,2)'.")] = None,
+    transform: Annotated[bool, typer.Option("--transform", help="Write a transform too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing; take what is suggested.")] = False,
+) -> None:
+    """Write the spec of a new pipeline, and check it; ask what is not given. Nothing is overwritten."""
+    from ratchet.operate.draft import SINKS, Draft, write
+
+    def ask(question: str, given: str | None, suggestion: str | None) -> str:
+        if given is None and yes and suggestion is None:
+            raise SettingsError(f"{question}: give it as an option, or leave --yes out")
+        return given or (suggestion or "" if yes else typer.prompt(question, default=suggestion, err=True))
+
+    name = ask("Name of the pipeline", name, None)
+    topic = ask("Topic", topic, name)
+    columns = ask("Columns", columns, None if columns else _columns_of(topic))
+    sink = ask(f"Sink ({', '.join(SINKS)})", sink, SINKS[0])
+    if sink not in SINKS:
+        raise SettingsError(f"--sink {sink} is none of {', '.join(SINKS)}")
+    if sink != "append":
+        key = ask("Key, as 'id bigint'", key, None)
+    if sink == "upsert":
+        order = ask("Column that tells the last row of a key", order, None)
+    draft = Draft(name, topic, columns, sink, key, total, order, transform)
+    spec = draft.check()
+    files = {_folder(os.environ.get("RATCHET_PIPELINES", "pipelines")) / f"{name}.py": draft.spec()}
+    if transform:
+        files[_folder("jobs") / f"{name}.py"] = draft.transform()
+    write(files)
+    for path in files:
+        typer.echo(f"wrote {path}")
+    for line in (_topic(topic), _tables(spec)):
+        typer.echo(line)
+    typer.echo(f"next: ratchet validate; ratchet migrate {spec.name}; ratchet preview {spec.name}")
+
+
+def _folder(package: str) -> Path:
+    return Path(next(iter(importlib.import_module(package).__path__)))
+
+
+def _columns_of(topic: str) -> str | None:
+    """What the first records of the topic suggest; None where it cannot be read."""
+    from ratchet.ledger.work import OffsetRange
+    from ratchet.operate.draft import LOOK, suggested
+    from ratchet.source.columnar import ColumnarSource
+    from ratchet.source.kafka import Kafka
+
+    try:
+        kafka = kafka_properties()
+        with Kafka(kafka) as brokers:
+            offsets = brokers.offsets(topic)
+        ranges = [
+            OffsetRange(topic, p, at, min(at + LOOK, offsets.stable[p])) for p, at in sorted(offsets.beginning.items())
+        ]
+        with ColumnarSource(kafka).read(ranges) as reading:
+            return suggested(value for batch in reading for value in batch.column("_value").to_pylist())
+    except RatchetError as error:
+        typer.echo(f"no columns are suggested: {error}", err=True)
+        return None
+
+
+def _topic(topic: str) -> str:
+    """What is there of the topic, in a line."""
+    from ratchet.source.kafka import Kafka
+
+    try:
+        with Kafka(kafka_properties()) as brokers:
+            offsets = brokers.offsets(topic)
+    except RatchetError as error:
+        return f"topic {topic} is not as it should be: {error}"
+    return f"topic {topic} has {len(offsets.stable)} partitions"
+
+
+def _tables(spec: Pipeline) -> str:
+    """What a migration would make, in a line."""
+    from ratchet.operate.migrate import migrate
+
+    try:
+        done = migrate(ledger_url(), [spec], dry_run=True, tries=3)
+    except RatchetError as error:
+        return f"its tables are not as they should be: {error}"
+    return f"ratchet migrate {spec.name} would have {'; '.join(map(str, done.sinks))}"
