@@ -10,6 +10,7 @@ from ratchet.ledger.work import utc
 from ratchet.operate.doctor.finding import Check, Finding, Severity, ok, warning
 from ratchet.operate.snapshot.status import status
 from ratchet.protocol import halts
+from ratchet.protocol.halt import why_halted
 from ratchet.sinks import tables
 from ratchet.spec.pipeline import Pipeline
 
@@ -40,7 +41,7 @@ def _halt(ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:
         found = halts.halt(conn, spec.name)
     if found:
         remedy = "Correct the cause, then clear the run or retry; or void the transaction."
-        yield Finding("halt", Severity.FAULT, halts.why_halted(found), remedy, error="RAT-405")
+        yield Finding("halt", Severity.FAULT, why_halted(found), remedy, error="RAT-405")
     else:
         yield ok("halt", "the line is not halted")
 
