@@ -21,6 +21,7 @@ from ratchet.operate.attention import standings
 from ratchet.protocol import replays
 from ratchet.protocol.plan import Course
 from ratchet.protocol.sources import ends_of
+from ratchet.spec.pipeline import DEAD_LETTERS
 
 SILENCE = timedelta(minutes=5)
 """The maintenance comes every minute; after so long without it, somebody should look."""
@@ -249,16 +250,10 @@ def _standing(turn: int, row: Transaction, voted: int, of: int) -> Standing:
 
 def _rates(conn: Connection, names: Sequence[str], now: datetime, over: timedelta) -> dict[str, Rate]:
     """{pipeline: its rate}, of the newest transactions below each head, which an index has at its end."""
-    c, part = transactions.c, slices.c
-    mine = (part.pipeline == c.pipeline, part.txid == c.txid, part.epoch == c.epoch)
-    given_up = select(func.sum(part.dead_letters)).where(*mine).scalar_subquery()
+    c = transactions.c
+    given_up = sa.cast(c.applied[DEAD_LETTERS]["rows"].astext, sa.BigInteger).label("dead_letters")
     newest = (
-        select(
-            c.committed_at,
-            c.opened_at,
-            c.records,
-            sa.case((c.committed_at >= now - over, given_up), else_=0).label("dead_letters"),
-        )
+        select(c.committed_at, c.opened_at, c.records, given_up)
         .where(c.pipeline == heads.c.pipeline, c.txid <= heads.c.txid, c.revision == 0)
         .order_by(c.txid.desc())
         .limit(NEWEST)
