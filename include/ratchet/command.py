@@ -44,7 +44,7 @@ TXID = typer.Argument(help="The transaction.", min=1, show_default=False)
 
 FAULTS = 3
 """The exit status where something is not as it should be."""
-_SERVERS = ("RATCHET_LEDGER_URL", "RATCHET_KAFKA", "RATCHET_SPARK")
+_SERVERS = ("RATCHET_LEDGER_URL", "RATCHET_KAFKA", "RATCHET_SPARK", "RATCHET_AIRFLOW_URL", "RATCHET_AIRFLOW_TOKEN")
 
 
 @cache

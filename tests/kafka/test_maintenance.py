@@ -37,6 +37,8 @@ class Airflow:
     """What Airflow's supervisor says of runs; the acceptance tests have a real one."""
 
     queued: set[str] = field(default_factory=set)
+    later: set[str] = field(default_factory=set)
+    """Of these a run is there whose begin is not about to decide, as one for tomorrow or of a DAG that is paused."""
     running: set[str] = field(default_factory=set)
     asked: int = 0
 
@@ -44,9 +46,9 @@ class Airflow:
         self.asked += 1
         return dag_id in self.running
 
-    def begins_to_come(self, pipeline: str) -> int:
+    def begins_to_come(self, pipeline: str, *, soon: bool = False) -> int:
         self.asked += 1
-        return pipeline in self.queued
+        return pipeline in self.queued or (not soon and pipeline in self.later)
 
     def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
         self.asked += 1
@@ -147,6 +149,21 @@ def test_what_each_of_many_pipelines_needs_is_done_and_what_fails_for_one_holds_
     assert "lost: transaction 1: run away was lost, its claim is ended" in lines
     assert "queued: no run is due, as one is about to begin: 4 records wait" in lines
     assert "nowhere: " not in lines and "idle: starts" not in lines
+
+
+def test_a_run_that_is_for_tomorrow_stops_nobody_and_where_none_begins_one_is_enough(rig):
+    spec = rig.pipeline("later", 2)
+    migrate(rig.ledger.url, [spec])
+    rig.committed(spec)
+    rig.asked(spec)
+    rig.airflow.later = {"later"}
+    for _ in range(3):
+        rig.maintain(spec)
+    assert len(rig.started) == 3 and len(set(rig.started)) == 1, "Airflow has one run of an id"
+    rig.committed(spec, "second")
+    rig.asked(spec)
+    rig.maintain(spec)
+    assert len(set(rig.started)) == 2, "the line has moved"
 
 
 def test_of_pipelines_that_are_idle_airflow_is_asked_nothing_and_kafka_once(rig, monkeypatch):

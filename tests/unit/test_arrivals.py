@@ -6,6 +6,7 @@ import pytest
 
 from ratchet.protocol.arrivals import (
     FIRST_SECONDS,
+    HELD_SECONDS,
     LOOK_ANYHOW_SECONDS,
     MOST_SECONDS,
     REST_SECONDS,
@@ -71,6 +72,16 @@ def test_the_line_is_looked_at_only_where_the_topic_grows_or_records_wait_or_at_
     assert not seen.sees(20.5, ends) and seen.sees(20 + REST_SECONDS, ends)
     seen.rests(30)
     assert seen.sees(30.5, {0: 6, 1: 0})
+
+
+def test_a_run_that_is_there_and_does_not_begin_is_waited_for_and_not_for_ever():
+    seen = arrived()
+    assert not seen.holds(0, False)
+    assert seen.holds(1, True) and seen.holds(HELD_SECONDS, True)
+    assert not seen.holds(1 + HELD_SECONDS, True)
+    assert not seen.holds(2 + HELD_SECONDS, False) and seen.holds(3 + HELD_SECONDS, True), (
+        "another one is waited for anew"
+    )
 
 
 def test_a_run_that_changes_nothing_is_asked_for_again_ever_more_seldom():

@@ -18,7 +18,7 @@ from ratchet.airflow import connections, halted
 from ratchet.airflow.run import START, activity, run_of, withheld
 from ratchet.airflow.started import begins_to_come, run_id_for, start_run
 from ratchet.errors import BrokerUnreachable, GroupHasMembers, Locked, NotGranted, RatchetError, UnknownTopic
-from ratchet.ledger.work import turn_of
+from ratchet.ledger.work import Run, turn_of
 from ratchet.logs import about, get_logger, quiet_clients
 from ratchet.spec.loading import read_specs
 from ratchet.spec.pipeline import Pipeline
@@ -250,11 +250,12 @@ class Pass:
             self._wanted[spec.name] = waiting.message
 
     def _start(self, spec: Pipeline, turn: int, why: str) -> None:
-        run_id = run_id_for("maintenance", turn, run_of(self._context))
-        # One that is queued will do it; also where the DAG is paused, and more would only pile up.
-        if begins_to_come(spec.name):
+        if begins_to_come(spec.name, soon=True):
             get_logger().info(f"no run is due, as one is about to begin: {why}")
             return
+        # One that is queued may be for tomorrow. Where the DAG is paused, more would only pile up: one is enough.
+        by = Run(spec.name, "instead of others") if begins_to_come(spec.name) else run_of(self._context)
+        run_id = run_id_for("maintenance", turn, by)
         get_logger().info(f"starts run {run_id}: {why}")
         start_run(spec.name, run_id, why)
         self.started += 1

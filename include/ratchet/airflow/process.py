@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ratchet.ledger.connection import Ledger
     from ratchet.ledger.work import SliceWork
 
-SLICE_NAME = "{{ task.item['of'] }}: {{ task.item['name'] }}"
+SLICE_NAME = "{{ task.item.get('of', '?') }}: {{ task.item['name'] }}"
 """What the grid shows for each mapped task, with its transaction: `12: flights-0 [120,240)`."""
 
 

@@ -88,8 +88,11 @@ class Watching:
             while self._watches:
                 began = time.monotonic()
                 try:
-                    for watch, why in await loop.run_in_executor(thread, look.look, list(self._watches)):
+                    found, error = await loop.run_in_executor(thread, look.look, list(self._watches))
+                    for watch, why in found:
                         watch.told.put_nowait(why)
+                    if error is not None:
+                        raise error
                     if lost:
                         get_logger().info("the servers answer again, pipelines are watched")
                     took = time.monotonic() - began
@@ -100,7 +103,8 @@ class Watching:
                             f"{len(self._watches)} pipelines are not watched, tries again: {_said(error)}"
                         )
                     pause, lost = min(2 * pause, MOST_SECONDS), True
-                    await loop.run_in_executor(thread, look.close)
+                    with suppress(Exception):
+                        await loop.run_in_executor(thread, look.close)
                 await asyncio.sleep(pause)
         finally:
             self._is_over()
@@ -140,8 +144,8 @@ class _Look:
             self._servers, self._until = (brokers, book), time.monotonic() + FRESH_SECONDS
         return self._servers
 
-    def look(self, watches: list[_Watch]) -> list[tuple[_Watch, str]]:
-        """Of which pipelines a run should be started now, and why."""
+    def look(self, watches: list[_Watch]) -> tuple[list[tuple[_Watch, str]], Exception | None]:
+        """Of which pipelines a run should be started now, and why; and what has ended the look too early, if anything."""
         from ratchet.operate import attention
 
         brokers, ledger = self._connected()
@@ -154,11 +158,19 @@ class _Look:
             elif watch.arrived.sees(now, stable[watch.of.topic]):
                 grown.append(watch)
         if not grown:
-            return []
+            return [], None
         with ledger.begin() as conn:
             standings = attention.standings(conn, [watch.of.pipeline for watch in grown])
-        found = [(watch, self._why(watch, standings.get(watch.of.pipeline), now)) for watch in grown]
-        return [(watch, why) for watch, why in found if why is not None]
+        found: list[tuple[_Watch, str]] = []
+        for watch in grown:
+            try:
+                why = self._why(watch, standings.get(watch.of.pipeline), now)
+            except Exception as error:
+                # What was found for others is noted as asked for, and so it is.
+                return found, error
+            if why is not None:
+                found.append((watch, why))
+        return found, None
 
     def _why(self, watch: _Watch, standing: Standing | None, now: float) -> str | None:
         """Why a run should be started now, which its begin will find as well; None if none should."""
@@ -171,7 +183,7 @@ class _Look:
         if standing and standing.line.in_flight >= of.max_in_flight or not arrived.may_ask(now, at):
             return None
         why = self._certainly(watch, now)
-        if why is None or self._is_begun_soon(of):
+        if why is None or arrived.holds(now, self._is_begun_soon(of)):
             return None
         arrived.asked(now, at)
         return why

@@ -23,7 +23,7 @@ from ratchet.spec.pipeline import Pipeline
 
 _RUN = Run("ratchet", "plan")
 """No run of Airflow has this name, so it resumes nothing."""
-_TRIES = 3
+_TRIES = 1
 """So many seconds a table that somebody has locked is waited for: whoever looks ahead holds nobody up."""
 
 
@@ -36,7 +36,7 @@ class Tables:
     refused: str | None
     """What it would refuse, and why."""
     is_partial: bool = False
-    """Whether this role may not try a migration, so that only the first misfit is known."""
+    """Whether this role may not try a migration, or somebody has a table locked: only the first misfit is known."""
 
     @property
     def fit(self) -> bool:
@@ -172,8 +172,8 @@ def _tables(ledger: Ledger, spec: Pipeline, say: Callable[[str], None]) -> Table
         return _changes(error.done)
     except NotMigrated as error:
         return Tables((), str(error))
-    except SettingsError:
-        # Only an owner may try it.
+    except (SettingsError, Locked):
+        # Only an owner may try it, and only while nobody works with the tables.
         pass
     try:
         with ledger.begin() as conn:

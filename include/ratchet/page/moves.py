@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import partial
 from hashlib import sha256
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
@@ -22,6 +22,7 @@ from ratchet.page.access import MAY_MOVE, OWN_SITE, User
 from ratchet.page.answers import answer, document
 from ratchet.page.reads import known
 from ratchet.source.kafka import Kafka
+from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 from ratchet.values.plain import plain
 
@@ -67,8 +68,13 @@ class OfReplay(OfRange):
 def retry(request: Request, dag_id: str, user: User, asked: OfHalt) -> JSONResponse:
     """Lift a halt, or take up a revision that was given up."""
 
+    tried: list[int] = []
+
     def act(ledger: Ledger, spec: Pipeline, reason: str, who: str, dry_run: bool) -> Outcome:
-        return actions.retry(ledger, spec, asked.txid, who, reason, dry_run=dry_run)
+        # The transaction that was looked at, whatever the line is halted at by then.
+        done = actions.retry(ledger, spec, tried[0] if tried else asked.txid, who, reason, dry_run=dry_run)
+        tried.extend(change.txid for change in done.changes)
+        return done
 
     return _moved(request, dag_id, user.get_name(), asked, act)
 
@@ -97,10 +103,18 @@ def void(request: Request, dag_id: str, user: User, asked: OfTransaction) -> JSO
 def accept_loss(request: Request, dag_id: str, user: User, asked: Move) -> JSONResponse:
     """Go on without records that Kafka has deleted, or with what a topic has become."""
 
+    answers: dict[str, TopicOffsets] = {}
+
     def act(ledger: Ledger, spec: Pipeline, reason: str, who: str, dry_run: bool) -> Outcome:
-        with Kafka(kafka_properties(spec.kafka)) as brokers:
-            offsets = partial(brokers.offsets, spec.source.name)
-            return actions.accept_loss(ledger, spec, offsets, reason, who, dry_run=dry_run)
+        def offsets(*of: Any, **more: Any) -> TopicOffsets:
+            # What is made goes by the answer that was tried: Kafka may have deleted more since.
+            asked_for = repr((of, more))
+            if asked_for not in answers:
+                with Kafka(kafka_properties(spec.kafka)) as brokers:
+                    answers[asked_for] = brokers.offsets(spec.source.name, *of, **more)
+            return answers[asked_for]
+
+        return actions.accept_loss(ledger, spec, offsets, reason, who, dry_run=dry_run)
 
     return _moved(request, dag_id, user.get_name(), asked, act)
 
@@ -161,6 +175,6 @@ def _digest(asked: Move, tried: Outcome | replay.Asked) -> str:
         changes = [document(replace(change, reason=None)) for change in tried.changes]
         does: object = [tried.move, changes, asdict(tried.opened) if tried.opened else None]
     else:
-        does = [tried.is_taken_back, tried.txids, tried.before, tried.left_out]
+        does = [tried.is_taken_back, tried.txids, tried.before, tried.left_out, tried.code]
     of = asked.model_dump(exclude={"dry_run", "reason", "confirm"})
     return sha256(json.dumps([tried.pipeline, of, plain(does)], sort_keys=True).encode()).hexdigest()[:16]

@@ -11,10 +11,12 @@ Ends = Mapping[int, int]
 
 LOOK_ANYHOW_SECONDS = 15.0
 """A line whose topic has not grown is looked at again after so long: a person may have moved it."""
-FIRST_SECONDS, MOST_SECONDS = 10.0, 600.0
+FIRST_SECONDS, MOST_SECONDS = 10.0, 60.0
 """A run that was started and changed nothing is started again after so long at first, and after so long at most."""
 REST_SECONDS = 3.0
 """A line whose records nobody can take now, as where it is halted, is looked at again after so long."""
+HELD_SECONDS = 60.0
+"""So long a run that is there and does not begin is waited for: it may be for tomorrow."""
 _SAMPLES = 100
 """How finely the ages of waiting records are known: to that part of the longest wait."""
 
@@ -43,6 +45,7 @@ class Arrived:
         """When the topic was first seen to reach so far, in order."""
         self._look_at, self._ask_at, self._pause = 0.0, 0.0, FIRST_SECONDS
         self._asked: object = ()
+        self._held_since: float | None = None
 
     def sees(self, now: float, ends: Ends) -> bool:
         """Note how far the topic reaches; whether the line has to be looked at."""
@@ -87,6 +90,14 @@ class Arrived:
         """Note that a run was asked for."""
         self._pause = min(2 * self._pause, MOST_SECONDS) if at == self._asked else FIRST_SECONDS
         self._asked, self._ask_at = at, now + self._pause
+
+    def holds(self, now: float, is_coming: bool) -> bool:
+        """Whether to wait for a run that is there and is still to begin, if one is."""
+        if not is_coming:
+            self._held_since = None
+            return False
+        self._held_since = now if self._held_since is None else self._held_since
+        return now - self._held_since < HELD_SECONDS
 
     def rests(self, now: float) -> None:
         """Look again a little later, unless the topic grows: nothing can be begun now, whatever waits."""

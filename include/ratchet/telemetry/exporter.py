@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from ratchet.telemetry.commits import Commits
 from ratchet.telemetry.measures import MEASURES, READ, SERVER, UP, Point, points
 from ratchet.telemetry.traces import spans
 
+TRIES = 100
+"""A trace that the collector has refused so often is given up, and those behind it in its line go on."""
 _PASSES = (RatchetError, psycopg.Error, sqlalchemy.exc.SQLAlchemyError)
 """What may be gone the next time."""
 
@@ -87,7 +90,7 @@ class Eye:
     def _lags(self, topics: list[str], names: list[str]) -> Iterable[Lag]:
         if self._topics is None:
             self._topics = self._open.enter_context(Topics(self._kafka or {}))
-        # Kafka is asked while no snapshot is held.
+        # How far topics reach is asked while no snapshot is held; the times of a few records are, within it.
         ends = self._topics.ends(set(topics))
         with self.ledger.snapshot() as conn:
             return lags(conn, names, ends, self._topics.times).values()
@@ -163,18 +166,32 @@ class Traces:
     def __init__(self, exporter: SpanExporter, resource: Resource):
         self._exporter, self._resource = exporter, resource
         self._commits = Commits()
+        self._tries: Counter[int] = Counter()
 
     def send(self, ledger: Ledger) -> int:
         """Send what was committed since the last time; how many traces. What is not taken is sent the next time."""
         sent = 0
+        refused: set[str] = set()
         try:
             for commit in self._commits.since(ledger):
+                name = commit.whole.pipeline
+                if name in refused:
+                    # In the line's order: what comes behind is told behind.
+                    continue
                 of = list(spans(commit.whole, commit.revision, self._resource))
-                if self._exporter.export(of) is not SpanExportResult.SUCCESS:
-                    get_logger().warning("traces are not taken, tries again")
-                    break
+                if self._exporter.export(of) is SpanExportResult.SUCCESS:
+                    sent += 1
+                elif self._tries[commit.event] < TRIES:
+                    self._tries[commit.event] += 1
+                    get_logger().warning(
+                        f"{name}: the trace of transaction {commit.whole.txid} is not taken, tries again"
+                    )
+                    refused.add(name)
+                    continue
+                else:
+                    get_logger().error(f"{name}: the trace of transaction {commit.whole.txid} is given up")
+                self._tries.pop(commit.event, None)
                 self._commits.told(commit)
-                sent += 1
         except _PASSES as error:
             get_logger().warning(f"could not read what was committed, tries again: {' '.join(str(error).split())}")
         return sent
