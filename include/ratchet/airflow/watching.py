@@ -145,7 +145,7 @@ class _Look:
         return self._servers
 
     def look(self, watches: list[_Watch]) -> tuple[list[tuple[_Watch, str]], Exception | None]:
-        """Of which pipelines a run should be started now, and why; and what has ended the look too early, if anything."""
+        """Of which pipelines a run should be started now, and why; and what has ended the look too early."""
         from ratchet.operate import attention
 
         brokers, ledger = self._connected()
