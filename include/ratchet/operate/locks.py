@@ -27,7 +27,7 @@ def patiently(
     say: Callable[[str], None],
     *,
     dry_run: bool = False,
-    tries: int = TRIES,
+    tries: int | None = None,
 ) -> T:
     """Make a change in one database transaction, as soon as nobody else has locked what it needs.
 
@@ -35,7 +35,7 @@ def patiently(
     holds it, and everything is tried again. Raises Locked when that does not end.
     """
     holders = ""
-    for _ in range(tries):
+    for _ in range(tries or TRIES):
         try:
             with ledger.begin(dry_run=dry_run) as conn:
                 conn.execute(text("select set_config('lock_timeout', :limit, true)"), {"limit": f"{WAIT_SECONDS}s"})

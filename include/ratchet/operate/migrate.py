@@ -20,7 +20,7 @@ from ratchet.ledger import migrations
 from ratchet.ledger.connection import Ledger, be_patient
 from ratchet.ledger.migrations import REVISION
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
-from ratchet.operate.locks import TRIES, patiently
+from ratchet.operate.locks import patiently
 from ratchet.operate.roles import Granted, grant
 from ratchet.sinks import indexes, tables
 from ratchet.sinks.lookup import sinks_of
@@ -90,7 +90,7 @@ def migrate(
     say: Callable[[str], None] = lambda _: None,
     *,
     dry_run: bool = False,
-    tries: int = TRIES,
+    tries: int | None = None,
 ) -> Migrated:
     """Upgrade the ledger, create what the specs declare, and grant each role its rights.
 
