@@ -39,6 +39,7 @@ class Airflow:
     queued: set[str] = field(default_factory=set)
     later: set[str] = field(default_factory=set)
     """Of these a run is there whose begin is not about to decide, as one for tomorrow or of a DAG that is paused."""
+    paused: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
     asked: int = 0
 
@@ -49,6 +50,9 @@ class Airflow:
     def begins_to_come(self, pipeline: str, *, soon: bool = False) -> int:
         self.asked += 1
         return pipeline in self.queued or (not soon and pipeline in self.later)
+
+    def is_paused(self, pipeline: str) -> bool:
+        return pipeline in self.paused
 
     def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
         self.asked += 1
@@ -115,6 +119,7 @@ def rig(ledger_url, kafka_properties, monkeypatch):
     monkeypatch.setattr(maintenance.connections, "kafka_properties", lambda _: kafka_properties)
     monkeypatch.setattr(maintenance, "start_run", lambda name, run_id, why: started.append((name, run_id)))
     monkeypatch.setattr(maintenance, "begins_to_come", airflow.begins_to_come)
+    monkeypatch.setattr(maintenance, "is_paused", airflow.is_paused)
     with Kafka(kafka_properties) as client, Ledger(ledger_url) as ledger:
         yield Rig(ledger, client, kafka_properties, airflow, started)
 
@@ -157,6 +162,10 @@ def test_a_run_that_is_for_tomorrow_stops_nobody_and_where_none_begins_one_is_en
     rig.committed(spec)
     rig.asked(spec)
     rig.airflow.later = {"later"}
+    rig.airflow.paused = {"later"}
+    rig.maintain(spec)
+    assert rig.started == []
+    rig.airflow.paused.clear()
     for _ in range(3):
         rig.maintain(spec)
     assert len(rig.started) == 3 and len(set(rig.started)) == 1, "Airflow has one run of an id"

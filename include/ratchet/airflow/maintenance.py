@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from ratchet.airflow import connections, halted
 from ratchet.airflow.run import START, activity, run_of, withheld
-from ratchet.airflow.started import begins_to_come, run_id_for, start_run
+from ratchet.airflow.started import begins_to_come, is_paused, run_id_for, start_run
 from ratchet.errors import BrokerUnreachable, GroupHasMembers, Locked, NotGranted, RatchetError, UnknownTopic
 from ratchet.ledger.work import Run, turn_of
 from ratchet.logs import about, get_logger, quiet_clients
@@ -253,8 +253,13 @@ class Pass:
         if begins_to_come(spec.name, soon=True):
             get_logger().info(f"no run is due, as one is about to begin: {why}")
             return
-        # One that is queued may be for tomorrow. Where the DAG is paused, more would only pile up: one is enough.
-        by = Run(spec.name, "instead of others") if begins_to_come(spec.name) else run_of(self._context)
+        by = run_of(self._context)
+        if begins_to_come(spec.name):
+            if is_paused(spec.name):
+                get_logger().info(f"no run is due, as one is there and its DAG is paused: {why}")
+                return
+            # One that is queued may be for tomorrow. By an id of its own, since more would only pile up behind it.
+            by = Run(spec.name, "instead of others")
         run_id = run_id_for("maintenance", turn, by)
         get_logger().info(f"starts run {run_id}: {why}")
         start_run(spec.name, run_id, why)

@@ -41,6 +41,15 @@ def begins_to_come(pipeline: str, *, soon: bool = False) -> int:
     return answer.count if isinstance(answer, TICount) else 0
 
 
+def is_paused(pipeline: str) -> bool:
+    """Whether the pipeline's DAG is paused, so that none of its runs begins."""
+    from airflow.sdk.execution_time import task_runner
+    from airflow.sdk.execution_time.comms import DagResult, GetDag
+
+    answer = task_runner.SUPERVISOR_COMMS.send(GetDag(dag_id=pipeline))
+    return isinstance(answer, DagResult) and answer.is_paused
+
+
 OWN = re.compile(r"(begin|settle|maintenance)_\d+_[0-9a-f]{6}")
 """The ids of runs that are started here."""
 
