@@ -100,8 +100,9 @@ class Runs:
         path = f"/dags/{MAINTENANCE}/dagRuns/{run_id}/taskInstances/upkeep_0"
         ended = ("success", "failed")
         until("maintenance is done", lambda: self._ok(self._http.get(path)).json()["state"] in ended, 90)
-        log = self._ok(self._http.get(f"{path}/logs/1", params={"full_content": True})).text
-        return "\n".join(line for line in log.splitlines() if self.name in line)
+        log = self._ok(self._http.get(f"{path}/logs/1", params={"full_content": True})).json()["content"]
+        mine = (e for e in log if e.get("pipeline") == self.name or f"{self.name}:" in e["event"])
+        return "\n".join(f"{e.get('pipeline')}: {e['event']}" for e in mine)
 
     def ended(self, run_id: str, seconds: float = 120) -> str:
         """The state in which a run ends."""
