@@ -1,10 +1,14 @@
 """A client of the broker, and topics of a test's own."""
 
+from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
 
 from ratchet.source.kafka import Kafka
+
+from .driven import send
+from .exported import Line
 
 
 @pytest.fixture
@@ -26,3 +30,12 @@ def make_topic(client):
         return name
 
     return make
+
+
+@pytest.fixture
+def line(ledger_url, client, make_topic, kafka_properties) -> Iterator[Line]:
+    """A line that is exported, with a hundred records."""
+    made = Line(ledger_url, client, make_topic(2))
+    send(kafka_properties, made.spec.source.name, 100, partitions=2)
+    yield made
+    made.ledger.close()

@@ -19,7 +19,7 @@ from ratchet.operate.actions import void
 from ratchet.protocol.claims import settle
 from ratchet.telemetry.exporter import Exporter, Eye
 from ratchet.telemetry.measures import MEASURES
-from tests.kafka.test_exporter import Line
+from tests.kafka.exported import Line
 from tests.until import until
 
 RULES = Path(__file__).resolve().parents[2] / "docs" / "monitoring" / "alerts.yml"
@@ -30,14 +30,6 @@ pytestmark = pytest.mark.all
 def firing(url: str) -> set[str]:
     found = httpx.get(f"{url}/api/v1/alerts").json()["data"]["alerts"]
     return {a["labels"]["alertname"] for a in found if a["state"] == "firing"}
-
-
-@pytest.fixture
-def line(ledger_url, client, make_topic, kafka_properties) -> Iterator[Line]:
-    made = Line(ledger_url, client, make_topic(2))
-    made.publish(100, kafka_properties["bootstrap.servers"])
-    yield made
-    made.ledger.close()
 
 
 @pytest.fixture

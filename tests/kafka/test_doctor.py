@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from kafka import KafkaProducer
 from packaging.requirements import Requirement
 from sqlalchemy import make_url, text
 from typer.testing import CliRunner
@@ -29,6 +28,7 @@ from ratchet.operate.migrate import migrate
 from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import settle
 from tests.answers import answer
+from tests.kafka import driven
 from tests.ledger.pooler import Pooler
 
 HOUR_MS = 3_600_000
@@ -53,15 +53,10 @@ def ledger(ledger_url):
 
 @pytest.fixture
 def send(kafka_properties):
-    def send(topic: str, records: int, *, minutes_ago: float = 0) -> None:
-        producer = KafkaProducer(bootstrap_servers=kafka_properties["bootstrap.servers"], acks="all")
-        at = int((time.time() - minutes_ago * 60) * 1000)
-        for n in range(records):
-            producer.send(topic, b'{"a": %d}' % n, partition=0, timestamp_ms=at)
-        producer.flush()
-        producer.close()
+    def sent(topic: str, records: int, *, minutes_ago: float = 0) -> None:
+        driven.send(kafka_properties, topic, records, at_ms=int((time.time() - minutes_ago * 60) * 1000))
 
-    return send
+    return sent
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from uuid import uuid4
 import httpx
 import psycopg
 import pytest
-from kafka import KafkaProducer, TopicPartition
+from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -25,66 +25,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
-from ratchet import Append, Json, Pipeline, Topic
-from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import void
 from ratchet.operate.attention import been_here
 from ratchet.operate.migrate import migrate
-from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote
 from ratchet.telemetry.exporter import Exporter, Eye
 from ratchet.telemetry.measures import MEASURES
 from ratchet.telemetry.traces import trace_id
-from tests.ledger.staging import a_try, always_active, positions, prepare, rows_of, vote_of, write_all
+from tests.kafka.exported import Line
+from tests.ledger.staging import a_try, positions, rows_of, vote_of, write_all
 from tests.until import until
-
-
-class Line:
-    """A line over a topic of its own, two partitions, of which tests do what a run would."""
-
-    def __init__(self, url: str, kafka, topic: str):
-        self.spec = Pipeline(
-            name="exported",
-            source=Topic(topic, value=Json("a bigint")),
-            transform="tests.ledger.staging:rows_of",
-            sinks=[Append("rows", columns="a bigint")],
-            max_records=20,
-            slice_records=10,
-            max_failures=1,
-        )
-        migrate(url, [self.spec])
-        self.ledger, self.kafka = Ledger(url), kafka
-
-    def publish(self, count: int, servers: str) -> None:
-        producer = KafkaProducer(bootstrap_servers=servers)
-        for number in range(count):
-            producer.send(self.spec.source.name, b'{"a": 1}', partition=number % 2)
-        producer.flush()
-        producer.close()
-
-    def begin(self, run: str):
-        return begin(
-            self.ledger, self.spec, Run("dag", run), lambda *asked: self.kafka.offsets(self.spec.source.name, *asked),
-            is_active=always_active,
-        )  # fmt: skip
-
-    def do(self, run: str):
-        begun = self.begin(run)
-        prepare(self.ledger, self.spec, begun)
-        commit(self.ledger, self.spec, begun.claim)
-        settle(self.ledger, self.spec, Run("dag", run), succeeded=True)
-        return begun
-
-
-@pytest.fixture
-def line(ledger_url, client, make_topic, kafka_properties) -> Iterator[Line]:
-    made = Line(ledger_url, client, make_topic(2))
-    made.publish(100, kafka_properties["bootstrap.servers"])
-    yield made
-    made.ledger.close()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from uuid import uuid4
 import psycopg
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from kafka import KafkaProducer
 from sqlalchemy import text
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
@@ -21,15 +20,11 @@ from ratchet.airflow import maintenance
 from ratchet.airflow.maintenance import Pass, UpkeepOperator
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.transactions import lock_pipeline
-from ratchet.ledger.work import Run
 from ratchet.operate import attention
 from ratchet.operate.migrate import migrate
 from ratchet.protocol import due
-from ratchet.protocol.begin import Begun, begin
-from ratchet.protocol.claims import settle
-from ratchet.protocol.commit import commit
 from ratchet.source.kafka import Kafka
-from tests.ledger.staging import do
+from tests.kafka.driven import Driven, send
 
 
 @dataclass
@@ -60,10 +55,7 @@ class Airflow:
 
 
 @dataclass
-class Rig:
-    ledger: Ledger
-    client: Kafka
-    properties: dict[str, str]
+class Rig(Driven):
     airflow: Airflow
     started: list[tuple[str, str]]
 
@@ -73,32 +65,16 @@ class Rig:
         if made:
             new = {topic: {"num_partitions": 2, "replication_factor": 1}}
             self.client.admin.create_topics(new, wait_for_metadata=True)
-            self.send(topic, records)
+            send(self.properties, topic, records)
         sinks = [Append(f"rows_{name}", columns="a bigint")]
         return Pipeline(name=name, source=Topic(topic, value=Json("a bigint")), sinks=sinks, **given)
 
-    def send(self, topic: str, records: int) -> None:
-        producer = KafkaProducer(bootstrap_servers=self.properties["bootstrap.servers"], acks="all")
-        for n in range(records):
-            producer.send(topic, b'{"a": %d}' % n, partition=0)
-        producer.flush()
-        producer.close()
-
-    def begin(self, spec: Pipeline, run: str) -> Begun:
-        offsets = partial(self.client.offsets, spec.source.name)
-        begun = begin(self.ledger, spec, Run(spec.name, run), offsets, lambda *_: True)
-        assert isinstance(begun, Begun), begun
-        return begun
-
     def committed(self, spec: Pipeline, run: str = "first") -> None:
-        begun = self.begin(spec, run)
-        do(self.ledger, spec, begun, lambda p, o: {spec.sinks[0].name: [{"a": o}]})
-        commit(self.ledger, spec, begun.claim)
-        settle(self.ledger, spec, Run(spec.name, run), succeeded=True)
+        self.finish(spec, self.begin(spec, run), run)
 
     def asked(self, spec: Pipeline, records: int = 4) -> None:
         """So many records come, and a person asks for them; the run is lost before it begins anything."""
-        self.send(spec.source.name, records)
+        send(self.properties, spec.source.name, records)
         assert due.ask_besides(self.ledger, spec, partial(self.client.offsets, spec.source.name)) is None
 
     def maintain(self, *specs: Pipeline) -> tuple[dict[str, str], list[str]]:
@@ -136,7 +112,7 @@ def test_what_each_of_many_pipelines_needs_is_done_and_what_fails_for_one_holds_
     for spec in (waiting, busy, queued, gone):
         rig.asked(spec)
     for spec in (dated, arriving):
-        rig.send(spec.source.name, 4)
+        send(rig.properties, spec.source.name, 4)
     rig.begin(lost, "away")
     with rig.ledger.begin() as conn:
         conn.execute(text("update ratchet.transactions set lease_until = now() where pipeline = 'lost'"))

@@ -6,11 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from uuid import uuid4
 
 import pytest
-from kafka import KafkaProducer
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
@@ -18,22 +16,18 @@ from ratchet import Append, Arrivals, Json, Pipeline, Topic
 from ratchet.airflow import watching
 from ratchet.airflow.arrivals import arrivals_of
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.work import Run
 from ratchet.operate.migrate import migrate
-from ratchet.protocol.begin import Begun, begin
-from ratchet.protocol.claims import settle
-from ratchet.protocol.commit import commit
 from ratchet.source.kafka import Kafka
-from tests.ledger.staging import do
+from tests.kafka.driven import Driven, send
 
 SECONDS = 20
 
 
-class Rig:
+class Rig(Driven):
     """Pipelines, their topics, and what Airflow would be told of them."""
 
     def __init__(self, ledger: Ledger, client: Kafka, properties: dict[str, str]):
-        self.ledger, self.client, self.properties = ledger, client, properties
+        super().__init__(ledger, client, properties)
         self.coming: dict[str, int] = {}
         self.fired: dict[str, list[str]] = {}
         self.kafka: Callable[[], dict[str, str]] = lambda: properties
@@ -53,22 +47,7 @@ class Rig:
         self.client.admin.create_topics(new, wait_for_metadata=True)
 
     def send(self, spec: Pipeline, records: int) -> None:
-        producer = KafkaProducer(bootstrap_servers=self.properties["bootstrap.servers"], acks="all")
-        for n in range(records):
-            producer.send(spec.source.name, b'{"a": %d}' % n, partition=n % 2)
-        producer.flush()
-        producer.close()
-
-    def begin(self, spec: Pipeline, run: str) -> Begun:
-        offsets = partial(self.client.offsets, spec.source.name)
-        begun = begin(self.ledger, spec, Run(spec.name, run), offsets, lambda *_: True)
-        assert isinstance(begun, Begun), begun
-        return begun
-
-    def finish(self, spec: Pipeline, begun: Begun, run: str) -> None:
-        do(self.ledger, spec, begun, lambda p, o: {spec.sinks[0].name: [{"a": o}]})
-        commit(self.ledger, spec, begun.claim)
-        settle(self.ledger, spec, Run(spec.name, run), succeeded=True)
+        send(self.properties, spec.source.name, records, partitions=2)
 
     async def watched(self, *specs: Pipeline) -> list[asyncio.Task[None]]:
         return [asyncio.create_task(self._watch(spec)) for spec in specs]
