@@ -23,6 +23,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 from psycopg import sql
+from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
 from ratchet.ledger.work import Run
@@ -32,6 +33,7 @@ from ratchet.operate.migrate import migrate
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote
+from ratchet.telemetry.commits import Commits
 from ratchet.telemetry.exporter import Exporter, Eye
 from ratchet.telemetry.measures import MEASURES
 from ratchet.telemetry.traces import trace_id
@@ -253,3 +255,32 @@ def test_the_command_serves_as_the_readers_role_until_it_is_told_to_end(line: Li
             running.terminate()
         assert running.wait(60) == 0
     assert f'ratchet_head{{pipeline="{line.spec.name}"}} 1.0' in page and 'ratchet_up{server="kafka"} 1.0' in page
+
+
+def test_commits_are_followed_in_a_ledger_that_was_restored(line: Line):
+    commits = Commits()
+
+    def new() -> list[int]:
+        found = []
+        for one in commits.since(line.ledger):
+            found.append(one.whole.txid)
+            commits.told(one)
+        return found
+
+    line.do("a")
+    assert new() == [], "what was committed before nobody follows"
+    line.do("b")
+    assert new() == [2] and new() == []
+    with line.ledger.begin() as conn:
+        # As a backup from before both has it, whose numbers are given again.
+        conn.execute(text("set local session_replication_role = replica"))
+        conn.execute(text("delete from ratchet.events where txid = 2"))
+        conn.execute(text("update ratchet.heads set txid = 1"))
+        conn.execute(text("select setval(pg_get_serial_sequence('ratchet.events', 'id'), max(id)) from ratchet.events"))
+    assert new() == []
+    with line.ledger.begin() as conn:
+        conn.execute(text("set local session_replication_role = replica"))
+        conn.execute(
+            text("update ratchet.events set move = 'COMMITTED' where id = (select max(id) from ratchet.events)")
+        )
+    assert new() == [1]

@@ -37,11 +37,15 @@ class Commits:
 
     def since(self, ledger: Ledger) -> Iterator[Commit]:
         """What is new, in each line's order; it is new until it is `told`."""
+        newest = _newest(ledger)
         if self._seen is None:
-            self._seen = _newest(ledger)
+            self._seen = dict(newest)
         c = events.c
-        for pipeline in _lines(ledger):
-            seen = self._seen.get(pipeline, 0)
+        for pipeline, last in newest.items():
+            # A ledger that was restored gives numbers again: what is followed is what comes from now on.
+            seen = self._seen[pipeline] = min(self._seen.get(pipeline, 0), last)
+            if seen == last:
+                continue
             mine = select(c.id, c.txid, c.revision).where(c.pipeline == pipeline, IS_COMMIT, c.id > seen)
             with ledger.begin() as conn:
                 found = conn.execute(mine.order_by(c.id).limit(AT_ONCE)).all()
@@ -58,14 +62,10 @@ class Commits:
             self._seen[commit.whole.pipeline] = commit.event
 
 
-def _lines(ledger: Ledger) -> list[str]:
-    with ledger.begin() as conn:
-        return list(conn.execute(select(heads.c.pipeline).order_by(heads.c.pipeline)).scalars())
-
-
 def _newest(ledger: Ledger) -> dict[str, int]:
+    """{pipeline: the number of its latest commit}, in the order of names."""
     c = events.c
     mine = select(func.max(c.id).label("id")).where(c.pipeline == heads.c.pipeline, IS_COMMIT).lateral("newest")
     with ledger.begin() as conn:
-        found = conn.execute(select(heads.c.pipeline, mine.c.id).join(mine, true()))
+        found = conn.execute(select(heads.c.pipeline, mine.c.id).join(mine, true()).order_by(heads.c.pipeline))
         return {pipeline: newest or 0 for pipeline, newest in found}
