@@ -12,12 +12,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
+import time
 from pathlib import Path
+from threading import Thread
 
 from ratchet.errors import FAILED_FOR_GOOD, WORTH_ANOTHER_TRY, RatchetError, SettingsError
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import SliceToken
+from ratchet.logs import about, choose_form, get_logger
 from ratchet.protocol.failures import errors_recorded
 from ratchet.protocol.process import process_slice
 from ratchet.protocol.votes import load_work
@@ -36,9 +40,26 @@ def main(arguments: list[str]) -> None:
         work = load_work(ledger, spec, token)
         spark = driver_session(f"{token.pipeline} {token.dotted}", quiet=spec.private)
         try:
-            print(process_slice(ledger, spec, work, lambda: run_slice(spark, spec, work, ledger_url, kafka)))
+            with about(token):
+                done = process_slice(ledger, spec, work, lambda: run_slice(spark, spec, work, ledger_url, kafka))
+                get_logger().info(str(done))
         finally:
             spark.stop()
+
+
+def end_with_parent(seconds: float = 1.0) -> None:
+    """End this process soon after the JVM that has started it.
+
+    A JVM that is killed takes nobody along: its driver would stay for as long as the transform does not ask it.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(seconds)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Thread(target=watch, daemon=True, name="end with parent").start()
 
 
 def token_of(arguments: list[str]) -> SliceToken:
@@ -101,7 +122,9 @@ def _check_private(file: Path) -> None:
 
 if __name__ == "__main__":
     try:
+        end_with_parent()
+        choose_form()
         main(sys.argv[1:])
     except RatchetError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        get_logger().error(f"{type(error).__name__}: {error}", code=error.code)
         sys.exit(1 if isinstance(error, WORTH_ANOTHER_TRY) else FAILED_FOR_GOOD)

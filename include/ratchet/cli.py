@@ -40,6 +40,7 @@ from ratchet.errors import RatchetError, SettingsError, SpecError
 from ratchet.examination import doctor
 from ratchet.exporting import exporter
 from ratchet.ledger.work import name_of, utc
+from ratchet.logs import choose_form
 from ratchet.operate.reason import reason_given
 from ratchet.outlook import plan, preview
 from ratchet.progress import progress
@@ -338,6 +339,7 @@ def main(run: Callable[[], None] = app) -> None:
     Of another one the words are left out where a pipeline is private, and RATCHET_DEBUG is not set.
     """
     try:
+        choose_form()
         run()
     except RatchetError as error:
         said = Text.assemble((f"error {error.code}:", "red"), f" {error}")

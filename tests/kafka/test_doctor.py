@@ -24,6 +24,7 @@ from ratchet.operate.doctor import database, lines, surroundings, topics
 from ratchet.operate.doctor.database import judged_clock, judged_settings, judged_version
 from ratchet.operate.doctor.finding import CODES, Check, Finding, Severity, examine, ok
 from ratchet.operate.doctor.surroundings import Api, judged_health
+from ratchet.operate.doctor.topics import judged_versions
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import settle
@@ -91,7 +92,7 @@ def test_where_all_is_well_every_finding_is_ok(ledger, begun, kafka_properties):
     checks += [*topics.checks(kafka_properties, ledger, [begun]), *surroundings.checks([])]
     found = seen(checks)
     assert {each.severity for of in found.values() for each in of} == {Severity.OK}, found
-    assert set(found) == set(CODES) - {"airflow", "airflow-version", "dag", "imports", "spark"}
+    assert set(found) == set(CODES) - {"airflow", "airflow-version", "dag", "imports", "pool", "spark"}
     assert found["retention"][0].what == "Kafka keeps records without a limit"
 
 
@@ -305,6 +306,18 @@ def test_a_check_that_hangs_or_breaks_is_told_and_the_next_one_is_made():
         ("spec", "ok"),
     ]
     assert found[0].what == "no answer within 0.2 s" and "KeyError" in found[2].what and found[2].pipeline == "seen"
+
+
+def test_brokers_that_are_too_old_are_named(kafka_properties):
+    found = seen(topics.checks(kafka_properties, None, []), "kafka-version")["kafka-version"][0]
+    assert found.severity is Severity.OK and found.what.startswith("of 1 brokers each speaks as Kafka 4.")
+    held = {1: (4, 1), 2: (2, 7), 3: (2, 8), 4: (0, 11)}
+    old = [*judged_versions(held)]
+    assert {each.severity for each in old} == {Severity.FAULT}
+    assert [each.what.partition(",")[0] for each in old] == [
+        "broker 2 speaks as Kafka 2.7",
+        "broker 4 speaks as Kafka 0.11",
+    ]
 
 
 def test_an_airflow_that_does_not_answer_or_is_no_address():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import pytest
 from typer.testing import CliRunner
@@ -40,9 +42,13 @@ def airflow(scratch):
         yield stack
 
 
-def of_airflow(stack: Stack, name: str) -> dict[tuple[str, str | None], Finding]:
+def of_airflow(stack: Stack, name: str, **more: Any) -> dict[tuple[str, str | None], Finding]:
     spec = Pipeline(
-        name=name, source=Topic("t", value=Json("a bigint")), sinks=[Append("rows", columns="a bigint")], schedule=None
+        name=name,
+        source=Topic("t", value=Json("a bigint")),
+        sinks=[Append("rows", columns="a bigint")],
+        schedule=None,
+        **more,
     )
     return {(each.code, each.pipeline): each for each in examine(airflow_checks(Api(stack.airflow_url), [spec]))}
 
@@ -60,6 +66,18 @@ def test_dags_that_are_paused_or_not_there(airflow):
             http.patch(f"/dags/{name}", json={"is_paused": False}).raise_for_status()
         missing = of_airflow(airflow, "no_such")["dag", "no_such"]
         assert missing.severity is Severity.FAULT and "nothing at /dags/no_such" in missing.what
+
+
+@pytest.mark.all
+def test_a_pool_that_counts_deferred_tasks_or_is_not_there(airflow):
+    assert "does not count deferred" in of_airflow(airflow, "flights")["pool", "flights"].what
+    with httpx.Client(base_url=f"{airflow.airflow_url}/api/v2", timeout=60) as http:
+        pool = {"name": "narrow", "slots": 2, "include_deferred": True}
+        http.post("/pools", json=pool).raise_for_status()
+    narrow = of_airflow(airflow, "flights", airflow={"default_args": {"pool": "narrow"}})["pool", "flights"]
+    assert narrow.severity is Severity.FAULT and "pool narrow counts deferred tasks" in narrow.what
+    none = of_airflow(airflow, "flights", airflow={"default_args": {"pool": "none"}})["pool", "flights"]
+    assert (none.severity, none.remedy) == (Severity.FAULT, "Make the pool.")
 
 
 @pytest.mark.all

@@ -77,6 +77,7 @@ def submit(
         "RATCHET_PIPELINES": "tests.spark.pipelines",
         "RATCHET_LEDGER_URL": ledger_url,
         "RATCHET_KAFKA": json.dumps(kafka),
+        "RATCHET_LOGS": "json",
     }
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
 
@@ -104,6 +105,9 @@ def test_a_submitted_driver_whose_transform_looks_at_a_record_first_votes_for_al
     with psycopg.connect(ledger_url) as conn:
         ((records, sinks, dead),) = conn.execute("select records, sinks, dead_letters from ratchet.slices").fetchall()
     assert (sinks["peeking"]["rows"], dead) == (records - dead, records // 10)
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    told = [(line["pipeline"], line["txid"], line["try"]) for line in said if "records read" in line["event"]]
+    assert told == [("peeking", 1, 1)]
 
 
 @pytest.mark.all
@@ -111,6 +115,6 @@ def test_a_submitted_driver_whose_master_does_not_answer_says_so_in_the_history(
     done = submit(work, ledger_url, kafka_properties, master=f"spark://{HOST}:1")
     assert done.returncode == 1, done.stdout + done.stderr[-3000:]
     said = "EngineUnreachable: dropping 1.0.1.0.1: no session of Spark: "
-    assert [line for line in done.stdout.splitlines() if line.startswith(said)], done.stdout
+    assert [line for line in done.stdout.splitlines() if said in line], done.stdout
     with Ledger(ledger_url) as ledger, ledger.begin() as conn:
         assert met_outages_alone(conn, read_transaction(conn, "dropping", 1))

@@ -1,7 +1,10 @@
 """Where a submitted driver finds its secrets; that it works at all is shown by the acceptance tests."""
 
 import json
+import subprocess
+import sys
 
+import psutil
 import pytest
 
 from jobs import process_slice
@@ -33,3 +36,14 @@ def test_without_secrets_it_says_what_to_set(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SettingsError, match="RATCHET_LEDGER_URL"):
         process_slice.secrets()
+
+
+def test_a_driver_ends_when_the_process_that_started_it_is_killed():
+    """The one in the middle stands for the JVM."""
+    driver = "from jobs.process_slice import *; end_with_parent(0.01); print(os.getpid(), flush=True); time.sleep(600)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {driver!r}])"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as middle:
+        assert middle.stdout is not None
+        child = psutil.Process(int(middle.stdout.readline()))
+        middle.kill()
+    child.wait(30)

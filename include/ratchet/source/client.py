@@ -106,6 +106,17 @@ class Client:
                 f"({mechanism or 'not set'}) and sasl.jaas.config (user {user or 'not set'})"
             )
 
+    def versions(self) -> dict[int, tuple[int, ...]]:
+        """{broker: the version of Kafka that its protocol shows}, of every broker that takes part."""
+
+        def ask() -> dict[int, tuple[int, ...]]:
+            admin = self._open()
+            told = admin.describe_cluster()["brokers"]
+            nodes = [broker["broker_id"] for broker in told if not broker.get("is_fenced")]
+            return {node: tuple(admin.get_broker_version_data(node).broker_version) for node in nodes}
+
+        return self._reaching(ask)
+
     def _lacking(self, right: str, why: str) -> NotGranted:
         """What to say where the brokers do not grant a right, such as `READ on topic 'orders'`."""
         user = self._settings.get("sasl_plain_username")

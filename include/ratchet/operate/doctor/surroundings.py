@@ -20,6 +20,8 @@ from ratchet.spec.pipeline import Pipeline
 PATIENCE = 10.0
 """Seconds for one answer of Airflow's API."""
 MAINTENANCE = "maintenance"
+DEFAULT_POOL = "default_pool"
+"""Airflow's, for tasks that name none."""
 AIRFLOW = "3.3.2"
 """The version that ratchet is tried with; earlier ones of its line have known security defects."""
 
@@ -87,6 +89,7 @@ def airflow_checks(api: Api, specs: Iterable[Pipeline]) -> Iterator[Check]:
     yield Check("dag", partial(_dag, api, MAINTENANCE), needs=needs)
     for spec in specs:
         yield Check("dag", partial(_dag, api, spec.name), spec.name, needs)
+        yield Check("pool", partial(_pool, api, spec), spec.name, needs)
 
 
 def _health(api: Api) -> Iterator[Finding]:
@@ -142,14 +145,32 @@ def _dag(api: Api, name: str) -> Iterator[Finding]:
         yield ok("dag", f"the DAG {name} is not paused")
 
 
+def _pool(api: Api, spec: Pipeline) -> Iterator[Finding]:
+    name = str(spec.airflow.default_args.given.get("pool", DEFAULT_POOL))
+    found = _allowed(api, f"pools/{quote(name, safe='')}", "pool")
+    if isinstance(found, Finding):
+        yield found
+    elif found["include_deferred"]:
+        said = f"pool {name} counts deferred tasks: commits that wait for their turn fill it"
+        remedy = "Take Include Deferred from it; else the commit whose turn it is may get no slot."
+        yield fault("pool", said, remedy)
+    else:
+        yield ok("pool", f"pool {name} has {_slots(found['slots'])} slots, and does not count deferred tasks")
+
+
+def _slots(number: int) -> str:
+    return "endless" if number < 0 else f"{number:,}"
+
+
 def _allowed(api: Api, path: str, code: str) -> Any:
     """The answer, or the finding that there is none."""
     try:
         return api.get(path)
     except HTTPError as error:
         if error.code in (401, 403):
-            remedy = "Set RATCHET_AIRFLOW_TOKEN to a token of a user who may read DAGs."
+            remedy = "Set RATCHET_AIRFLOW_TOKEN to a token of a user who may read DAGs and pools."
             return warning(code, f"not checked: Airflow refuses /{path} ({error.code})", remedy)
         if error.code == 404:
-            return fault(code, f"Airflow has nothing at /{path}", "See broken_specs, and the dag-processor's log.")
+            remedy = "Make the pool." if code == "pool" else "See broken_specs, and the dag-processor's log."
+            return fault(code, f"Airflow has nothing at /{path}", remedy)
         raise

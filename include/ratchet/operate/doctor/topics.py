@@ -18,6 +18,8 @@ from ratchet.source.kafka import Kafka
 from ratchet.source.topics import Topics
 from ratchet.spec.pipeline import Pipeline
 
+NEEDED = (2, 8)
+"""The first version of Kafka that gives topics ids."""
 ENOUGH = 0.25
 """Of its retention a record should have so much left when it is read."""
 
@@ -26,6 +28,7 @@ def checks(kafka: Mapping[str, str], ledger: Ledger | None, specs: Iterable[Pipe
     """Those of the brokers, and of every pipeline's topic; without a ledger only what Kafka alone tells."""
     yield Check("kafka", partial(_brokers, kafka))
     needs = frozenset({"kafka"})
+    yield Check("kafka-version", partial(_versions, kafka), needs=needs)
     for spec in specs:
         yield Check("topic", partial(_topic, kafka, spec), spec.name, needs)
         if ledger:
@@ -39,6 +42,27 @@ def _brokers(kafka: Mapping[str, str]) -> Iterator[Finding]:
     with Kafka(dict(kafka)) as client:
         _ = client.admin
         yield ok("kafka", f"Kafka at {client.servers} answers")
+
+
+def _versions(kafka: Mapping[str, str]) -> Iterator[Finding]:
+    with Kafka(dict(kafka)) as client:
+        found = client.versions()
+    yield from judged_versions(found)
+
+
+def judged_versions(found: Mapping[int, tuple[int, ...]]) -> Iterator[Finding]:
+    """Of {broker: the version of Kafka that its protocol shows, in which bug-fix releases are alike}."""
+    old = {node: held for node, held in sorted(found.items()) if held < NEEDED}
+    for node, held in old.items():
+        said = f"broker {node} speaks as Kafka {_dotted(held)}, which gives topics no ids"
+        yield fault("kafka-version", said, f"Upgrade the brokers to {_dotted(NEEDED)} or later.")
+    if not old:
+        spoken = " and ".join(_dotted(held) for held in sorted(set(found.values())))
+        yield ok("kafka-version", f"of {len(found)} brokers each speaks as Kafka {spoken}, or later")
+
+
+def _dotted(of: tuple[int, ...]) -> str:
+    return ".".join(map(str, of))
 
 
 def _topic(kafka: Mapping[str, str], spec: Pipeline) -> Iterator[Finding]:
