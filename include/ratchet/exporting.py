@@ -20,9 +20,10 @@ def exporter(
     ] = f"127.0.0.1:{PORT}",
     every: Annotated[float, typer.Option(help="Seconds between two looks at ledger and Kafka.", min=1)] = 15.0,
 ) -> None:
-    """Serve metrics of all lines to Prometheus, and send them and traces by OTLP, until it is stopped.
+    """Serve metrics to Prometheus; send them, traces and lineage where the environment says; until it is stopped.
 
-    OTLP is used where OTEL_EXPORTER_OTLP_ENDPOINT names a collector; without RATCHET_KAFKA there is no lag.
+    OTLP is used where OTEL_EXPORTER_OTLP_ENDPOINT names a collector, OpenLineage where OPENLINEAGE_URL does; without
+    RATCHET_KAFKA there is no lag and no lineage.
     """
     from ratchet.telemetry.exporter import Exporter, Eye
 

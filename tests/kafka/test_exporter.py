@@ -249,7 +249,8 @@ def test_the_command_serves_as_the_readers_role_until_it_is_told_to_end(line: Li
     said = [sys.executable, "-m", "ratchet", "exporter", "--listen", "127.0.0.1:0", "--every", "1"]
     with subprocess.Popen(said, env=env, stderr=subprocess.PIPE, text=True) as running:
         try:
-            (at,) = re.findall(r"http://\S+", running.stderr.readline())
+            # Its log goes there as well, such as of a look for which a server was too slow.
+            at = next(said[1] for line in running.stderr if (said := re.search(r"metrics at (\S+)", line)))
             page = httpx.get(at).text
         finally:
             running.terminate()

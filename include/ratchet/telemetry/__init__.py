@@ -1,4 +1,4 @@
-"""Measures and traces of all lines, read from the ledger by a process of its own, for Prometheus and OpenTelemetry.
+"""Measures, traces and lineage of all lines, read from the ledger by a process of its own, for monitoring.
 
-Imports: errors, ledger, logs, operate, source.
+Imports: errors, ledger, logs, operate, source, spec.
 """

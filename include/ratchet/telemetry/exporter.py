@@ -1,18 +1,15 @@
-"""The process that looks at all lines every few seconds: measures for Prometheus and OTLP, traces for OTLP."""
+"""The process that looks at all lines every few seconds: measures, traces and lineage, each for who asks."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
-import sqlalchemy.exc
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
@@ -23,20 +20,16 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from prometheus_client import CollectorRegistry, start_http_server
 
-from ratchet.errors import RatchetError
 from ratchet.ledger.connection import Ledger
 from ratchet.logs import get_logger
 from ratchet.operate.snapshot.lag import Lag, lags
 from ratchet.operate.snapshot.status import known, statuses
 from ratchet.source.topics import Topics
-from ratchet.telemetry.commits import Commits
+from ratchet.telemetry import lineage
+from ratchet.telemetry.commits import Commit
+from ratchet.telemetry.following import PASSES, Following
 from ratchet.telemetry.measures import MEASURES, READ, SERVER, UP, Point, points
 from ratchet.telemetry.traces import spans
-
-TRIES = 100
-"""A trace that the collector has refused so often is given up, and those behind it in its line go on."""
-_PASSES = (RatchetError, psycopg.Error, sqlalchemy.exc.SQLAlchemyError)
-"""What may be gone the next time."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +56,11 @@ class Eye:
         self._open.close()
 
     @property
+    def brokers(self) -> str | None:
+        """The bootstrap servers, where there are any."""
+        return (self._kafka or {}).get("bootstrap.servers")
+
+    @property
     def ledger(self) -> Ledger:
         """The ledger, whose connection is made where there is none."""
         if self._ledger is None:
@@ -82,7 +80,7 @@ class Eye:
             if self._kafka is not None:
                 found += points((), self._lags([s.topic for s in standing.values() if s.topic], list(standing)))
                 up["kafka"] = True
-        except _PASSES as error:
+        except PASSES as error:
             self._forget(error)
         found += [Point(UP.name, {SERVER: server}, int(answers)) for server, answers in up.items()]
         return Reading((*found, Point(READ.name, {}, time.monotonic() - began)), up)
@@ -105,15 +103,18 @@ class Eye:
 class Exporter:
     """Looks every so many seconds until it is stopped; use it as a context manager.
 
-    Prometheus is served at `host`:`port`, 0 for a free one, where a port is given. Measures and traces go by OTLP where
-    the environment names where to (`OTEL_EXPORTER_OTLP_ENDPOINT`, or those of metrics and traces alone). A scrape gives
-    what the last look has found, so that scrapes cost the ledger nothing.
+    Prometheus is served at `host`:`port`, 0 for a free one, where a port is given; a scrape gives what the last look
+    has found, so that scrapes cost the ledger nothing. Measures and traces go by OTLP where the environment names where
+    to (`OTEL_EXPORTER_OTLP_ENDPOINT`, or those of metrics and traces alone), lineage where OpenLineage's own variables
+    do (`OPENLINEAGE_URL` and others).
     """
 
     def __init__(self, eye: Eye, every: float, host: str, port: int | None):
         self._eye, self._every = eye, every
         self._reading = eye.look()
         self._stopped = threading.Event()
+        self.began = threading.Event()
+        """Set once it has looked and sent for the first time: what is committed from then on is told."""
         resource = Resource.create({"service.name": "ratchet"})
         readers: list[MetricReader] = []
         self.port: int | None = None
@@ -129,7 +130,11 @@ class Exporter:
         meter = self._provider.get_meter("ratchet")
         for m in MEASURES.values():
             meter.create_observable_gauge(m.name, [self._observe(m.name)], m.unit, m.meaning)
-        self._traces = Traces(OTLPSpanExporter(), resource) if _is_named("TRACES") else None
+        self._following: list[Following] = []
+        if _is_named("TRACES"):
+            self._following.append(Following("trace", _sending(OTLPSpanExporter(), resource)))
+        if lineage.is_named():
+            self._following.append(Following("lineage", lineage.Lineage(eye.brokers).send))
 
     def __enter__(self) -> Exporter:
         return self
@@ -149,8 +154,9 @@ class Exporter:
         """Look and send, until `stop`."""
         while not self._stopped.is_set():
             self._reading = self._eye.look()
-            if self._traces and self._reading.up["ledger"]:
-                self._traces.send(self._eye.ledger)
+            for each in self._following if self._reading.up["ledger"] else ():
+                each.go_on(self._eye.ledger)
+            self.began.set()
             self._stopped.wait(self._every)
 
     def _observe(self, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
@@ -160,41 +166,14 @@ class Exporter:
         return observe
 
 
-class Traces:
-    """Sends the trace of each transaction that is committed from now on, at least once."""
+def _sending(exporter: SpanExporter, resource: Resource) -> Callable[[Ledger, Commit], bool]:
+    """How the trace of a commit is sent."""
 
-    def __init__(self, exporter: SpanExporter, resource: Resource):
-        self._exporter, self._resource = exporter, resource
-        self._commits = Commits()
-        self._tries: Counter[int] = Counter()
+    def send(_: Ledger, commit: Commit) -> bool:
+        of = list(spans(commit.whole, commit.revision, resource))
+        return exporter.export(of) is SpanExportResult.SUCCESS
 
-    def send(self, ledger: Ledger) -> int:
-        """Send what was committed since the last time; how many traces. What is not taken is sent the next time."""
-        sent = 0
-        refused: set[str] = set()
-        try:
-            for commit in self._commits.since(ledger):
-                name = commit.whole.pipeline
-                if name in refused:
-                    # In the line's order: what comes behind is told behind.
-                    continue
-                of = list(spans(commit.whole, commit.revision, self._resource))
-                if self._exporter.export(of) is SpanExportResult.SUCCESS:
-                    sent += 1
-                elif self._tries[commit.event] < TRIES:
-                    self._tries[commit.event] += 1
-                    get_logger().warning(
-                        f"{name}: the trace of transaction {commit.whole.txid} is not taken, tries again"
-                    )
-                    refused.add(name)
-                    continue
-                else:
-                    get_logger().error(f"{name}: the trace of transaction {commit.whole.txid} is given up")
-                self._tries.pop(commit.event, None)
-                self._commits.told(commit)
-        except _PASSES as error:
-            get_logger().warning(f"could not read what was committed, tries again: {' '.join(str(error).split())}")
-        return sent
+    return send
 
 
 def _is_named(what: str) -> bool:

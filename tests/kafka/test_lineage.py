@@ -1,0 +1,117 @@
+"""Lineage of real lines, as it comes by OpenLineage's own client over HTTP."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import psycopg
+import pytest
+
+from ratchet.errors import SettingsError
+from ratchet.ledger.work import Run
+from ratchet.protocol.begin import begin
+from ratchet.protocol.commit import commit
+from ratchet.telemetry.exporter import Exporter, Eye
+from ratchet.telemetry.lineage import is_named
+from tests.kafka.exported import Line
+from tests.ledger.staging import prepare
+from tests.until import until
+
+
+class Receiver:
+    """Keeps events in the order in which they come; refuses the first so many."""
+
+    def __init__(self, refuses: int):
+        self.events: list[dict] = []
+        self.refused = 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if outer.refused < refuses:
+                    outer.refused += 1
+                    self.send_response(422)
+                else:
+                    outer.events.append(body)
+                    self.send_response(201)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def receiver(monkeypatch) -> Iterator[Receiver]:
+    made = Receiver(refuses=1)
+    monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{made.server.server_port}")
+    monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "the-airflow")
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.fixture
+def told(receiver, ledger_url, kafka_properties) -> Iterator[Receiver]:
+    with Eye(ledger_url, kafka_properties) as eye, Exporter(eye, 0.2, "127.0.0.1", None) as made:
+        thread = threading.Thread(target=made.run, daemon=True)
+        thread.start()
+        made.began.wait(60)
+        yield receiver
+        made.stop()
+        thread.join(60)
+
+
+def test_each_commit_is_a_run_from_the_topic_to_the_tables(line: Line, told: Receiver, ledger_url, kafka_properties):
+    txids = [line.do(run).claim.txid for run in "ab"]
+    until("all events have come", lambda: len(told.events) >= 4, 60)
+    assert told.refused == 1
+    assert [e["eventType"] for e in told.events] == ["START", "COMPLETE"] * 2
+    assert len({e["run"]["runId"] for e in told.events}) == 2
+    assert {(e["job"]["namespace"], e["job"]["name"]) for e in told.events} == {("the-airflow", "exported")}
+    with psycopg.connect(ledger_url) as conn:
+        database = f"postgres://{conn.info.host}:{conn.info.port}", conn.info.dbname
+    for txid, event in zip(txids, told.events[1::2], strict=True):
+        about = event["run"]["facets"]["ratchet_transaction"]
+        assert (about["txid"], about["revision"], about["dag_id"]) == (txid, 0, "dag")
+        assert sum(r["until"] - r["from"] for r in about["ranges"]) == 20
+        (source,) = event["inputs"]
+        first = kafka_properties["bootstrap.servers"].split(",")[0]
+        assert (source["namespace"], source["name"]) == (f"kafka://{first}", line.spec.source.name)
+        assert source["inputFacets"]["inputStatistics"]["rowCount"] == 20
+        sinks = {each["name"]: each for each in event["outputs"]}
+        assert sinks.keys() == {f"{database[1]}.public.rows", f"{database[1]}.ratchet.dead_letters"}
+        rows = sinks[f"{database[1]}.public.rows"]
+        assert rows["namespace"] == database[0] and rows["outputFacets"]["outputStatistics"]["rowCount"] == 20
+        columns = {field["name"]: field["type"] for field in rows["facets"]["schema"]["fields"]}
+        assert columns["a"] == columns["_txid"] == "bigint"
+
+
+def test_a_revision_is_a_run_of_its_own(line: Line, told: Receiver):
+    line.do("a")
+    begun = begin(
+        line.ledger, line.spec, Run("dag", "a", 1), lambda *asked: line.kafka.offsets(line.spec.source.name, *asked),
+        is_active=lambda *_: True,
+    )  # fmt: skip
+    prepare(line.ledger, line.spec, begun)
+    commit(line.ledger, line.spec, begun.claim)
+    until("all events have come", lambda: len(told.events) >= 4, 60)
+    about = [e["run"]["facets"]["ratchet_transaction"] for e in told.events]
+    assert [(a["txid"], a["revision"]) for a in about] == [(1, 0), (1, 0), (1, 1), (1, 1)]
+
+
+def test_without_kafka_there_is_no_name_for_a_topic(receiver, ledger_url):
+    with Eye(ledger_url, None) as eye, pytest.raises(SettingsError, match="set RATCHET_KAFKA"):
+        Exporter(eye, 1, "127.0.0.1", None)
+
+
+def test_lineage_goes_where_the_variables_of_openlineage_say_and_nowhere_without_one():
+    assert is_named({"OPENLINEAGE_URL": "http://a"}) and is_named({"OPENLINEAGE_CONFIG": "a.yml"})
+    assert is_named({"OPENLINEAGE__TRANSPORT__TYPE": "console"}) and is_named({"OPENLINEAGE__TRANSPORT": "{}"})
+    assert not is_named({"OPENLINEAGE_URL": "", "OPENLINEAGE_NAMESPACE": "a", "PATH": "/"})
