@@ -131,6 +131,10 @@ class Line(Runs, Shown):
         file = self.holds / f"{self.name}.fail"
         file.touch() if whether else file.unlink()
 
+    def called(self) -> set[str]:
+        """What Airflow has called for the pipeline, as `tests.acceptance.called` leaves it."""
+        return {file.name.partition(".called.")[2] for file in self.holds.glob(f"{self.name}.called.*")}
+
     def refuse(self, why: str | None) -> None:
         """Make every job's transform refuse with these words, or not."""
         file = self.holds / f"{self.name}.refuse"

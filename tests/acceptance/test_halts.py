@@ -31,6 +31,10 @@ def halted(strict: Line) -> tuple[int, str]:
     assert strict.transaction(second).txid == txid
     assert f"strict is halted at transaction {txid} since " in strict.last_log(second, "settle")
     assert strict.states(behind)["commit"] == "deferred"
+    # Of each task that has failed, and of a run that takes longer than its second.
+    until(
+        "Airflow has called what the spec names", lambda: strict.called() >= {"failed.process", "failed.settle", "late"}
+    )
     return txid, behind
 
 

@@ -71,14 +71,14 @@ def last(
     for name in required:
         if pc.any(pc.and_(living, pc.is_null(rows.column(name)))).as_py():
             raise TransformError(f"{sink}: column {name} is declared not null and is null")
-    sorting: list[tuple[str, str]] = []
+    sorting: list[tuple[str, str, str]] = []
     ranked = {name: rows.column(name) for name in by}
     for name in by:
         if pa.types.is_floating(rows.column(name).type):
             ranked[f"nan {name}"] = pc.fill_null(pc.is_nan(rows.column(name)), False)
-            sorting.append((f"nan {name}", "ascending"))
-        sorting.append((name, "ascending"))
-    at = pc.sort_indices(pa.table(ranked), sort_keys=sorting, null_placement="at_start")
+            sorting.append((f"nan {name}", "ascending", "at_start"))
+        sorting.append((name, "ascending", "at_start"))
+    at = pc.sort_indices(pa.table(ranked), sort_keys=sorting)
     # Where each row stands in that order; of a group the one that stands last is kept.
     keyed = pa.table({f"k{i}": rows.column(name).take(at) for i, name in enumerate(groups)})
     placed = keyed.append_column("place", pa.array(range(len(at)), pa.int64()))

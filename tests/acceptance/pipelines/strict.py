@@ -1,4 +1,4 @@
-"""Two failures halt it, few dead letters pass, and an epoch has ten minutes."""
+"""Two failures halt it, few dead letters pass, an epoch has ten minutes, and a run one second."""
 
 from ratchet import Append, Json, MaxDeadLetters, Pipeline, Topic
 
@@ -14,4 +14,8 @@ PIPELINE = Pipeline(
     timeout_seconds=600,
     max_failures=2,
     gates=[MaxDeadLetters(0.1)],
+    airflow={
+        "default_args": {"on_failure_callback": "tests.acceptance.called:failed"},
+        "deadline": "tests.acceptance.called:late",
+    },
 )
