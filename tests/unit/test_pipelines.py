@@ -241,6 +241,15 @@ def test_an_upsert_with_an_order_takes_no_tombstones():
         pipeline(source=topic, sinks=[Upsert("rows", key="k string", columns="at int", order="at")])
 
 
+def test_a_sink_without_deletions_takes_no_tombstones_but_by_a_transform():
+    topic = Topic("t", key="k string", value=Json("a int"), tombstones="delete")
+    last = Upsert("last", key="k string", columns="a int")
+    for sink in (Append("seen", columns="a int"), Accumulate("sums", key="k string", sum="a int")):
+        with pytest.raises(SpecError, match=f"'{sink.name}' knows no deletions"):
+            pipeline(source=topic, sinks=[last, sink], transform=None)
+        assert pipeline(source=topic, sinks=[last, sink], transform="jobs.flights:transform").sinks[1] == sink
+
+
 def test_limits_and_schedules_are_no_part_of_the_plan_hash():
     assert pipeline(schedule="@daily", max_records=10).plan_hash == pipeline().plan_hash
     assert pipeline(sinks=[Append("orders", columns="id bigint")]).plan_hash != pipeline().plan_hash

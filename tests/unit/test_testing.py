@@ -67,7 +67,7 @@ def test_records_are_decoded_as_a_job_decodes_them():
 
 def test_a_record_may_have_a_key_headers_and_a_time_of_its_own():
     columns = "at timestamp from _timestamp, trace string from _headers.trace, amount int"
-    source = Topic("t", key=Json("tenant string, id int"), value=Json(columns), tombstones="delete")
+    source = Topic("t", key=Json("tenant string, id int"), value=Json(columns))
     sinks = [Append("seen", columns="tenant string, id int, at timestamp, trace string, amount int")]
     later = TIME + timedelta(hours=1)
     given = [

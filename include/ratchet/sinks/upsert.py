@@ -84,6 +84,10 @@ class Upsert(Keyed, frozen=True):
         return None
 
     @property
+    def takes_deletions(self) -> bool:
+        return True
+
+    @property
     def needed(self) -> tuple[Column, ...]:
         return (*self.key_columns, *self.fields)
 

@@ -42,6 +42,11 @@ class DeclaredSink(Declaration, ABC, frozen=True):
         return False
 
     @property
+    def takes_deletions(self) -> bool:
+        """Whether a record that deletes its key means anything to it."""
+        return False
+
+    @property
     @abstractmethod
     def needed(self) -> tuple[Column, ...]:
         """The columns that a transform returns for the sink, without hidden ones."""
@@ -51,7 +56,15 @@ class DeclaredSink(Declaration, ABC, frozen=True):
         return None
 
     def lacks(self, source: Topic) -> str | None:
-        """Which columns the source does not declare as the sink needs them, in a line; None where it has them all."""
+        """What this source alone cannot give the sink, in a line; None where it gives all.
+
+        Columns that it does not declare as the sink needs them, and what a tombstone that deletes is to the sink.
+        """
+        if source.tombstones == "delete" and not self.takes_deletions:
+            return (
+                f"{self.name!r} knows no deletions, and of each tombstone of topic {source.name!r} it would get a row "
+                "without values; give a transform that says what a deletion is to it"
+            )
         found = {column.name: column for column in source.columns}
         for column in self.needed:
             if column.name not in found:
