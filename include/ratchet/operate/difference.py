@@ -14,8 +14,9 @@ from ratchet.ledger.rows import Transaction
 from ratchet.ledger.transactions import newest_revision, read_line, read_transaction
 from ratchet.ledger.work import SliceWork
 from ratchet.operate import replay
+from ratchet.protocol.applied import newest_applied
 from ratchet.protocol.failures import first_line
-from ratchet.protocol.revise import check, newest_applied
+from ratchet.protocol.revise import check
 from ratchet.protocol.votes import work_of
 from ratchet.sinks import comparison, tables
 from ratchet.sinks.comparison import SinkDifference

@@ -14,8 +14,8 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import transactions
 from ratchet.ledger.transactions import is_unfinished, lock_rows, read_line, read_transaction
-from ratchet.operate.verify import voted
 from ratchet.protocol import replays
+from ratchet.protocol.applied import voted
 from ratchet.sinks import erasures, tables
 from ratchet.sinks.kept import Kept
 from ratchet.sinks.lookup import sinks_of

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 
-from sqlalchemy import ColumnElement, Connection, exists, func, literal_column, select
+from sqlalchemy import Connection, exists, literal_column, select
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from ratchet.errors import RecordsLost, SettingsError, TopicChanged
@@ -13,16 +12,16 @@ from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.faults import Faults
 from ratchet.ledger.rows import Line, Prune, Transaction
-from ratchet.ledger.schema import ranges, slices, sources, transactions
+from ratchet.ledger.schema import ranges, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import SliceWork
 from ratchet.operate.prune import newest as newest_prune
-from ratchet.protocol.votes import vote_from_json, work_of
+from ratchet.protocol.applied import are_applied, voted
+from ratchet.protocol.votes import work_of
 from ratchet.sinks import erasures, retention
-from ratchet.sinks.checksum import MODULUS
 from ratchet.sinks.lookup import sinks_of
-from ratchet.sinks.port import Check, Sink, Stretch, Voted
+from ratchet.sinks.port import Check, Sink, Stretch
 from ratchet.spec.pipeline import Pipeline
 
 Say = Callable[[str], None]
@@ -140,7 +139,7 @@ def _committed(
     {sink: (rows, checksum)} of its deltas, where single ones are still there.
     """
     c = transactions.c
-    newest = select(transactions).ext(distinct_on(c.txid)).where(*_applied(spec.name, first, last))
+    newest = select(transactions).ext(distinct_on(c.txid)).where(*are_applied(spec.name, first, last))
     with ledger.snapshot() as conn:
         line = read_line(conn, spec.name)
         assert line is not None, "a line that has begun stays"
@@ -154,12 +153,6 @@ def _committed(
                 if is_there and (one.txid > line.compacted or not sink.is_compacted):
                     kept[one.txid][sink.name] = sink.contents(conn, one)
         return [(row, work_of(conn, spec, row), kept[row.txid]) for row in rows]
-
-
-def _applied(pipeline: str, first: int, last: int) -> tuple[ColumnElement[bool], ...]:
-    """The conditions for what was applied of these transactions; the deltas that are kept are the newest one's."""
-    c = transactions.c
-    return c.pipeline == pipeline, c.txid.between(first, last), c.state == State.COMMITTED, c.applied.is_not(None)
 
 
 def _tiling(conn: Connection, line: Line, since: int, say: Say) -> Check:
@@ -230,20 +223,3 @@ def _sink(conn: Connection, sink: Sink, line: Line, since: int, keys_since: int,
     state = sink.verify_state(conn, keys_since, line.head)
     if state is not None:
         yield state
-
-
-def voted(conn: Connection, pipeline: str, sink: str, first: int, last: int) -> Iterator[Voted]:
-    """What was committed of each transaction for one sink: by the newest revision, of a spec that had the sink."""
-    t, s = transactions.c, slices.c
-    # For each transaction by itself: joined, its slices might be looked for among all of the line's.
-    of_epoch = (s.pipeline == t.pipeline, s.txid == t.txid, s.epoch == t.epoch, s.voted_at.is_not(None))
-    votes = select(func.jsonb_agg(s.sinks[sink])).where(*of_epoch).scalar_subquery()
-    query = select(t.txid, t.applied[sink].label("applied"), votes.label("votes"))
-    query = query.where(*_applied(pipeline, first, last)).order_by(t.txid, t.revision)
-    rows = conn.execute(query, execution_options={"yield_per": _AT_A_TIME})
-    for txid, revisions in groupby(rows, key=lambda row: row.txid):
-        newest_first = list(revisions)[::-1]
-        row = next((row for row in newest_first if row.applied), newest_first[0])
-        voted = [vote_from_json(vote) for vote in row.votes or () if vote]
-        rows_of, checksum = sum(v.rows for v in voted), sum(v.checksum for v in voted) % MODULUS
-        yield Voted(txid, rows_of, checksum, row.applied)

@@ -25,6 +25,7 @@ from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, lock_rows, move, move_head, read_line, read_transaction
 from ratchet.ledger.work import Claim, turn_of
 from ratchet.protocol import leftovers, revise
+from ratchet.protocol.applied import newest_applied
 from ratchet.protocol.failures import commit_failed, first_line
 from ratchet.protocol.fold import Failed, check_constraints, decide, deltas, failing
 from ratchet.protocol.gates import is_passed, judge
@@ -372,7 +373,7 @@ def _check_replaceable(conn: Connection, spec: Pipeline, line: Line | None, row:
         revise.check(conn, spec, line, row.txid)
     except NotRevisable as error:
         raise Failed from error
-    newer = revise.newest_applied(conn, spec.name, row.txid)
+    newer = newest_applied(conn, spec.name, row.txid)
     if newer is not None and newer > row.revision:
         raise Failed from NotRevisable(
             f"{row.pipeline}: {row}: revision {newer} is applied already; the newer result stays"

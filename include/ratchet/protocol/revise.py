@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, exists, func, select
+from sqlalchemy import Connection, exists, select
 
 from ratchet.errors import NotRevisable
 from ratchet.ledger import history
 from ratchet.ledger.rows import Line, Transaction
-from ratchet.ledger.schema import slices, transactions
+from ratchet.ledger.schema import slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run
@@ -97,11 +97,3 @@ def check_cut(conn: Connection, newest: Transaction) -> None:
             f"{newest.pipeline}: transaction {newest.txid} stands for records that were accepted as lost: there is "
             "nothing to read"
         )
-
-
-def newest_applied(conn: Connection, pipeline: str, txid: int) -> int | None:
-    """The revision whose deltas the sinks hold; None when nothing of the transaction was applied."""
-    query = select(func.max(transactions.c.revision)).where(
-        transactions.c.pipeline == pipeline, transactions.c.txid == txid, transactions.c.state == State.COMMITTED
-    )
-    return conn.execute(query).scalar_one()
