@@ -19,7 +19,7 @@ EXITS = {
 """{exit status: its meaning}."""
 
 
-_TOLD = ("Asked", "Dropped", "Erased", "Migrated", "Outcome", "Pruned", "Status", "Upcoming")
+_TOLD = ("Asked", "Dropped", "Erased", "Migrated", "Outcome", "Pruned", "Released", "Status", "Upcoming")
 """The answers that have the lines for people beside their fields."""
 _TEXT = {"type": "string"}
 
@@ -34,6 +34,7 @@ def answers() -> dict[str, Any]:
     from ratchet.operate.migrate import Migrated
     from ratchet.operate.outcome import Outcome
     from ratchet.operate.prune import Pruned
+    from ratchet.operate.release import Released, Trial
     from ratchet.operate.replay import Asked
     from ratchet.operate.snapshot.lag import Lag
     from ratchet.operate.snapshot.letters import Letter
@@ -50,6 +51,7 @@ def answers() -> dict[str, Any]:
         **moves,
         **done,
         "replay": Asked | list[Difference],
+        "release": Released | list[Trial],
         "status": list[Status],
         "history": list[Event],
         "show": Whole,

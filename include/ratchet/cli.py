@@ -44,6 +44,7 @@ from ratchet.logs import choose_form
 from ratchet.operate.reason import reason_given
 from ratchet.outlook import plan, preview
 from ratchet.progress import progress
+from ratchet.releasing import release
 from ratchet.removals import drop, erase, prune
 from ratchet.traces import dlq, lag, origin, show, where
 from ratchet.values.withheld import named
@@ -54,7 +55,23 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Exactly-once transactions over Kafka and Spark.")
 app.add_typer(stack_app, name="stack")
-for command in (init, verify, preview, doctor, plan, show, lag, where, origin, dlq, erase, prune, drop, exporter):
+for command in (
+    init,
+    verify,
+    preview,
+    doctor,
+    plan,
+    show,
+    lag,
+    where,
+    origin,
+    dlq,
+    release,
+    erase,
+    prune,
+    drop,
+    exporter,
+):
     app.command()(command)
 
 

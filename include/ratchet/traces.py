@@ -196,7 +196,8 @@ def _whole(of: Whole) -> Iterator[str | Table]:
         yield f"gate {gate.gate}, epoch {gate.epoch}: {'yes' if gate.yes else 'NO'}{f', {said}' if said else ''}"
     if of.replay:
         given_up = f", and it is given up: {of.replay.given_up}" if of.replay.given_up else ""
-        yield f"a revision is asked for by {of.replay.who}: {of.replay.reason}{given_up}"
+        what = "a revision" if of.replay.releases is None else "a release of dead letters"
+        yield f"{what} is asked for by {of.replay.who}: {of.replay.reason}{given_up}"
     table = _table("at (UTC)", "epoch", "move", "who", "why", title="history")
     for event in of.history:
         table.add_row(*_cells(event.at, event.epoch, event.move, event.who, event.detail.get("why")))

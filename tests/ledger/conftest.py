@@ -14,6 +14,8 @@ from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.ledger.moving import SPEC as MOVING
 from tests.ledger.moving import Produced
+from tests.ledger.releasing import OWN
+from tests.ledger.releasing import SPEC as RELEASING
 from tests.ledger.staging import SPEC, Log, prepare, rows_of, start, vote_of, write
 from tests.ledger.task import Task
 
@@ -75,6 +77,16 @@ def whole(ledger, log):
             cast_vote(ledger, SPEC, work.token, vote_of(SPEC, work, sinks, dead_letters=1))
         commit(ledger, SPEC, begun.claim)
     return ledger
+
+
+@pytest.fixture
+def rich_ledger(ledger_url):
+    """A ledger with the tables of a line that has a sink of each kind."""
+    with Ledger(ledger_url) as opened:
+        with opened.begin() as conn:
+            conn.exec_driver_sql(OWN)
+        migrate(ledger_url, [RELEASING])
+        yield opened
 
 
 @pytest.fixture

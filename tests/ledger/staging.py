@@ -25,6 +25,7 @@ from ratchet.sinks import delta
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.lookup import sink_of, sinks_of
 from ratchet.source.interval import Ahead, IntervalEnd
+from ratchet.source.letters import letters_of
 from ratchet.source.lineage import Lineage
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import DEAD_LETTERS
@@ -251,10 +252,23 @@ def do(ledger: Ledger, spec: Pipeline, begun: Begun, make: Make) -> None:
     """Process every slice, each record (partition, offset) giving what `make` says for each sink."""
     for part in begun.slices:
         work = a_try(ledger, begun, part.number, spec)
-        rows = staged_rows(spec, positions(work), make)
-        sinks = write_all(ledger, spec, work, rows)
-        dead = sinks[DEAD_LETTERS].rows
-        cast_vote(ledger, spec, work.token, vote_of(spec, work, sinks, dead_letters=dead))
+        cast_vote(ledger, spec, work.token, made_vote(ledger, spec, work, make))
+
+
+def made_vote(ledger: Ledger, spec: Pipeline, work: SliceWork, make: Make) -> Vote:
+    """Write what `make` says of each record that a job reads of a slice; the vote for it."""
+    read = records_of(ledger, work)
+    sinks = write_all(ledger, spec, work, staged_rows(spec, read, make))
+    return vote_of(spec, work, sinks, dead_letters=sinks[DEAD_LETTERS].rows, records=len(read))
+
+
+def records_of(ledger: Ledger, work: SliceWork) -> list[tuple[int, int]]:
+    """Every (partition, offset) that a job reads of a slice: of a release its dead letters."""
+    letters = letters_of(work, ledger.url)
+    if letters is None:
+        return positions(work)
+    batches = list(letters.read(work.ranges))
+    return [(row["_partition"], row["_offset"]) for batch in batches for row in batch.to_pylist()]
 
 
 def contents(ledger: Ledger, spec: Pipeline) -> dict[str, list[tuple]]:

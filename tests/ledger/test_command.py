@@ -314,6 +314,23 @@ def test_a_range_is_replayed_taken_back_and_refused_in_words(ledger, log, ratche
     assert ": replay by " in told and "not any more: a mistake" in told
 
 
+def test_dead_letters_are_released_taken_back_and_refused_in_words(whole, ratchet):
+    assert ratchet("release", "line")[0] == 2
+    assert "--to 1 is before --from 2" in ratchet("release", "line", "--from", "2", "--to", "1", "--reason", "x")[2]
+    assert ratchet("release", "line", "--error", "maybe", "--reason", "x")[2].startswith(
+        "error RAT-406: line: no transaction from 1 to 3 has dead letters whose errors contain 'maybe'; there"
+    )
+    status, out, _ = ratchet("release", "line", "--reason", "corrected", "--json")
+    said = json.loads(out)
+    assert (status, said["letters"], said["waiting"], said["left_out"]) == (0, {"1": 2, "3": 2}, 2, [])
+    status, out, _ = ratchet("release", "line", "--from", "1", "--reason", "corrected")
+    assert out.startswith("line: transactions 1, 3: a revision or a release was asked for before, and waits\n")
+    assert "a release of dead letters is asked for by " in ratchet("show", "line", "3")[1]
+    status, out, _ = ratchet("replay", "line", "--from", "1", "--cancel", "--reason", "a mistake")
+    assert (status, out) == (0, "line: transaction 1: no revision is asked for any more; 1 wait\n")
+    assert ": release by " in ratchet("history", "line", "1")[1]
+
+
 def test_moves_print_documents_of_one_shape(ledger, log, ratchet):
     halt(ledger, log)
     status, out, _ = ratchet("retry", "line", "--json")

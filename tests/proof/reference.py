@@ -97,6 +97,14 @@ class Fold:
             for sink, rows in make(partition, offset).items():
                 self._deltas[sink][txid] += [{**row, **place} for row in rows]
 
+    def release(self, spec: Pipeline, txid: int, make: Make) -> None:
+        """A transaction's dead letters give way to what they give now; the rest of its delta stays."""
+        letters, self._deltas[DEAD_LETTERS][txid] = self._deltas[DEAD_LETTERS][txid], []
+        before = {sink: of.pop(txid, []) for sink, of in self._deltas.items()}
+        self.put(spec, txid, [(row["_partition"], row["_offset"]) for row in letters], make)
+        for sink, rows in before.items():
+            self._deltas[sink][txid] = rows + self._deltas[sink].get(txid, [])
+
     def expire(self, sink: str, until: int) -> None:
         """The rows of all transactions up to this one are gone."""
         self._deltas[sink] = {txid: rows for txid, rows in self._deltas[sink].items() if txid > until}

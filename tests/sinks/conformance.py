@@ -17,9 +17,11 @@ from sqlalchemy import select, update
 from ratchet import Json, Pipeline, Topic
 from ratchet.errors import TransformError
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.work import SinkVote, SliceWork, Tag
+from ratchet.ledger.work import Run, SinkVote, SliceWork, Tag
+from ratchet.operate import release
 from ratchet.operate.migrate import migrate
 from ratchet.operate.verify import recompute, verify
+from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.compact import compact
 from ratchet.protocol.votes import cast_vote
@@ -30,8 +32,9 @@ from ratchet.sinks.types import DELETED, POSITION
 from ratchet.sinks.writer import Into, Writer
 from ratchet.spec.pipeline import DEAD_LETTERS
 from ratchet.values.arrow import arrow_schema
-from tests.ledger.staging import Log, a_try, positions, start, vote_of
+from tests.ledger.staging import Log, a_try, positions, records_of, start, vote_of, write
 
+_LETTER = {"timestamp": None, "key": None, "value": b"?", "headers": None, "error": "no"}
 Row = dict[str, Any]
 Given = list[tuple[int, Row]]
 """(txid, a row with its `_partition` and `_offset`) in txid order."""
@@ -153,6 +156,44 @@ class Conformance:
         log, given = line
         txid, given[txid] = self.do(ledger, spec, log, "b", version=2, clear=1)
         assert txid == 2
+        self.is_as_expected(ledger, spec, given)
+
+    def test_the_rows_of_a_release_join_those_of_their_transaction(self, ledger, spec, line):
+        log, given = line
+        dead = sinks_of(spec)[-1]
+        log.stable = {0: 60, 1: 60}
+        begun, later = start(ledger, spec, log, "d"), start(ledger, spec, log, "e")
+        given[4], released = [], []
+        for begun_ in (begun, later):
+            for part in begun_.slices:
+                work = a_try(ledger, begun_, part.number, spec)
+                given_up = [row for row in self.rows(positions(work), 4) if row["_offset"] % 3 == 0]
+                given_up = given_up if begun_ is begun else []
+                rows = [row for row in self.rows(positions(work), 4) if row not in given_up]
+                letters = [{**_LETTER, "_partition": r["_partition"], "_offset": r["_offset"]} for r in given_up]
+                sinks = {
+                    self.sink.name: self.written(ledger, work, rows, attempt=0, parts=1),
+                    DEAD_LETTERS: write(ledger, spec, work, dead.name, letters),
+                }
+                vote = vote_of(spec, work, sinks, dead_letters=len(letters))
+                cast_vote(ledger, spec, work.token, vote)
+                given.setdefault(begun_.claim.txid, []).extend(rows)
+                released += given_up
+            commit(ledger, spec, begun_.claim)
+            settle(ledger, spec, Run("dag", "d" if begun_ is begun else "e"), succeeded=True)
+        assert released and later.claim.txid == 5
+        self.is_as_expected(ledger, spec, given)
+        release.ask(ledger, spec, None, None, "", "for the test", "somebody")
+        again = start(ledger, spec, log, "f")
+        assert again.claim.txid == 4
+        for part in again.slices:
+            work = a_try(ledger, again, part.number, spec)
+            read = set(records_of(ledger, work))
+            rows = [row for row in released if (row["_partition"], row["_offset"]) in read]
+            sinks = {self.sink.name: self.written(ledger, work, rows, attempt=0, parts=1)}
+            cast_vote(ledger, spec, work.token, vote_of(spec, work, sinks, records=len(read)))
+        commit(ledger, spec, again.claim)
+        given[4] = sorted(given[4] + released, key=lambda row: (row["_partition"], row["_offset"]))
         self.is_as_expected(ledger, spec, given)
 
     def test_compaction_changes_nothing_that_is_shown(self, ledger, spec, line):

@@ -12,6 +12,7 @@ from ratchet import Append, Json, Pipeline, Topic
 from ratchet.errors import BrokenBatch
 from ratchet.ledger.work import OffsetRange
 from ratchet.source.columnar import ColumnarReading
+from ratchet.source.letters import Letters
 from ratchet.spark import slice as slices
 from ratchet.spark.intake import parts_of
 from ratchet.spark.tally import Tally
@@ -19,10 +20,10 @@ from ratchet.spark.tally import Tally
 USUAL = {"bootstrap.servers": "a:1"}
 UNFIT = {**USUAL, "client.dns.lookup": "resolve_canonical_bootstrap_servers_only"}
 RANGES = (OffsetRange("t", 0, 5, 500_000), OffsetRange("t", 1, 0, 9))
-WORK = SimpleNamespace(ranges=RANGES, topic_id="id", token=SimpleNamespace(txid=7, slice=3))
+WORK = SimpleNamespace(ranges=RANGES, topic_id="id", token=SimpleNamespace(txid=7, slice=3), releases=None)
 
 
-def choose(monkeypatch, reader: str, kafka: dict[str, str]):
+def choose(monkeypatch, reader: str, kafka: dict[str, str], work=WORK):
     """(what tasks are told, what they are given, what is logged); Spark only says what it was asked for."""
     spec = Pipeline(
         name="p", source=Topic("t", value=Json("a int"), reader=reader), sinks=[Append("r", columns="a int")]
@@ -30,7 +31,7 @@ def choose(monkeypatch, reader: str, kafka: dict[str, str]):
     monkeypatch.setattr(slices, "read", lambda spark, ranges, properties: ("records", ranges, properties))
     spark = SimpleNamespace(range=lambda *bounds: ("parts", *bounds))
     with capture_logs() as logged:
-        intake, given = slices._intake(spark, spec, WORK, kafka)
+        intake, given = slices._intake(spark, spec, work, kafka)
     assert (intake.topic, intake.topic_id, intake.kafka) == (spec.source, "id", kafka)
     return intake, given, logged
 
@@ -54,6 +55,15 @@ def test_a_connection_that_it_cannot_use_is_read_by_spark_which_is_said_with_the
 def test_what_the_spec_names_is_no_news(monkeypatch, kafka):
     intake, given, logged = choose(monkeypatch, "spark", kafka)
     assert intake.parts is None and given[0] == "records" and logged == []
+
+
+@pytest.mark.parametrize("reader", ["columnar", "spark"])
+def test_dead_letters_are_read_from_the_ledger_whatever_reads_the_topic(monkeypatch, reader):
+    token = SimpleNamespace(txid=7, slice=3, pipeline="p")
+    work = SimpleNamespace(**{**vars(WORK), "token": token, "releases": "no"})
+    intake, given, logged = choose(monkeypatch, reader, UNFIT, work)
+    assert intake.letters == Letters("", "p", 7, "no") and intake.parts == parts_of(RANGES)
+    assert given[0] == "parts" and logged == []
 
 
 def test_what_breaks_while_the_columnar_source_reads_stays_an_error(monkeypatch):

@@ -91,6 +91,8 @@ class Transaction(_Row):
     deadline: datetime | None
     code_hash: str
     asked_code: str | None
+    releases: str | None
+    """Of a release: the text that the errors of the dead letters contain which it takes; empty where it takes all."""
     records: int | None
     verdict: Mapping[str, Mapping[str, object]] | None
     """{gate: its numbers}."""
@@ -154,6 +156,8 @@ class Replay(_Row):
     who: str
     reason: str
     code_hash: str
+    releases: str | None
+    """Of a release, as in `Transaction`."""
     given_up: str | None
     at: datetime
 

@@ -178,6 +178,7 @@ class SliceWork:
 
     `relations` maps a sink to the table that its rows are written into, `source` is the number that they carry.
     `lineages` are the leader epochs of the logs that were planned: {partition: ((leader epoch, first offset), ...)}.
+    `releases` is None where Kafka has the records; those of a release are dead letters whose errors contain that text.
     """
 
     token: SliceToken
@@ -187,3 +188,4 @@ class SliceWork:
     topic_id: str
     source: int
     lineages: Mapping[int, tuple[tuple[int, int], ...]]
+    releases: str | None = None

@@ -10,11 +10,11 @@ from sqlalchemy.exc import DataError
 
 from ratchet.errors import IllegalMove, NotRevisable, RecordsLost, Refused, TopicChanged, TransformError
 from ratchet.ledger.connection import Ledger, be_patient
-from ratchet.ledger.rows import Transaction
-from ratchet.ledger.transactions import newest_revision, read_line, read_transaction
+from ratchet.ledger.states import State
+from ratchet.ledger.transactions import newest_revision, read_line
 from ratchet.ledger.work import SliceWork
 from ratchet.operate import replay
-from ratchet.protocol.applied import newest_applied
+from ratchet.protocol.applied import newest_applied, newest_whole
 from ratchet.protocol.failures import first_line
 from ratchet.protocol.revise import check
 from ratchet.protocol.votes import work_of
@@ -80,30 +80,23 @@ def differences(
 def _of(ledger: Ledger, spec: Pipeline, again: Again, txid: int) -> Difference:
     with ledger.begin(dry_run=True) as conn:
         be_patient(conn)
-        row = _newest(conn, spec, txid)
+        applied = newest_applied(conn, spec.name, txid)
+        row = newest_whole(conn, spec.name, txid, State.COMMITTED) or newest_revision(conn, spec.name, txid)
         work = work_of(conn, spec, row)
         sinks = sinks_of(spec)
         tried = {sink.name: comparison.make(conn, sink, txid) for sink in sinks}
         again(work, lambda sink, parts: comparison.copy(conn, tried[sink.name], sink, parts))
         found = [comparison.compare(conn, spec.name, sink, tried[sink.name], txid) for sink in sinks]
-        _check_same(conn, spec, row)
+        _check_same(conn, spec, txid, applied)
         if spec.private:
             found = [replace(of, examples=tuple(example.withheld for example in of.examples)) for of in found]
         return Difference(txid, tuple(found))
 
 
-def _check_same(conn: Connection, spec: Pipeline, row: Transaction) -> None:
+def _check_same(conn: Connection, spec: Pipeline, txid: int, applied: int | None) -> None:
     """NotRevisable where the deltas are not those of before any more: merged, expired, or revised meanwhile."""
     line = read_line(conn, spec.name)
     assert line is not None, "a line that has begun stays"
-    check(conn, spec, line, row.txid)
-    if _newest(conn, spec, row.txid).revision != row.revision:
-        raise NotRevisable(f"{spec.name}: transaction {row.txid} was revised meanwhile; look again")
-
-
-def _newest(conn: Connection, spec: Pipeline, txid: int) -> Transaction:
-    """The row whose slices a revision would take."""
-    applied = newest_applied(conn, spec.name, txid)
-    if applied is None:
-        return newest_revision(conn, spec.name, txid)
-    return read_transaction(conn, spec.name, txid, applied)
+    check(conn, spec, line, txid)
+    if newest_applied(conn, spec.name, txid) != applied:
+        raise NotRevisable(f"{spec.name}: transaction {txid} was revised meanwhile; look again")

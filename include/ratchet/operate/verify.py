@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 
 from sqlalchemy import Connection, exists, literal_column, select
-from sqlalchemy.dialects.postgresql import distinct_on
 
 from ratchet.errors import RecordsLost, SettingsError, TopicChanged
 from ratchet.ledger import history
@@ -112,10 +112,11 @@ def recompute(
     checked = 0
     since = max(since, line.pruned + 1 if line else 1)
     for first in range(since, line.last_txid + 1 if line else since, _RECOMPUTED_AT_ONCE):
-        for row, work, kept in _committed(ledger, spec, first, first + _RECOMPUTED_AT_ONCE - 1):
-            where = f"transaction {row.txid}"
-            if row.code_hash != spec.code_hash:
-                say(f"{where} was committed with code {row.code_hash}, today's is {spec.code_hash}: not recomputed")
+        for parts, work, kept in _committed(ledger, spec, first, first + _RECOMPUTED_AT_ONCE - 1):
+            where = f"transaction {parts[0].txid}"
+            other = next((part.code_hash for part in parts if part.code_hash != spec.code_hash), None)
+            if other:
+                say(f"{where} was committed with code {other}, today's is {spec.code_hash}: not recomputed")
                 continue
             try:
                 given = run(work)
@@ -134,17 +135,18 @@ def recompute(
 
 def _committed(
     ledger: Ledger, spec: Pipeline, first: int, last: int
-) -> list[tuple[Transaction, list[SliceWork], dict[str, tuple[int, int]]]]:
-    """The newest committed revision of each of these transactions, the slices of its epoch, and what it has given:
-    {sink: (rows, checksum)} of its deltas, where single ones are still there.
+) -> list[tuple[list[Transaction], list[SliceWork], dict[str, tuple[int, int]]]]:
+    """The newest committed revision of each of these transactions with the releases that were added to it, the slices
+    of its epoch, and what it has given: {sink: (rows, checksum)} of its deltas, where single ones are still there.
     """
     c = transactions.c
-    newest = select(transactions).ext(distinct_on(c.txid)).where(*are_applied(spec.name, first, last))
+    newest_first = select(transactions).where(*are_applied(spec.name, first, last))
     with ledger.snapshot() as conn:
         line = read_line(conn, spec.name)
         assert line is not None, "a line that has begun stays"
-        rows = Transaction.all(conn.execute(newest.order_by(c.txid, c.revision.desc())))
-        kept: dict[int, dict[str, tuple[int, int]]] = {row.txid: {} for row in rows}
+        rows = Transaction.all(conn.execute(newest_first.order_by(c.txid, c.revision.desc())))
+        parts = {txid: _with_releases(of) for txid, of in groupby(rows, key=lambda row: row.txid)}
+        kept: dict[int, dict[str, tuple[int, int]]] = {txid: {} for txid in parts}
         for sink in sinks_of(spec):
             gone = retention.until(conn, spec.name, [sink.table])
             erased = erasures.of(conn, spec.name, sink.table, first, last)
@@ -152,7 +154,17 @@ def _committed(
                 is_there = one.txid > gone and one.txid not in erased
                 if is_there and (one.txid > line.compacted or not sink.is_compacted):
                     kept[one.txid][sink.name] = sink.contents(conn, one)
-        return [(row, work_of(conn, spec, row), kept[row.txid]) for row in rows]
+        return [(of, work_of(conn, spec, of[-1]), kept[txid]) for txid, of in parts.items()]
+
+
+def _with_releases(newest_first: Iterator[Transaction]) -> list[Transaction]:
+    """The releases behind the newest revision that is none, and that one, which is the last."""
+    found: list[Transaction] = []
+    for row in newest_first:
+        found.append(row)
+        if row.releases is None:
+            break
+    return found
 
 
 def _tiling(conn: Connection, line: Line, since: int, say: Say) -> Check:

@@ -139,7 +139,8 @@ def _replay(
     if begun is None:
         return nothing
     claim, wanted = begun
-    why = f"{wanted.who} has asked for it: {wanted.reason}"
+    what = "it" if wanted.releases is None else "a release of dead letters"
+    why = f"{wanted.who} has asked for {what}: {wanted.reason}"
     if wanted.code_hash != spec.code_hash:
         why += f"; it was asked for with code {wanted.code_hash} and is done with {spec.code_hash}"
     return given(conn, spec, claim, "replayed", "; ".join((why, *lost)))
@@ -264,7 +265,9 @@ def _taken(
     Then the votes that stand are their last copy: whoever has that code can still commit them. A revision is given up:
     the old result stays.
     """
-    if row.state in (State.OPEN, State.PREPARED) and row.code_hash != spec.code_hash:
+    # The records of a release are in the ledger.
+    needs_kafka = row.releases is None and row.state in (State.OPEN, State.PREPARED)
+    if needs_kafka and row.code_hash != spec.code_hash:
         if kafka is None or sources.known(conn, line) != kafka.known:
             return ask(conn, line)
         gone = ", ".join(map(str, voted_and_gone(conn, row, kafka.offsets)))

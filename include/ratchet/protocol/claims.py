@@ -113,6 +113,7 @@ def open_transaction(
     epoch: int = 1,
     txn_time: datetime | None = None,
     asked_code: str | None = None,
+    releases: str | None = None,
 ) -> Transaction:
     """A new row of the ledger, OPEN and claimed by `run`; its plan and its cut are the caller's to store.
 
@@ -134,6 +135,7 @@ def open_transaction(
             deadline=deadline(spec),
             code_hash=spec.code_hash,
             asked_code=asked_code,
+            releases=releases,
             txn_time=txn_time or func.date_trunc("milliseconds", func.clock_timestamp()),
         )
         .returning(transactions)

@@ -33,7 +33,7 @@ from ratchet.protocol.halts import why_stopped
 from ratchet.protocol.turns import waits_for
 from ratchet.sinks import meaning, stage
 from ratchet.sinks.lookup import sinks_of
-from ratchet.sinks.port import Applied, Delta, Sink, Touched
+from ratchet.sinks.port import Applied, Delta, Sink, Taken, Touched
 from ratchet.spec.pipeline import Pipeline
 
 
@@ -340,7 +340,7 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     before = read_line(conn, spec.name)
     assert before is not None, "a foreign key holds each transaction to its pipeline"
     _check_replaceable(conn, spec, before, row)
-    replaced: list[tuple[Sink, Delta, Touched | None]] = []
+    replaced: list[tuple[Sink, Delta, Touched | Taken | None]] = []
     for sink, of in deltas(conn, spec, row):
         with failing(spec, sink.name):
             replaced.append((sink, of, sink.replace(conn, of, before.head)))
@@ -354,16 +354,17 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     _check_replaceable(conn, spec, line, now)
     assert line is not None, "a foreign key holds each transaction to its pipeline"
     applied: dict[str, Applied] = {}
-    for sink, of, touched in replaced:
+    for sink, of, left in replaced:
         with failing(spec, sink.name):
-            applied[sink.name] = sink.refold(conn, of, touched, line.head)
+            applied[sink.name] = sink.refold(conn, of, left, line.head)
     check_constraints(conn, spec)
     decide(conn, now, applied, started, "a revision waits for no turn")
     original = read_transaction(conn, spec.name, row.txid, lock=True)
     if original.state == State.VOIDED:
         why = f"revision {row.revision} is committed"
         move(conn, original, State.COMMITTED, who=row.run_id, why=why, committed_at=func.clock_timestamp())
-    return Committed((row.txid,), f"{row}: committed, in place of the older result")
+    how = "in place of the older result" if row.releases is None else f"with {row.records:,} released dead letters"
+    return Committed((row.txid,), f"{row}: committed, {how}")
 
 
 def _check_replaceable(conn: Connection, spec: Pipeline, line: Line | None, row: Transaction) -> None:

@@ -14,12 +14,13 @@ from ratchet.ledger import writers
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move
+from ratchet.protocol.applied import voted_of
 from ratchet.protocol.failures import first_line, refers_to_nothing, sqlstate_of
 from ratchet.protocol.sources import window
 from ratchet.protocol.votes import read_votes, rows_of
 from ratchet.sinks import stage
 from ratchet.sinks.lookup import sinks_of
-from ratchet.sinks.port import Applied, Delta, Sink
+from ratchet.sinks.port import Applied, Delta, Release, Sink
 from ratchet.spec.pipeline import Pipeline
 
 _PROGRAM_LIMIT = "54"
@@ -47,8 +48,11 @@ def deltas(conn: Connection, spec: Pipeline, row: Transaction) -> Iterator[tuple
         )
     for sink in sinks:
         rows = rows_of(votes, sink.name, relations[sink.name], row.txid)
+        release = None
+        if row.releases is not None:
+            release = Release(row.releases, row.records or 0, voted_of(conn, spec.name, sink.name, row.txid))
         replaces, private = row.revision > 0, spec.private
-        yield sink, Delta(spec.name, spec.source.name, row.txid, rows, replaces, since, until, private)
+        yield sink, Delta(spec.name, spec.source.name, row.txid, rows, replaces, since, until, private, release)
 
 
 @contextmanager

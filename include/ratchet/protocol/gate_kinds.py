@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, cast
 
 from pydantic import Field
@@ -26,7 +26,10 @@ Answer = dict[str, object]
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a gate is asked about: a prepared epoch, and which rows its votes name."""
+    """What a gate is asked about: a prepared epoch, and which rows its votes name.
+
+    Of a release `records` are those of its transaction, and `before` has how many rows of it stay: {sink: rows}.
+    """
 
     pipeline: str
     txid: int
@@ -35,10 +38,11 @@ class Prepared:
     """{sink: (itself, the rows for it)}, the dead letters among them."""
     private: bool = False
     """Whether an answer must not show values."""
+    before: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def rows(self, sink: str) -> int:
-        """How many rows the votes name in one sink."""
-        return self.written[sink][1].count
+        """How many rows the transaction has in one sink with those that the votes name."""
+        return self.before.get(sink, 0) + self.written[sink][1].count
 
 
 class Gate(DeclaredGate, ABC, frozen=True):

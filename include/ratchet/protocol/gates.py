@@ -13,11 +13,12 @@ from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_row, move, read_transaction
+from ratchet.protocol.applied import newest_whole, voted_of
 from ratchet.protocol.gate_kinds import Gate, Prepared
 from ratchet.protocol.votes import read_votes, rows_of
 from ratchet.sinks import stage
 from ratchet.sinks.lookup import sinks_of
-from ratchet.spec.pipeline import Pipeline
+from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 
 
 def judge(ledger: Ledger, spec: Pipeline, row: Transaction) -> None:
@@ -63,4 +64,11 @@ def _prepared(conn: Connection, spec: Pipeline, row: Transaction) -> Prepared:
     relations = stage.relations(conn, sinks, row)
     # Writer by writer: what else stands under the txid will not be visible.
     written = {sink.name: (sink, rows_of(votes, sink.name, relations[sink.name], row.txid)) for sink in sinks}
-    return Prepared(row.pipeline, row.txid, row.records or 0, written, spec.private)
+    if row.releases is None:
+        return Prepared(row.pipeline, row.txid, row.records or 0, written, spec.private)
+    whole = newest_whole(conn, spec.name, row.txid, State.COMMITTED)
+    assert whole is not None, "a release adds to what is committed"
+    there = {sink.name: voted_of(conn, spec.name, sink.name, row.txid) for sink in sinks}
+    before = {name: of.rows for name, of in there.items() if of}
+    before[DEAD_LETTERS] -= row.records or 0
+    return Prepared(row.pipeline, row.txid, whole.records or 0, written, spec.private, before)

@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import Connection, func, insert, literal_column, select
 
 from ratchet.errors import RecordsLost, TopicChanged
+from ratchet.ledger import letters
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.schema import losses, ranges, slices, sources
@@ -240,6 +241,21 @@ def copy_cut(conn: Connection, row: Transaction, before: int) -> None:
             for part in conn.execute(select(slices.c.slice, slices.c.ranges).where(*mine).order_by(slices.c.slice))
         ],
     )
+
+
+def cut_of(conn: Connection, row: Transaction, epoch: int) -> list[list[list[int]]]:
+    """The stored ranges of each slice of an epoch of the row's transaction."""
+    c = slices.c
+    mine = (c.pipeline == row.pipeline, c.txid == row.txid, c.epoch == epoch)
+    return list(conn.execute(select(c.ranges).where(*mine).order_by(c.slice)).scalars())
+
+
+def cut_letters(conn: Connection, row: Transaction, before: int, errors: str) -> None:
+    """Give the epoch of a release those slices of epoch `before` that have dead letters which it takes."""
+    parts = cut_of(conn, row, before)
+    held = [part for part in parts if letters.count(conn, row.pipeline, row.txid, errors, read_ranges("", part))]
+    new = {"pipeline": row.pipeline, "txid": row.txid, "epoch": row.epoch}
+    conn.execute(insert(slices), [{**new, "slice": number, "ranges": part} for number, part in enumerate(held)])
 
 
 def reached(conn: Connection, line: Line) -> tuple[int, dict[int, int]]:

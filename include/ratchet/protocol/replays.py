@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from sqlalchemy import ColumnElement, Connection, delete, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, or_, select, true, update
 from sqlalchemy.dialects.postgresql import insert
 
 from ratchet.errors import NotRevisable
@@ -14,15 +14,23 @@ from ratchet.ledger.schema import replays, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_newest, is_unfinished, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run
-from ratchet.protocol.revise import revise
+from ratchet.protocol.revise import release, revise
 from ratchet.spec.pipeline import Pipeline
 
 ASKED = "replay"
 """The name in the history of what asks for a revision."""
+RELEASE = "release"
+"""The name in the history of what asks for a release."""
 
 
-def ask(conn: Connection, spec: Pipeline, txids: Iterable[int], who: str, why: str) -> list[int]:
+def ask(
+    conn: Connection, spec: Pipeline, txids: Iterable[int], who: str, why: str, releases: str | None = None
+) -> list[int]:
     """Ask for a revision of each transaction; those that did not wait already, in order.
+
+    With `releases` a release of its dead letters whose errors contain that text. Of one transaction one of both waits:
+    a revision takes the place of a release, whose records it processes as well, and one of all dead letters that of
+    some; else what waits stays.
 
     The code with which it is asked for is kept: which of two versions is the newer one no process knows, so whatever
     code a run has does what it begins, and where that is another one people are told. The caller holds the pipeline's
@@ -30,18 +38,20 @@ def ask(conn: Connection, spec: Pipeline, txids: Iterable[int], who: str, why: s
     """
     asked: list[int] = []
     code = spec.code_hash
+    asks_all = {None: true(), "": replays.c.releases.is_not(None)}.get(releases, replays.c.releases == releases)
+    is_other = or_(replays.c.code_hash != code, replays.c.releases.is_distinct_from(releases))
     for txid in sorted(txids):
-        said = {"who": who, "reason": why, "code_hash": code, "given_up": None}
+        said = {"who": who, "reason": why, "code_hash": code, "releases": releases, "given_up": None}
         adding = insert(replays).values(pipeline=spec.name, txid=txid, **said)
         anew = adding.on_conflict_do_update(
             index_elements=["pipeline", "txid"],
             set_={**said, "at": func.clock_timestamp()},
-            where=or_(replays.c.given_up.is_not(None), replays.c.code_hash != code),
+            where=or_(replays.c.given_up.is_not(None), asks_all & is_other),
         )
         if conn.execute(anew.returning(replays.c.txid)).scalar_one_or_none() is None:
             continue
         asked.append(txid)
-        _record(conn, spec.name, txid, who, why, code=code)
+        _record(conn, spec.name, txid, who, why, ASKED if releases is None else RELEASE, code=code)
     return asked
 
 
@@ -61,8 +71,8 @@ def first(conn: Connection, pipeline: str) -> Replay | None:
 
 
 def is_asked(conn: Connection, pipeline: str, txid: int) -> bool:
-    """Whether a revision of this transaction waits."""
-    one = select(replays.c.txid).where(*_waits(pipeline), replays.c.txid == txid)
+    """Whether a revision of this transaction waits that is no release."""
+    one = select(replays.c.txid).where(*_waits(pipeline), replays.c.txid == txid, replays.c.releases.is_(None))
     return conn.execute(select(exists(one))).scalar_one()
 
 
@@ -123,7 +133,7 @@ def begin_next(conn: Connection, spec: Pipeline, line: Line, run: Run) -> tuple[
     lost: list[str] = []
     while (wanted := is_due(conn, spec.name)) is not None:
         try:
-            claim = revise(conn, spec, line, wanted.txid, run, asked_code=wanted.code_hash)
+            claim = _begin(conn, spec, line, wanted, run)
         except NotRevisable as error:
             mine = (replays.c.pipeline == spec.name, replays.c.txid == wanted.txid)
             conn.execute(update(replays).where(*mine).values(given_up=str(error)))
@@ -137,20 +147,28 @@ def begin_next(conn: Connection, spec: Pipeline, line: Line, run: Run) -> tuple[
     return None, lost
 
 
+def _begin(conn: Connection, spec: Pipeline, line: Line, wanted: Replay, run: Run) -> Claim:
+    code = wanted.code_hash
+    if wanted.releases is None:
+        return revise(conn, spec, line, wanted.txid, run, asked_code=code)
+    return release(conn, spec, line, wanted.txid, run, wanted.releases, asked_code=code)
+
+
 def taken(conn: Connection, pipeline: str, txid: int) -> str | None:
     """A revision of this transaction is begun: what was asked for is not to be done once more.
 
-    The code with which it was asked for, if it was.
+    The code with which it was asked for, if it was. What was asked for may be a release, and is done with the rest.
     """
     mine = (replays.c.pipeline == pipeline, replays.c.txid == txid)
-    return conn.execute(delete(replays).where(*mine).returning(replays.c.code_hash)).scalar_one_or_none()
+    asked = conn.execute(delete(replays).where(*mine).returning(replays.c.code_hash, replays.c.releases)).one_or_none()
+    return None if asked is None or asked.releases is not None else asked.code_hash
 
 
 def _waits(pipeline: str) -> tuple[ColumnElement[bool], ...]:
     return replays.c.pipeline == pipeline, replays.c.given_up.is_(None)
 
 
-def _record(conn: Connection, pipeline: str, txid: int, who: str, why: str, **said: str) -> None:
+def _record(conn: Connection, pipeline: str, txid: int, who: str, why: str, move: str = ASKED, **said: str) -> None:
     newest = newest_revision(conn, pipeline, txid)
     row = read_transaction(conn, pipeline, txid, newest.revision, lock=True)
-    history.record(conn, row, who=who, move=ASKED, detail={"why": why, **said})
+    history.record(conn, row, who=who, move=move, detail={"why": why, **said})

@@ -1,18 +1,22 @@
-"""Revisions: a committed transaction's exact ranges once more, with today's code, in place of its old deltas."""
+"""Revisions: a committed transaction's exact ranges once more, with today's code, in place of its old deltas.
+
+A release is a revision that keeps the old deltas: its records are dead letters of the transaction, its rows are added.
+"""
 
 from __future__ import annotations
 
 from sqlalchemy import Connection, exists, select
 
 from ratchet.errors import NotRevisable
-from ratchet.ledger import history
+from ratchet.ledger import history, letters
 from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.schema import slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run
 from ratchet.protocol import claims
-from ratchet.protocol.plan import copy_cut
+from ratchet.protocol.applied import newest_whole, voted_of
+from ratchet.protocol.plan import copy_cut, cut_letters, cut_of, read_ranges
 from ratchet.sinks import erasures, retention
 from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
@@ -30,14 +34,50 @@ def revise(
     when it stands for lost records.
     """
     check(conn, spec, line, txid)
+    original = read_transaction(conn, spec.name, txid)
+    whole = newest_whole(conn, spec.name, txid)
+    assert whole is not None, "the original is no release"
+    check_cut(conn, whole)
+    why = f"revises {original.state} transaction {txid}"
+    row = _open(conn, spec, run, original, why, asked_code)
+    copy_cut(conn, row, whole.epoch)
+    return row.token
+
+
+def release(
+    conn: Connection, spec: Pipeline, line: Line, txid: int, run: Run, errors: str, *, asked_code: str | None = None
+) -> Claim:
+    """Begin a release of the dead letters of a transaction whose errors contain a text, as `revise` does a revision.
+
+    Raises NotRevisable besides where nothing of the transaction was applied, where no dead letter is to be released,
+    and where a sink's rows have other columns today.
+    """
+    applied, number = check_release(conn, spec, line, txid, errors)
+    original = read_transaction(conn, spec.name, txid)
+    why = f"releases {number:,} dead letters of transaction {txid}"
+    row = _open(conn, spec, run, original, why, asked_code, errors)
+    cut_letters(conn, row, applied.epoch, errors)
+    return row.token
+
+
+def _open(
+    conn: Connection,
+    spec: Pipeline,
+    run: Run,
+    original: Transaction,
+    why: str,
+    asked_code: str | None,
+    releases: str | None = None,
+) -> Transaction:
+    """The row of the next revision, in place of an unfinished older one."""
+    txid = original.txid
     original = read_transaction(conn, spec.name, txid, lock=True)
     newest = newest_revision(conn, spec.name, txid)
     newest = read_transaction(conn, spec.name, txid, newest.revision, lock=True)
-    check_cut(conn, newest)
     number = newest.revision + 1
     if newest.revision and newest.state in (State.OPEN, State.PREPARED):
-        why = f"superseded by revision {number}"
-        move(conn, newest, State.ABORTED, who=str(run), why=why, reason=why)
+        superseded = f"superseded by revision {number}"
+        move(conn, newest, State.ABORTED, who=str(run), why=superseded, reason=superseded)
     row = claims.open_transaction(
         conn,
         spec,
@@ -47,13 +87,15 @@ def revise(
         epoch=newest.epoch + 1,
         txn_time=original.txn_time,
         asked_code=asked_code,
+        releases=releases,
     )
-    copy_cut(conn, row, newest.epoch)
-    said = {"from": None, "why": f"revises {original.state} transaction {txid}", "code": spec.code_hash}
+    said = {"from": None, "why": why, "code": spec.code_hash}
+    if releases:
+        said["errors with"] = releases
     if asked_code not in (None, spec.code_hash):
         said["asked with"] = asked_code
     history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
-    return row.token
+    return row
 
 
 def check(conn: Connection, spec: Pipeline, line: Line, txid: int) -> None:
@@ -61,6 +103,28 @@ def check(conn: Connection, spec: Pipeline, line: Line, txid: int) -> None:
     check_place(conn, spec, line, txid)
     for erased, why in erased_of(conn, spec, txid, txid).items():
         raise NotRevisable(f"{line.pipeline}: transaction {erased}: {why}")
+
+
+def check_release(conn: Connection, spec: Pipeline, line: Line, txid: int, errors: str) -> tuple[Transaction, int]:
+    """The revision whose ranges the sinks hold, and how many dead letters a release takes; NotRevisable if none can."""
+    check(conn, spec, line, txid)
+    where = f"{line.pipeline}: transaction {txid}"
+    applied = newest_whole(conn, spec.name, txid, State.COMMITTED)
+    if applied is None:
+        raise NotRevisable(f"{where} is voided, so nothing of it was given up; `ratchet replay --voided` processes it")
+    number = letters.count(conn, spec.name, txid, errors)
+    if not number:
+        of_which = f" whose errors contain {errors!r}" if errors else ""
+        raise NotRevisable(f"{where} has no dead letters{of_which}; there is nothing to release")
+    planned = [r for part in cut_of(conn, applied, applied.epoch) for r in read_ranges(spec.source.name, part)]
+    if letters.count(conn, spec.name, txid, errors, planned) != number:
+        raise NotRevisable(f"{where} has dead letters that are none of its records, as `ratchet verify` tells")
+    for sink in sinks_of(spec):
+        before = voted_of(conn, spec.name, sink.name, txid)
+        why = sink.cannot_add_to(before) if before else None
+        if why:
+            raise NotRevisable(f"{where}: {why}; the dead letters stay")
+    return applied, number
 
 
 def check_place(conn: Connection, spec: Pipeline, line: Line, txid: int) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, func, select, update
 from sqlalchemy.exc import ProgrammingError
 
 from ratchet.errors import Fenced, OtherCode, Refused
-from ratchet.ledger import history, writers
+from ratchet.ledger import history, letters, writers
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import check_try, read_slice
 from ratchet.ledger.rows import SliceRow, Transaction, WriterRow
@@ -220,6 +220,7 @@ def _work(conn: Connection, spec: Pipeline, row: Transaction, current: SliceRow)
         topic_id=topic_id,
         source=source,
         lineages=lineages(conn, row.pipeline, source),
+        releases=row.releases,
     )
 
 
@@ -257,7 +258,26 @@ def _fault(conn: Connection, spec: Pipeline, token: SliceToken, vote: Vote) -> s
         fault = _writers_fault(said, sink.name, token, found) or _rows_fault(conn, sink, rows[sink.name], vote, found)
         if fault:
             return f"{sink.name}: {fault}"
+    if row.releases is not None:
+        fault = _release_fault(conn, sinks, rows, vote, row, row.releases)
+        if fault:
+            return fault
     return _overlap(conn, sinks, rows) if vote.dead_letters else None
+
+
+def _release_fault(
+    conn: Connection, sinks: Sequence[Sink], rows: Mapping[str, Rows], vote: Vote, row: Transaction, errors: str
+) -> str | None:
+    """Whether a job has read the dead letters of its slice that a release takes, and its rows are all of these."""
+    held = letters.count(conn, row.pipeline, row.txid, errors, vote.ranges)
+    if vote.records != held:
+        return f"{vote.records:,} dead letters were read, and {held:,} are there"
+    for sink in sinks:
+        if sink.has_positions:
+            fault = delta.beside_letters(conn, sink, rows[sink.name], letters.taken(row.pipeline, row.txid, errors))
+            if fault:
+                return f"{sink.name}: {fault}"
+    return None
 
 
 def _writers_fault(said: SinkVote, sink: str, token: SliceToken, found: Mapping[int, WriterRow]) -> str | None:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, MetaData, Table, delete, insert, literal
 
 from ratchet.sinks import delta
 from ratchet.sinks.kept import Kept
-from ratchet.sinks.port import Applied, Delta, Touched
+from ratchet.sinks.port import Applied, Delta, Taken, Touched
 from ratchet.sinks.types import POSITION, TXID, sql_column
 from ratchet.spec.columns import Column, parse_columns
 from ratchet.spec.declaration import sink_columns
@@ -75,8 +75,9 @@ class Copied(Kept, frozen=True):
     def replace(self, conn: Connection, of: Delta, head: int) -> None:
         """Nothing yet: whoever reads the table sees what is in it, so that is exchanged under the commit lock."""
 
-    def refold(self, conn: Connection, of: Delta, touched: Touched | None, head: int) -> Applied:
-        conn.execute(delete(self.target).where(self.target.c._txid == of.txid))
+    def refold(self, conn: Connection, of: Delta, left: Touched | Taken | None, head: int) -> Applied:
+        if of.release is None:
+            conn.execute(delete(self.target).where(self.target.c._txid == of.txid))
         return self.fold(conn, of)
 
 

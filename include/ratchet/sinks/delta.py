@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, cast, delete, f
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from ratchet.errors import StageMismatch
+from ratchet.ledger.schema import dead_letter_deltas
 from ratchet.ledger.work import OffsetRange, Relation
 from ratchet.sinks.port import Delta, Rows, Sink
 from ratchet.sinks.types import TXID, WRITER, sql_column, sql_type
@@ -145,6 +146,18 @@ def overlap(conn: Connection, sink: Sink, rows: Rows, dead: Sink, letters: Rows)
     if both is None:
         return None
     return f"partition {both[0]}, offset {both[1]} is a row and a dead letter; the transform must make it one of them"
+
+
+def beside_letters(conn: Connection, sink: Sink, rows: Rows, taken: Iterable[ColumnElement[bool]]) -> str | None:
+    """A row of a release whose record is none of the dead letters that it takes, in a line; None when there is none."""
+    mine = named(rows, sink, "_partition", "_offset").subquery()
+    letters = select(dead_letter_deltas.c._partition, dead_letter_deltas.c._offset).where(*taken).subquery()
+    same = sa.and_(mine.c._partition == letters.c._partition, mine.c._offset == letters.c._offset)
+    other = select(mine).select_from(mine.outerjoin(letters, same)).where(letters.c._offset.is_(None))
+    found = conn.execute(other.limit(1)).first()
+    if found is None:
+        return None
+    return f"partition {found[0]}, offset {found[1]} is none of the dead letters that are released"
 
 
 def _are(of: Table, rows: Rows) -> tuple[sa.ColumnElement[bool], ...]:

@@ -15,7 +15,7 @@ from ratchet.ledger.work import OffsetRange
 from ratchet.sinks import catalog, delta, erasures, retention
 from ratchet.sinks.catalog import Held
 from ratchet.sinks.checksum import MODULUS, row_hash
-from ratchet.sinks.port import Applied, Check, Delta, Rows, Sink, Stretch, Touched, Voted
+from ratchet.sinks.port import Applied, Check, Delta, Rows, Sink, Stretch, Taken, Touched, Voted
 from ratchet.sinks.types import SOURCE, WRITER, as_hashed, sql_type
 from ratchet.spec.columns import Column
 from ratchet.spec.types import Type
@@ -58,14 +58,30 @@ class Kept(Sink, frozen=True):
         """Nothing is left to do: the rows are there, and are seen once the head has moved."""
         return self._noted(of)
 
-    def replace(self, conn: Connection, of: Delta, head: int) -> None:
+    def cannot_add_to(self, before: Voted) -> str | None:
+        """A transaction's rows are verified by the columns with which all of them were written."""
+        then = before.columns
+        if not before.rows or then is None or _kinds(then) == _kinds(self.declared):
+            return None
+        said, now = (", ".join(map(str, columns)) for columns in (then, self.declared))
+        return f"{self.name} was written with columns {said}, and has {now} today; replay the transaction instead"
+
+    def replace(self, conn: Connection, of: Delta, head: int) -> Taken | None:
         into, columns = self.rows_table, [c.name for c in self.stored]
-        with delta.by_index(conn):
-            conn.execute(delete(into).where(into.c._txid == of.txid, *self.mine(into, of.pipeline)))
+        taken = self._give_way(conn, of)
         copying = insert(into).from_select(columns, delta.named(of.rows, self, *columns))
         delta.counted(of, self, conn.execute(copying.execution_options(preserve_rowcount=True)).rowcount)
+        return taken
 
-    def refold(self, conn: Connection, of: Delta, touched: Touched | None, head: int) -> Applied:
+    def _give_way(self, conn: Connection, of: Delta) -> Taken | None:
+        """Delete the older rows that a revision replaces."""
+        if of.release is not None:
+            return
+        into = self.rows_table
+        with delta.by_index(conn):
+            conn.execute(delete(into).where(into.c._txid == of.txid, *self.mine(into, of.pipeline)))
+
+    def refold(self, conn: Connection, of: Delta, left: Touched | Taken | None, head: int) -> Applied:
         return self._noted(of)
 
     @property
@@ -106,6 +122,15 @@ class Kept(Sink, frozen=True):
         mine = (rows.c._txid.between(of.first, of.last), *self.mine(rows, of.pipeline), *delta.having(self, key))
         conn.execute(delete(rows).where(*mine))
         return gone
+
+    def sum_of(self, conn: Connection, pipeline: str, txid: int, which: Iterable[ColumnElement[bool]]) -> Taken:
+        """How many such rows of a transaction there are, and the sum of their hashes, by the columns of the spec."""
+        of = Stretch(pipeline, txid, txid, 0, lambda _: None)
+        there = catalog.columns(conn, catalog.place(self.rows_table))
+        rows, checksum = 0, 0
+        for _, hashed in self._hashes(conn, of, _Schemas(of, self.written), there, which):
+            rows, checksum = rows + 1, (checksum + hashed) % MODULUS
+        return Taken(rows, checksum)
 
     def rows_at(self, pipeline: str, txid: int, partition: int, offset: int) -> sa.Select:
         of = self.rows_table
@@ -182,6 +207,10 @@ class Kept(Sink, frozen=True):
         for txid, *cells in conn.execute(query, execution_options={"yield_per": _AT_A_TIME}):
             schema = schemas.of[txid - of.first]
             yield txid, row_hash(schemas.known[schema], [cells[at] for at in cells_of[schema]])
+
+
+def _kinds(columns: Iterable[Column]) -> list[tuple[str, Type]]:
+    return [(column.name, column.type) for column in columns]
 
 
 Run = tuple[int, int]

@@ -11,11 +11,12 @@ from sqlalchemy import CTE, Connection, FromClause, MetaData, Select, Table, and
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from ratchet.errors import StageMismatch
 from ratchet.ledger.faults import Faults
 from ratchet.sinks import delta
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.keys import count_rows, has_null, key_hash, record_hash, same_keys, temporary, txid_of_key
-from ratchet.sinks.port import Applied, Check, Delta, Sink, Stretch, Touched, Voted
+from ratchet.sinks.port import Applied, Check, Delta, Sink, Stretch, Taken, Touched, Voted
 from ratchet.sinks.types import TXID, as_hashed, sql_column, sql_name
 from ratchet.spec.columns import Column
 
@@ -152,28 +153,31 @@ class Keyed(Sink, frozen=True):
         _make_room(conn)
         touched = temporary(conn, self._named("touched"), [self.target.c[k] for k in self.key_names])
         into, columns = self.delta, [c.name for c in self.stored]
-        self._touch(conn, touched, of.txid)
-        conn.execute(delete(into).where(into.c._txid == of.txid))
+        if of.release is None:
+            self._touch(conn, touched, select(into).where(into.c._txid == of.txid))
+            conn.execute(delete(into).where(into.c._txid == of.txid))
+        elif of.release.before is not None:
+            self._check_before(conn, of, of.release.before)
+        self._touch(conn, touched, delta.named(of.rows, self))
         copying = insert(into).from_select(columns, delta.named(of.rows, self, *columns))
         delta.counted(of, self, conn.execute(copying.execution_options(preserve_rowcount=True)).rowcount)
-        self._touch(conn, touched, of.txid)
         self._check_delta(conn, of)
         count_rows(conn, touched)
         folded = temporary(conn, self._named("folded"), [into.c[n] for n in (*self._names, TXID.name)])
         self._fold_up_to(conn, folded, _distinct(touched), head)
         return Touched(touched, folded, head)
 
-    def refold(self, conn: Connection, of: Delta, touched: Touched | None, head: int) -> Applied:
+    def refold(self, conn: Connection, of: Delta, left: Touched | Taken | None, head: int) -> Applied:
         """Add to the touched keys what was committed since they were folded; what comes out replaces the state."""
-        assert touched is not None, "replace has made it"
-        deltas, wanted = self.delta, _distinct(touched.keys)
+        assert isinstance(left, Touched), "replace has made it"
+        deltas, wanted = self.delta, _distinct(left.keys)
         self._check_later(conn, of, wanted, head)
-        if head > touched.head:
-            since = select(deltas).where(deltas.c._txid > touched.head, deltas.c._txid <= head)
+        if head > left.head:
+            since = select(deltas).where(deltas.c._txid > left.head, deltas.c._txid <= head)
             since = since.cte("since").prefix_with("MATERIALIZED")
             for same_key in same_keys(since, wanted, self.key_names):
-                self._add(conn, touched.folded, select(since).join(wanted, same_key))
-        self._put(conn, touched)
+                self._add(conn, left.folded, select(since).join(wanted, same_key))
+        self._put(conn, left)
         return self._noted(of, self.fingerprint(conn, of.txid, self.written))
 
     def fingerprint(self, conn: Connection, txid: int, columns: Sequence[Column]) -> int:
@@ -319,11 +323,21 @@ class Keyed(Sink, frozen=True):
             if _modulo(found[one.txid]) != (one.applied or {}).get("fingerprint"):
                 faults.add(f"{self.name}: the delta of transaction {one.txid} is not the one that was committed")
 
-    def _touch(self, conn: Connection, touched: Table, txid: int) -> None:
-        """Add the keys of one delta."""
-        names, deltas = self.key_names, self.delta
-        rows = select(*(deltas.c[n] for n in names)).where(deltas.c._txid == txid).distinct()
-        conn.execute(insert(touched).from_select(names, rows))
+    def _check_before(self, conn: Connection, of: Delta, before: Voted) -> None:
+        """StageMismatch where a delta is not as it was committed: by what it folds to together with a release's rows
+        nobody could tell any more.
+        """
+        faults = Faults()
+        # Of when the sink was of another kind there is nothing.
+        if "fingerprint" in (before.applied or {}):
+            self._check_deltas(conn, [before], faults)
+        if faults.lines:
+            raise StageMismatch(f"{of.pipeline}: {faults.lines[0]}, as `ratchet verify` tells; nothing is added to it")
+
+    def _touch(self, conn: Connection, touched: Table, rows: sa.Select) -> None:
+        """Add the keys of rows of deltas."""
+        names, of = self.key_names, rows.subquery("of")
+        conn.execute(insert(touched).from_select(names, select(*(of.c[n] for n in names)).distinct()))
 
     def _fold_up_to(self, conn: Connection, folded: Table, wanted: FromClause, head: int) -> None:
         """Fold these keys from all their deltas up to the head, where none can stand for others."""

@@ -35,33 +35,6 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Delta:
-    """What one transaction contributes to one sink, as its commit folds it; `rows` says where that stands."""
-
-    pipeline: str
-    topic: str
-    txid: int
-    rows: Rows
-    replaces: bool
-    """Whether an older revision's delta is to give way to this one."""
-    since: int = 1
-    """Among the transactions from this one on, and before `until`, each Kafka key has one partition."""
-    until: int | None = None
-    """The first one of those whose keys have gone to other partitions; None where there is none yet."""
-    private: bool = False
-    """Whether errors must not show keys."""
-
-
-@dataclass(frozen=True)
-class Touched:
-    """The keys of rows that a revision has exchanged, and what they fold to up to a head: two temporary tables."""
-
-    keys: Table
-    folded: Table
-    head: int
-
-
-@dataclass(frozen=True)
 class Voted:
     """What was committed of one transaction for one sink: the sum of its votes, and what the commit noted."""
 
@@ -75,6 +48,56 @@ class Voted:
         """The declared columns that its rows were written with; None where nothing was noted."""
         said = (self.applied or {}).get("columns")
         return parse_columns(", ".join(map(str, said))) if isinstance(said, list) else None
+
+
+@dataclass(frozen=True)
+class Release:
+    """Which dead letters a release takes, and what it adds to.
+
+    They are those of its transaction whose errors contain the text `errors`; its votes say that there are `letters`.
+    `before` is what was committed of the transaction for the sink, None where that is nothing.
+    """
+
+    errors: str
+    letters: int
+    before: Voted | None
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What one transaction contributes to one sink, as its commit folds it; `rows` says where that stands."""
+
+    pipeline: str
+    topic: str
+    txid: int
+    rows: Rows
+    replaces: bool
+    """Whether an older revision's delta is to give way to this one, or where this is a release, to be added to."""
+    since: int = 1
+    """Among the transactions from this one on, and before `until`, each Kafka key has one partition."""
+    until: int | None = None
+    """The first one of those whose keys have gone to other partitions; None where there is none yet."""
+    private: bool = False
+    """Whether errors must not show keys."""
+    release: Release | None = None
+    """Where the rows are added to the older ones, and take the place of dead letters alone."""
+
+
+@dataclass(frozen=True)
+class Touched:
+    """The keys of rows that a revision has exchanged, and what they fold to up to a head: two temporary tables."""
+
+    keys: Table
+    folded: Table
+    head: int
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The dead letters that a release has taken away: how many, and the sum of their hashes."""
+
+    rows: int
+    checksum: int
 
 
 @dataclass(frozen=True)
@@ -218,19 +241,23 @@ class Sink(DeclaredSink, ABC, frozen=True):
     def fold(self, conn: Connection, of: Delta) -> Applied:
         """Make the delta part of what readers see, together with the head that the caller moves."""
 
+    def cannot_add_to(self, before: Voted) -> str | None:
+        """Why a release cannot add rows to what was committed of its transaction, in a line; None where it can."""
+        return None
+
     @abstractmethod
-    def replace(self, conn: Connection, of: Delta, head: int) -> Touched | None:
+    def replace(self, conn: Connection, of: Delta, head: int) -> Touched | Taken | None:
         """Put a revision's rows in place of the older ones in the delta table; the caller holds the lock on rows.
 
-        Where there are keys, returns those that are touched, folded up to this head: what is much to read is read here,
-        while others commit.
+        Those of a release are added, and only the dead letters that it takes give way. Where there are keys, returns
+        those that are touched, folded up to this head: what is much to read is read here, while others commit.
         """
 
     @abstractmethod
-    def refold(self, conn: Connection, of: Delta, touched: Touched | None, head: int) -> Applied:
+    def refold(self, conn: Connection, of: Delta, left: Touched | Taken | None, head: int) -> Applied:
         """Make what `replace` has put there part of what readers see; the caller holds the commit lock.
 
-        The head may be further than that of `touched` by now.
+        `left` is what `replace` has returned; the head may be further by now.
         """
 
     # verifies

@@ -11,6 +11,7 @@ from ratchet.errors import IncompleteRead
 from ratchet.formats.envelope import Envelope, Opened
 from ratchet.ledger.work import OffsetRange, divided
 from ratchet.source.columnar import ColumnarSource
+from ratchet.source.letters import Letters
 from ratchet.source.port import Origin
 from ratchet.source.properties import unfit_for_columnar
 from ratchet.spark.tally import Tally
@@ -27,6 +28,7 @@ class Intake:
     """What tasks read of a slice and how they open it, carried to the workers by value.
 
     With `parts` each task is given numbers of parts and reads those itself; without, its batches are records already.
+    Those of a release are `letters`, and Kafka is not asked.
     """
 
     topic: Topic
@@ -35,6 +37,7 @@ class Intake:
     key_required: bool
     parts: tuple[tuple[OffsetRange, ...], ...] | None
     private: bool = False
+    letters: Letters | None = None
 
     def __repr__(self) -> str:
         # The properties hold a password, and Spark may print a plan.
@@ -56,6 +59,11 @@ class Intake:
 
     def _part(self, ranges: Sequence[OffsetRange], tally: Tally) -> Iterator[pa.RecordBatch]:
         """The records of a part; IncompleteRead unless the source has come to the end of each range."""
+        if self.letters is not None:
+            for batch in self.letters.read(ranges):
+                tally.read(batch)
+                yield batch
+            return
         origins = {self.topic.name: Origin(0, self.topic_id)}
         reading = ColumnarSource(self.kafka, origins).read(ranges)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -19,6 +20,7 @@ from ratchet.sinks.port import Sink
 from ratchet.sinks.types import POSITION
 from ratchet.sinks.writer import Into
 from ratchet.source.kafka import Kafka
+from ratchet.source.letters import letters_of
 from ratchet.spark import frame_lane, worker_lane
 from ratchet.spark.decode import decode
 from ratchet.spark.failure import explained
@@ -38,7 +40,7 @@ _PLACE = [column.name for column in POSITION]
 def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: str, kafka: dict[str, str]) -> Vote:
     """Process one slice and return its vote, which the caller casts.
 
-    1. Check that the topic is the planned one and still has the ranges.
+    1. Check that the topic is the planned one and still has the ranges; a release asks nothing of Kafka.
     2. Read exactly the ranges, decode, transform and write, in the worker lane or in the DataFrame lane.
     3. Check the positions reached.
     4. Check the topic again: what was read is what was planned only if it did not change meanwhile.
@@ -74,6 +76,17 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
         application_id=_application_id(spark),
         seconds=clock.seconds,
     )
+
+
+def failing(spark: SparkSession, spec: Pipeline, works: Sequence[SliceWork], ledger_url: str) -> dict[str, int]:
+    """{error: number} of the records that slices of a release would make dead letters again. Nothing is written."""
+    found: Counter[str] = Counter()
+    with explained(_where(spec, works[0]), _transform(spec), lambda: None, spec.private):
+        for work in works:
+            dead = _given(spark, spec, work, {}, ledger_url).get(DEAD_LETTERS)
+            counts = [] if dead is None else dead.groupBy("error").count().collect()
+            found.update({row["error"]: row["count"] for row in counts})
+    return dict(found)
 
 
 def recompute(
@@ -145,16 +158,18 @@ def _run(
     spark: SparkSession, spec: Pipeline, work: SliceWork, into: Into, kafka: dict[str, str], clock: _Clock
 ) -> tuple[dict[str, SinkVote], Tally]:
     """The slice through the lane of its transform."""
-    intake, given = _intake(spark, spec, work, kafka)
+    intake, given = _intake(spark, spec, work, kafka, into.ledger_url)
     if kind_of(spec) is Kind.FRAMES:
         return frame_lane.run(given, spec, intake, work, into, clock.step)
     with clock.step("work"):
         return worker_lane.run(given, worker_lane.WorkerLane(spec, spec.code_hash, intake, into, work.txn_time))
 
 
-def _given(spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str]) -> dict[str, DataFrame]:
+def _given(
+    spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str], ledger_url: str = ""
+) -> dict[str, DataFrame]:
     """What each sink is given of a slice, dead letters among them."""
-    intake, given = _intake(spark, spec, work, kafka)
+    intake, given = _intake(spark, spec, work, kafka, ledger_url)
     if kind_of(spec) is not Kind.FRAMES:
         return {
             sink.name: worker_lane.rows_of(given, worker_lane.Giving(spec, intake, work.txn_time, sink.name))
@@ -167,10 +182,12 @@ def _given(spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str
     return rows if dead is None else {**rows, DEAD_LETTERS: dead}
 
 
-def _intake(spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str]) -> tuple[Intake, DataFrame]:
+def _intake(
+    spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str], ledger_url: str = ""
+) -> tuple[Intake, DataFrame]:
     """How tasks read a slice, and the frame that they are given: numbers of parts, or records of Spark's source."""
     needs_key = any(sink.needs_key for sink in spec.sinks)
-    instead = spark_instead(spec.source, kafka)
+    instead = _instead(spec, work, kafka)
     if instead is not None:
         if spec.source.reader != "spark":
             get_logger().warning(
@@ -179,7 +196,13 @@ def _intake(spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[st
         return Intake(spec.source, work.topic_id, kafka, needs_key, None, spec.private), read(spark, work.ranges, kafka)
     parts = parts_of(work.ranges)
     numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
-    return Intake(spec.source, work.topic_id, kafka, needs_key, parts, spec.private), numbers
+    letters = letters_of(work, ledger_url)
+    return Intake(spec.source, work.topic_id, kafka, needs_key, parts, spec.private, letters), numbers
+
+
+def _instead(spec: Pipeline, work: SliceWork, kafka: dict[str, str]) -> str | None:
+    """Why Spark's Kafka source reads the slice; None where tasks read parts of it."""
+    return spark_instead(spec.source, kafka) if work.releases is None else None
 
 
 class _Clock:
@@ -206,7 +229,7 @@ def _transform(spec: Pipeline) -> str:
 
 def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
     """Raises TopicChanged, RecordsLost, IncompleteRead, or what the client says of a topic that it does not find."""
-    if not _is_to_be_read(work):
+    if work.releases is not None or not _is_to_be_read(work):
         return
     where, offsets = _where(spec, work), client.offsets(spec.source.name, known=work.lineages)
     if offsets.topic_id != work.topic_id:
@@ -240,7 +263,7 @@ def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
 def _reached(spec: Pipeline, work: SliceWork, tally: Tally, client: Kafka, kafka: dict[str, str]) -> dict[int, int]:
     """{partition: position reached}; IncompleteRead where records were left out at the end of a range."""
     until: dict[int, int] = {}
-    by_spark = spark_instead(spec.source, kafka) is not None
+    by_spark = _instead(spec, work, kafka) is not None
     is_whole = not by_spark and len(tally.parts) == len(parts_of(work.ranges))
     for r in work.ranges:
         # Of a slice that was not read in whole parts nothing is known. Of Spark's source the last record is, and only
@@ -249,6 +272,8 @@ def _reached(spec: Pipeline, work: SliceWork, tally: Tally, client: Kafka, kafka
         position = r.until_offset if is_whole else max(r.from_offset, passed.get(r.partition, r.from_offset))
         if position < r.until_offset:
             rest = OffsetRange(r.topic, r.partition, position, r.until_offset)
+            if work.releases is not None:
+                raise IncompleteRead(f"{_where(spec, work)}: the job stopped before {rest}; the slice is tried again")
             left = client.committed_records_between(rest)
             if left:
                 raise IncompleteRead(

@@ -191,14 +191,14 @@ PLANTS = [
     plant(
         "a revision forgets the keys that only the older delta has",
         "sinks/keyed.py",
-        "        self._touch(conn, touched, of.txid)\n        conn.execute(delete(into)",
-        "        conn.execute(delete(into)",
+        "            self._touch(conn, touched, select(into).where(into.c._txid == of.txid))\n",
+        "",
     ),
     plant(
         "a revision leaves the older rows of an Append",
         "sinks/kept.py",
-        "        conn.execute(delete(into).where(into.c._txid == of.txid, *self.mine(into, of.pipeline)))\n",
-        "",
+        "            conn.execute(delete(into).where(into.c._txid == of.txid, *self.mine(into, of.pipeline)))\n",
+        "            pass\n",
     ),
     plant(
         "an older revision replaces a newer one",
@@ -207,7 +207,7 @@ PLANTS = [
         "    if False:",
         (
             "protocol/revise.py",
-            "        move(conn, newest, State.ABORTED, who=str(run), why=why, reason=why)",
+            "        move(conn, newest, State.ABORTED, who=str(run), why=superseded, reason=superseded)",
             "        pass",
         ),
     ),

@@ -74,7 +74,7 @@ PLANTS = [
     plant(
         "a revision misses what was committed after it had folded its keys",
         "sinks/keyed.py",
-        "        if head > touched.head:",
+        "        if head > left.head:",
         "        if False:",
     ),
     plant(
@@ -109,8 +109,8 @@ PLANTS = [
     plant(
         "a revision leaves the older rows in a table of the user's own",
         "sinks/copied.py",
-        "        conn.execute(delete(self.target).where(self.target.c._txid == of.txid))\n",
-        "",
+        "            conn.execute(delete(self.target).where(self.target.c._txid == of.txid))\n",
+        "            pass\n",
     ),
     plant(
         "a view stays without the columns that are added",

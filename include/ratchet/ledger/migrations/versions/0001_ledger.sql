@@ -222,6 +222,7 @@ CREATE TABLE ratchet.replays (
     who TEXT NOT NULL,
     reason TEXT NOT NULL,
     code_hash TEXT NOT NULL,
+    releases TEXT,
     given_up TEXT,
     at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     PRIMARY KEY (pipeline, txid),
@@ -231,6 +232,7 @@ CREATE TABLE ratchet.replays (
 COMMENT ON TABLE ratchet.replays IS 'revisions that are asked for and not begun; one at a time is worked on';
 COMMENT ON COLUMN ratchet.replays.id IS 'the lowest waits the longest';
 COMMENT ON COLUMN ratchet.replays.code_hash IS 'the code of the process that asked';
+COMMENT ON COLUMN ratchet.replays.releases IS 'of a release: the text that errors of its dead letters contain, empty for all';
 COMMENT ON COLUMN ratchet.replays.given_up IS 'why it cannot be begun any more; null while it waits';
 
 CREATE TABLE ratchet.runs (
@@ -317,6 +319,7 @@ CREATE TABLE ratchet.transactions (
     deadline TIMESTAMP WITH TIME ZONE,
     code_hash TEXT NOT NULL,
     asked_code TEXT,
+    releases TEXT,
     records BIGINT,
     verdict JSONB,
     applied JSONB,
@@ -340,6 +343,7 @@ COMMENT ON COLUMN ratchet.transactions.claim IS 'number of the latest claim';
 COMMENT ON COLUMN ratchet.transactions.dag_id IS 'the run that holds the latest claim';
 COMMENT ON COLUMN ratchet.transactions.code_hash IS 'code and spec that this epoch''s votes must come from';
 COMMENT ON COLUMN ratchet.transactions.asked_code IS 'of a revision that waited: the code of the process that asked for it';
+COMMENT ON COLUMN ratchet.transactions.releases IS 'of a release: the text that errors of its dead letters contain, empty for all';
 COMMENT ON COLUMN ratchet.transactions.records IS 'records read, once prepared';
 COMMENT ON COLUMN ratchet.transactions.deadline IS 'when this epoch is aborted if it is still OPEN';
 COMMENT ON COLUMN ratchet.transactions.verdict IS 'what the gates said of this epoch, once prepared: {gate: numbers}';

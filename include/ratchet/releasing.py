@@ -1,0 +1,82 @@
+"""The command that releases dead letters."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from ratchet.command import (
+    JSON,
+    NAME,
+    REASON,
+    ledger_of_environment,
+    print_done,
+    print_json,
+    variables,
+    who,
+)
+from ratchet.errors import SettingsError
+from ratchet.operate.reason import reason_given
+from ratchet.progress import progress
+from ratchet.spec.pipeline import Pipeline
+
+
+def release(
+    name: Annotated[str, NAME],
+    reason: Annotated[str | None, REASON] = None,
+    first: Annotated[
+        int | None, typer.Option("--from", help="The first transaction.", min=1, show_default="the first of all")
+    ] = None,
+    last: Annotated[int | None, typer.Option("--to", help="The last one.", min=1, show_default="the head")] = None,
+    errors: Annotated[
+        str, typer.Option("--error", help="Only those whose error contains this text.", show_default=False)
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Process them now, and say how many would fail again.")
+    ] = False,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Process dead letters once more with today's code; those that it can read now join their transactions."""
+    from ratchet.operate import release as releases
+    from ratchet.spec.loading import load_pipeline
+
+    if first is not None and last is not None and last < first:
+        raise SettingsError(f"--to {last} is before --from {first}")
+    spec = load_pipeline(name)
+    if dry_run:
+        _try(spec, first, last, errors, as_json=as_json)
+        return
+    if reason is None:
+        raise typer.BadParameter("say why; it is kept in the history", param_hint="--reason")
+    with ledger_of_environment() as ledger:
+        done = releases.ask(ledger, spec, first, last, errors, reason_given(reason), who())
+    print_done(done, releases.lines_of(done), as_json)
+
+
+def _try(spec: Pipeline, first: int | None, last: int | None, errors: str, *, as_json: bool) -> None:
+    from ratchet.operate.release import Trial, left_out_lines, trial_lines, trials
+    from ratchet.spark.engine import session_for
+    from ratchet.spark.trial import failing
+
+    url = variables().get("RATCHET_SPARK")
+    found: list[Trial] = []
+    with ExitStack() as stack:
+        ledger = stack.enter_context(ledger_of_environment())
+        told = stack.enter_context(progress(f"{spec.name}: processing dead letters"))
+        session = stack.enter_context(session_for(spec, url)) if url else None
+        again = partial(failing, spec, ledger_url=ledger.url, spark=session)
+        for of in trials(ledger, spec, again, first, last, errors):
+            lines = trial_lines(of) if isinstance(of, Trial) else left_out_lines(spec.name, [of])
+            found += [of] if isinstance(of, Trial) else []
+            told.step()
+            typer.echo("\n".join(lines), err=as_json)
+    if as_json:
+        print_json([asdict(of) for of in found])
+    else:
+        typer.echo("this was a dry run: nothing was changed")
+    if any(of.fails for of in found):
+        raise typer.Exit(1)
