@@ -40,13 +40,14 @@ MOVES = {
     "accept-loss": {},
     "replay": {"first": 1, "last": 1},
     "cancel-replay": {"first": 1, "last": 1},
+    "release": {"first": 1, "last": 1},
 }
 MOVED = [f"/pipelines/line/moves/{move}" for move in MOVES]
 
 
 @pytest.fixture(scope="module")
 def line(postgres) -> Iterator[Ledger]:
-    """A halted line, in which every move but two is possible."""
+    """A halted line, in which every move but three is possible."""
     with made_anew(postgres) as ledger:
         for run in "abc":
             fail(ledger, Log(stable={0: 500, 1: 500}), run)

@@ -9,13 +9,16 @@ from ratchet.ledger.work import Run
 from ratchet.operate.replay import ask
 from ratchet.operate.snapshot.status import status
 from ratchet.protocol.claims import settle
-from tests.ledger.staging import SPEC, committed, fail, prepare, start, state
+from ratchet.protocol.commit import commit
+from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.ledger.staging import SPEC, committed, do, fail, prepare, start, state
 
 from .conftest import As
 
 pytestmark = pytest.mark.all
 
 Answer = dict
+LETTER = {"key": None, "value": b"?", "headers": None, "error": "no number"}
 
 
 def post(client, move: str, **body) -> tuple[int, Answer]:
@@ -146,3 +149,26 @@ def test_a_pipeline_or_a_transaction_that_is_not_there_has_a_code(as_: As, ledge
     assert (said.status_code, said.json()["code"]) == (404, "RAT-101")
     start(ledger, SPEC, log, "a")
     assert post(client, "void", txid=7)[1]["code"] == "RAT-401"
+
+
+def test_dead_letters_are_released_as_they_were_confirmed(as_: As, ledger, log):
+    client = as_("ulf")
+    for run in "ab":
+        begun = start(ledger, SPEC, log, run)
+        do(ledger, SPEC, begun, lambda partition, offset: {DEAD_LETTERS: [LETTER]} if offset % 5 == 0 else {})
+        commit(ledger, SPEC, begun.claim)
+    counts = client.get("/pipelines/line/letters/counts").json()
+    assert counts["may_move"] and counts["counted"] == 8
+    assert not as_("vera").get("/pipelines/line/letters/counts").json()["may_move"]
+    status_, tried = post(client, "release", error="no", first=2)
+    assert status_ == 200 and tried["letters"] == {"2": 4} and status(ledger, "line").replays == 0
+    status_, said = post(client, "release", error="no", dry_run=False, reason="x", confirm=tried["confirm"])
+    assert status_ == 409 and "not what was confirmed" in said["message"]
+    of = {"error": "no", "first": 2, "reason": "corrected", "confirm": tried["confirm"]}
+    status_, done = post(client, "release", dry_run=False, **of)
+    assert status_ == 200 and done["letters"] == {"2": 4} and status(ledger, "line").replays == 1
+    assert last(ledger) == ("release", "ulf", "corrected")
+    status_, said = post(client, "release", first=2, last=1)
+    assert (status_, said["code"]) == (400, "RAT-102")
+    status_, said = post(client, "release", error="maybe")
+    assert (status_, said["code"]) == (409, "RAT-406")

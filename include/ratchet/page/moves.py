@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ratchet.airflow.connections import kafka_properties
 from ratchet.errors import IllegalMove, SettingsError
 from ratchet.ledger.connection import Ledger
-from ratchet.operate import actions, replay
+from ratchet.operate import actions, release, replay
 from ratchet.operate.outcome import Outcome, lines_of
 from ratchet.operate.reason import reason_given
 from ratchet.page.access import MAY_MOVE, OWN_SITE, User
@@ -62,6 +62,14 @@ class OfReplay(OfRange):
     """Of the transactions `first` to `last`; also of those that are voided, if it says so."""
 
     voided: bool = False
+
+
+class OfRelease(Move):
+    """Of the transactions `first` to `last`, of all where these are not given; of letters whose error has the text."""
+
+    first: int | None = Field(None, ge=1)
+    last: int | None = Field(None, ge=1)
+    error: str = ""
 
 
 @router.post("/retry")
@@ -140,14 +148,28 @@ def cancel_replay(request: Request, dag_id: str, user: User, asked: OfRange) -> 
     return _moved(request, dag_id, user.get_name(), asked, act)
 
 
-Act = Callable[[Ledger, Pipeline, str, str, bool], Outcome | replay.Asked]
+@router.post("/release")
+def ask_for_release(request: Request, dag_id: str, user: User, asked: OfRelease) -> JSONResponse:
+    """Ask for releases of dead letters; how many would fail again says `ratchet release --dry-run`."""
+
+    def act(ledger: Ledger, spec: Pipeline, reason: str, who: str, dry_run: bool) -> release.Released:
+        return release.ask(ledger, spec, asked.first, asked.last, asked.error, reason, who, dry_run=dry_run)
+
+    return _moved(request, dag_id, user.get_name(), asked, act)
+
+
+Done = Outcome | replay.Asked | release.Released
+Act = Callable[[Ledger, Pipeline, str, str, bool], Done]
 """Makes a move of a ledger and a pipeline, with a reason, as somebody, or tries it."""
 
 
 def _moved(request: Request, dag_id: str, who: str, asked: Move, act: Act) -> JSONResponse:
     """Try the move; and make it, where what it would do is what the person has seen."""
-    if isinstance(asked, OfRange) and asked.last < asked.first:
-        raise SettingsError(f"last {asked.last} is before first {asked.first}")
+    match asked:
+        case OfRange(first=int(first), last=int(last)) | OfRelease(first=int(first), last=int(last)) if last < first:
+            raise SettingsError(f"last {last} is before first {first}")
+        case _:
+            pass
     pipelines = known(request)
     spec = pipelines.spec(dag_id)
     ledger = pipelines.ledger(spec, waits=True)
@@ -164,17 +186,29 @@ def _moved(request: Request, dag_id: str, who: str, asked: Move, act: Act) -> JS
     return _answer(act(ledger, spec, reason, who, False), None)
 
 
-def _answer(done: Outcome | replay.Asked, confirm: str | None) -> JSONResponse:
-    said = lines_of(done) if isinstance(done, Outcome) else replay.lines_of(done)
-    return answer({**document(done), "said": said, "confirm": confirm})
+def _answer(done: Done, confirm: str | None) -> JSONResponse:
+    return answer({**document(done), "said": _said(done), "confirm": confirm})
 
 
-def _digest(asked: Move, tried: Outcome | replay.Asked) -> str:
+def _said(done: Done) -> list[str]:
+    match done:
+        case Outcome():
+            return lines_of(done)
+        case replay.Asked():
+            return replay.lines_of(done)
+        case release.Released():
+            return release.lines_of(done)
+
+
+def _digest(asked: Move, tried: Done) -> str:
     """What a person confirms: the arguments and what they change; not where the head is, which moves by itself."""
-    if isinstance(tried, Outcome):
-        changes = [document(replace(change, reason=None)) for change in tried.changes]
-        does: object = [tried.move, changes, asdict(tried.opened) if tried.opened else None]
-    else:
-        does = [tried.is_taken_back, tried.txids, tried.before, tried.left_out, tried.code]
+    match tried:
+        case Outcome():
+            changes = [document(replace(change, reason=None)) for change in tried.changes]
+            does: object = [tried.move, changes, asdict(tried.opened) if tried.opened else None]
+        case replay.Asked():
+            does = [tried.is_taken_back, tried.txids, tried.before, tried.left_out, tried.code]
+        case release.Released():
+            does = [sorted(tried.letters.items()), tried.before, tried.left_out, tried.code]
     of = asked.model_dump(exclude={"dry_run", "reason", "confirm"})
     return sha256(json.dumps([tried.pipeline, of, plain(does)], sort_keys=True).encode()).hexdigest()[:16]

@@ -122,10 +122,11 @@ def transactions_of_run(request: Request, dag_id: str, run_id: str) -> JSONRespo
 
 
 @router.get("/pipelines/{dag_id}/letters/counts", dependencies=[MAY_READ])
-def letter_counts(request: Request, dag_id: str) -> JSONResponse:
-    """How many dead letters there are, by reason and by transaction."""
+def letter_counts(request: Request, dag_id: str, user: User) -> JSONResponse:
+    """How many dead letters there are, by reason and by transaction; `may_move` says whether the user may release."""
     pipelines = known(request)
-    return answer(document(dead.counts(pipelines.ledger(pipelines.spec(dag_id)), dag_id)))
+    found = document(dead.counts(pipelines.ledger(pipelines.spec(dag_id)), dag_id))
+    return answer({**found, "may_move": dag_id in editable(user, [dag_id])})
 
 
 @router.get("/pipelines/{dag_id}/letters", dependencies=[MAY_READ])

@@ -63,7 +63,7 @@ export interface Letter {
 }
 export interface Letters { letters: Letter[]; next: string | null; withheld: boolean }
 export interface Counts {
-  counted: number; is_all: boolean;
+  counted: number; is_all: boolean; may_move: boolean;
   reasons: { reason: string; letters: number; first_txid: number; last_txid: number }[];
   transactions: { txid: number; letters: number }[];
 }

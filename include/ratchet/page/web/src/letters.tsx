@@ -1,6 +1,7 @@
 import { useState } from "react";
 import { type Counts, type Letter, type Letters, url } from "./api";
 import { moment, number } from "./format";
+import { MoveButton, Moves } from "./moves";
 import { Answer, Table } from "./parts";
 import { to, useAsked } from "./use";
 
@@ -28,6 +29,16 @@ function One({ name, letter, raw }: { name: string; letter: Letter; raw: boolean
   );
 }
 
+/** What a release of the letters that are shown would be asked for with. */
+function releaseOf(asked: { reason: string | null; txid: string | null }) {
+  const of = asked.txid === null ? {} : { first: Number(asked.txid), last: Number(asked.txid) };
+  return {
+    name: "release", label: "Release these",
+    does: `${asked.reason ? "All whose reason contains the text of this one" : "They"} are processed once more with today's code, from the bytes that the ledger holds. What it can read joins the transaction that it was part of; what fails again stays a dead letter.`,
+    said: { ...of, error: asked.reason ?? "" },
+  };
+}
+
 export function LettersPage({ name, txid }: { name: string; txid: string | null }) {
   const [reason, setReason] = useState<string | null>(null);
   const [of, setOf] = useState(txid ?? "");
@@ -38,7 +49,7 @@ export function LettersPage({ name, txid }: { name: string; txid: string | null 
   const counts = useAsked<Counts>(`${at}/counts`);
   const page = useAsked<Letters>(at, { ...asked, after });
   return (
-    <>
+    <Moves pipeline={name} done={() => { counts.again(); page.again(); }}>
       <h1><a href={to(name)}>{name}</a>, dead letters</h1>
       <Answer error={counts.error ?? page.error} waits={!counts.value || !page.value} />
       {counts.value && (
@@ -60,6 +71,7 @@ export function LettersPage({ name, txid }: { name: string; txid: string | null 
         <label>Transaction <input inputMode="numeric" value={of} onChange={(e) => { setOf(e.target.value); setAfter(null); }} /></label>
         <label><input type="checkbox" checked={raw} onChange={(e) => setRaw(e.target.checked)} /> as base64</label>
         <a href={url(`${at}/download`, asked)} download>Download these</a>
+        {counts.value?.may_move && counts.value.counted > 0 && <MoveButton offer={releaseOf(asked)} />}
       </div>
       {page.value?.withheld && <p className="note">The values of this pipeline are private: who may change its DAG sees them.</p>}
       {page.value && (
@@ -71,6 +83,6 @@ export function LettersPage({ name, txid }: { name: string; txid: string | null 
         {after !== null && <button type="button" onClick={() => setAfter(null)}>Newest</button>}
         {page.value?.next && <button type="button" onClick={() => setAfter(page.value?.next ?? null)}>More</button>}
       </div>
-    </>
+    </Moves>
   );
 }
