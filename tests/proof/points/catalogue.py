@@ -18,7 +18,7 @@ from .trial import MINUTE, QUIET, Trial
 from .written import Logged, group_points, group_writes, unseen
 
 SEQUENCES: dict[str, tuple[str, ...]] = {
-    "connect_1": ("flow", "revised", "refused", "gated", "lost"),
+    "connect_1": ("flow", "revised", "released", "refused", "gated", "lost"),
     "connect_2": ("flow", "halved", "left", "voided", "forgotten"),
     "connect_3": ("failed", "grown", "late", "aborted", "retried"),
     "compacting": ("flow", "lost"),

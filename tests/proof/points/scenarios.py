@@ -63,6 +63,14 @@ def revised(line: Victim) -> None:
     line.clear(row.run_id)
 
 
+def released(line: Victim) -> None:
+    """A person has dead letters released; that code gives them up again, whoever is killed."""
+    if line.newest("COMMITTED") is None:
+        return flow(line)
+    line.say("release", line.name, "--reason", WANTED)
+    line.trigger()
+
+
 def halved(line: Victim) -> None:
     """Of a committed run one task is cleared: that revision is given up."""
     row = line.newest("COMMITTED")
@@ -139,7 +147,7 @@ def _working(line: Victim):
 EVERYWHERE: dict[str, Scenario] = {
     f.__name__: f for f in (flow, grown, lost, refused, gated, failed, left, late, forgotten, voided, aborted, retried)
 }
-CLEARS: dict[str, Scenario] = {f.__name__: f for f in (revised, halved)}
+CLEARS: dict[str, Scenario] = {f.__name__: f for f in (revised, released, halved)}
 """Only where deltas are kept, and something is committed."""
 
 

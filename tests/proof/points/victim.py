@@ -128,6 +128,8 @@ class Victim(Line):
         waiting = {partition: end for partition, end in ends.items() if planned.get(partition, 0) != end}
         if waiting:
             return f"records wait up to {waiting}, planned are {planned}"
+        if self._asked():
+            return f"{self._asked()} revisions or releases are asked for"
         if self.leftovers():
             return f"stages or writers are left: {', '.join(self.leftovers())}"
         if self._sessions():
@@ -151,6 +153,11 @@ class Victim(Line):
             [self.name],
         )
         return {row.partition: row.until for row in rows}
+
+    def _asked(self) -> int:
+        """How many revisions and releases wait."""
+        query = "select count(*) as n from ratchet.replays where pipeline = %s and given_up is null"
+        return self._ledger.execute(query, [self.name]).fetchone().n
 
     def _sessions(self) -> int:
         """How many sessions hold a transaction of this database open for longer than a statement takes."""

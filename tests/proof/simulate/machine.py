@@ -28,7 +28,7 @@ SHAPE = st.sampled_from([*SHAPES, next(iter(SHAPES))])
 SIZE = st.sampled_from([next(iter(SIZES)), *SIZES])
 OPENINGS = [Opening.NOTHING, Opening.A_RUN, Opening.TWO_RUNS, Opening.HISTORY]
 ABREAST = st.sampled_from([0, 2, 3])
-MOVES = ("retry", "abort", "void", "replay", "take back")
+MOVES = ("retry", "abort", "void", "replay", "release", "release", "take back")
 """What a person may do to a transaction."""
 MAX_RUNS = 4
 """So many runs are active at most."""

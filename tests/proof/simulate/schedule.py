@@ -244,6 +244,7 @@ class Schedule:
         self._nothing_is_left()
         self._count("finished")
         self._count("transactions", self._theatre.watch.last.last_txid)
+        self._count("releases", sum(row.releases is not None for row in self._theatre.watch.last.transactions.values()))
         self._count("revisions", len(self._theatre.watch.last.transactions) - self._theatre.watch.last.last_txid)
 
     def _count(self, what: str, number: int = 1) -> None:

@@ -68,6 +68,8 @@ TOLD = (
     rf"{_WHAT} is older than the spec's keep_deltas: ",
     rf"{_WHAT} is older than an Append keeps its rows: ",
     rf"{_WHAT}: revision \d+ is applied already; the newer result stays$",
+    r"^line: no transaction from \d+ to \d+ has dead letters; there is nothing to release$",
+    r"^line: transaction \d+: left out: (is older than|\w+ was written with columns) .+$",
     rf"{_WHAT} is not committed yet: the head is \d+; there is nothing to revise$",
     r"^line: of transactions \d+ to \d+ no revision waits$",
 )
@@ -236,16 +238,27 @@ class Watch:
             assert not is_prepared or len(voted) == len(cut), f"{row.txid} is {row.state} by the votes {voted} of {cut}"
         first: dict[int, list] = {}
         for (txid, epoch), cut in sorted(seen.cuts.items()):
+            if self._is_release(seen, txid, epoch):
+                # Slices without dead letters are left out.
+                assert all(part in first[txid] for part in cut), f"{txid} was cut anew in epoch {epoch}: {cut}"
+                continue
             assert cut == first.setdefault(txid, cut), f"{txid} was cut anew in epoch {epoch}: {cut}"
         for txid, cut in first.items():
             planned = [(p, o) for p, start, until in seen.ranges[txid] for o in range(start, until)]
             taken = [(p, o) for part in cut for p, start, until in part for o in range(start, until)]
             assert sorted(planned) == sorted(taken), f"the plan of {txid} is {seen.ranges[txid]}, its cut is {cut}"
 
+    def _is_release(self, seen: Seen, txid: int, epoch: int) -> bool:
+        """Whether an epoch is of a release: those of a revision follow one another."""
+        mine = [row for (of, _), row in seen.transactions.items() if of == txid and row.epoch >= epoch]
+        return min(mine, key=lambda row: row.epoch).releases is not None
+
     def _is_fold(self, seen: Seen) -> None:
         """I1, I3, I5: every sink is the fold of what is committed, of its newest revision, and of nothing else."""
         applied = [
-            (txid, row.code_hash) for (txid, _), row in sorted(seen.transactions.items()) if row.applied is not None
+            (txid, row.code_hash, row.releases)
+            for (txid, _), row in sorted(seen.transactions.items())
+            if row.applied is not None
         ]
         of = applied, seen.expired
         if self._folded is None or self._folded[0] != of:
@@ -254,12 +267,15 @@ class Watch:
         for name, rows in seen.contents.items():
             assert rows == wanted[name], f"{name} holds {rows}, of what is committed comes {wanted[name]}"
 
-    def _fold(self, seen: Seen, applied: list[tuple[int, str]]) -> dict[str, list[tuple]]:
+    def _fold(self, seen: Seen, applied: list[tuple[int, str, str | None]]) -> dict[str, list[tuple]]:
         fold = Fold()
         # A revision replaces nothing in a sink that its spec has no more.
-        for txid, code in applied:
+        for txid, code, releases in applied:
             spec, version = OF_CODE[code]
-            fold.put(spec, txid, self._records(seen.ranges[txid]), make_of(spec, version))
+            if releases is None:
+                fold.put(spec, txid, self._records(seen.ranges[txid]), make_of(spec, version))
+            else:
+                fold.release(spec, txid, make_of(spec, version))
         for sink, until in seen.expired.items():
             fold.expire(sink, until)
         return fold.contents(self._sinks.values())
@@ -269,7 +285,8 @@ class Watch:
         spec, version = OF_CODE[row.code_hash]
         asked = {gate.title for gate in spec.gates}
         assert (set(row.verdict) if row.verdict else set()) == asked, f"{row.txid} was committed with {row.verdict}"
-        if row in self.last.transactions.values() or not asked:
+        # What a release has taken is not known any more.
+        if row in self.last.transactions.values() or not asked or row.releases is not None:
             return
         make, at = make_of(spec, version), self._records(seen.ranges[row.txid])
         made: dict[str, list[dict]] = defaultdict(list)

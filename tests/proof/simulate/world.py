@@ -17,6 +17,8 @@ from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Claim, OffsetRange, Run, SliceToken, SliceWork
 from ratchet.operate.actions import abort, retry, void
 from ratchet.operate.outcome import Outcome, lines_of
+from ratchet.operate.release import Released
+from ratchet.operate.release import ask as release
 from ratchet.operate.replay import Asked, ask, take_back
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Begun, Skipped
@@ -27,6 +29,7 @@ from ratchet.protocol.leases import renew
 from ratchet.protocol.votes import NothingToDo, take_try, vote_no
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
+from tests.ledger.staging import records_of
 from tests.proof.simulate.code import VERSIONS, make_of, spec_of
 from tests.proof.simulate.maintenance import maintain
 from tests.proof.simulate.shapes import LEASE_SECONDS, NAME, TOPIC
@@ -216,8 +219,9 @@ class World:
             work = take_try(ledger, spec, held[0], number)
             if isinstance(work, NothingToDo):
                 return work.message
+            records = self.records_of([work]) if work.releases is None else records_of(ledger, work)
             with errors_recorded(ledger, work.token):
-                process(ledger, spec, work, self.records_of([work]), make_of(spec, version), attempts)
+                process(ledger, spec, work, records, make_of(spec, version), attempts)
             return work.token
 
         def unkept(said: SliceToken | str, seen: Seen) -> str | None:
@@ -339,11 +343,12 @@ class World:
             "abort": lambda ledger: abort(ledger, spec, txid, "a person said so", "a person"),
             "void": lambda ledger: void(ledger, spec, txid, "a person said so", "a person"),
             "replay": lambda ledger: ask(ledger, spec, txid, txid, "a person said so", "a person", voided=True),
+            "release": lambda ledger: release(ledger, spec, txid, txid, "", "a person said so", "a person"),
             "take back": lambda ledger: take_back(ledger, spec, txid, txid, "a person said so", "a person"),
         }
 
-        def unkept(outcome: Outcome | Asked, seen: Seen) -> str | None:
-            if isinstance(outcome, Asked):
+        def unkept(outcome: Outcome | Asked | Released, seen: Seen) -> str | None:
+            if not isinstance(outcome, Outcome):
                 return None
             said = lines_of(outcome)
             plan = ", ".join(str(OffsetRange(TOPIC, *taken)) for taken in sorted(seen.ranges[txid]))
