@@ -43,8 +43,8 @@ def known(request: Request) -> Pipelines:
 def all_pipelines(request: Request, user: User) -> JSONResponse:
     """Where every line stands that the user may read.
 
-    `{"pipelines": [{…status, "said": lines, "halted_why", "may_move", "sinks", "title"}], "unknown": [{"pipelines",
-    "code", "message"}]}`; `unknown` are those whose ledger does not answer.
+    `{"pipelines": [{…status, "said": lines, "halted_why", "paused_why", "may_move", "sinks", "title"}], "unknown":
+    [{"pipelines", "code", "message"}]}`; `unknown` are those whose ledger does not answer.
     """
     pipelines = known(request)
     may_read = readable(user, pipelines.specs())
@@ -213,6 +213,7 @@ def _line(spec: Pipeline, of: Status, may_move: bool) -> dict[str, object]:
         "is_private": spec.private,
         "may_move": may_move,
         "halted_why": words.halt_of(of),
+        "paused_why": words.pause_of(of),
         "said": words.lines_of(of),
     }
 

@@ -17,6 +17,7 @@ from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Claim, OffsetRange, Run, SliceToken, SliceWork
 from ratchet.operate.actions import abort, retry, void
 from ratchet.operate.outcome import Outcome, lines_of
+from ratchet.operate.pauses import pause_at, resume
 from ratchet.operate.replay import Asked, ask, take_back
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Begun, Skipped
@@ -339,6 +340,8 @@ class World:
             "abort": lambda ledger: abort(ledger, spec, txid, "a person said so", "a person"),
             "void": lambda ledger: void(ledger, spec, txid, "a person said so", "a person"),
             "replay": lambda ledger: ask(ledger, spec, txid, txid, "a person said so", "a person", voided=True),
+            "pause-at": lambda ledger: pause_at(ledger, spec, txid, "a person said so", "a person"),
+            "resume": lambda ledger: resume(ledger, spec, "a person said so", "a person"),
             "take back": lambda ledger: take_back(ledger, spec, txid, txid, "a person said so", "a person"),
         }
 
