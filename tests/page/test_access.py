@@ -40,6 +40,8 @@ MOVES = {
     "accept-loss": {},
     "replay": {"first": 1, "last": 1},
     "cancel-replay": {"first": 1, "last": 1},
+    "pause-at": {},
+    "resume": {},
 }
 MOVED = [f"/pipelines/line/moves/{move}" for move in MOVES]
 
