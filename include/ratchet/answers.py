@@ -45,7 +45,7 @@ def answers() -> dict[str, Any]:
     from ratchet.operate.verify import Check
     from ratchet.spark.preview import Preview
 
-    moves = dict.fromkeys(("retry", "abort", "void", "accept-loss", "repartitioned"), Outcome)
+    moves = dict.fromkeys(("retry", "abort", "void", "accept-loss", "repartitioned", "pause-at", "resume"), Outcome)
     done = {"migrate": Migrated, "plan": Upcoming, "erase": Erased, "prune": Pruned, "drop": Dropped}
     return {
         **moves,

@@ -43,6 +43,7 @@ from ratchet.ledger.work import name_of, utc
 from ratchet.logs import choose_form
 from ratchet.operate.reason import reason_given
 from ratchet.outlook import plan, preview
+from ratchet.pausing import pause_at, resume
 from ratchet.progress import progress
 from ratchet.releasing import release
 from ratchet.removals import drop, erase, prune
@@ -55,23 +56,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Exactly-once transactions over Kafka and Spark.")
 app.add_typer(stack_app, name="stack")
-for command in (
-    init,
-    verify,
-    preview,
-    doctor,
-    plan,
-    show,
-    lag,
-    where,
-    origin,
-    dlq,
-    release,
-    erase,
-    prune,
-    drop,
+_OF_OTHER_MODULES = (
+    init, verify, preview, doctor, plan, show, lag, where, origin, dlq, release, pause_at, resume, erase, prune, drop,
     exporter,
-):
+)  # fmt: skip
+for command in _OF_OTHER_MODULES:
     app.command()(command)
 
 

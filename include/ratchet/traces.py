@@ -16,6 +16,7 @@ from rich.table import Table
 from ratchet.command import JSON, NAME, TXID, kafka_properties, ledger_of_environment, print_json, print_json_each
 from ratchet.errors import SettingsError
 from ratchet.ledger.work import name_of, utc
+from ratchet.protocol.pause import why_paused
 from ratchet.values.plain import plain
 
 if TYPE_CHECKING:
@@ -173,6 +174,8 @@ def _whole(of: Whole) -> Iterator[str | Table]:
         if row.rows:
             rows = ", ".join(f"{count:,} in {sink}" for sink, count in row.rows.items())
             yield f"  {row.records or 0:,} records read; rows: {rows}"
+    if of.pause:
+        yield why_paused(of.pipeline, of.pause)
     table = _table("partition", "from", "until", "offsets", numbers=("from", "until", "offsets"), title="ranges")
     for r in of.ranges:
         at = r.from_offset, r.until_offset, r.until_offset - r.from_offset
@@ -207,7 +210,8 @@ def _whole(of: Whole) -> Iterator[str | Table]:
 def _lags(found: Iterable[Lag]) -> Table:
     table = _table("pipeline", "records", "waiting", "oldest", "deleted in", "", numbers=("records", "waiting"))
     for of in found:
-        odd = "" if of.is_told else f"topic {of.topic} is not shown"
+        odd = "" if of.paused_behind is None else f"paused behind {of.paused_behind}"
+        odd = odd if of.is_told else f"topic {of.topic} is not shown"
         odd = f"topic {of.topic} was made again" if of.is_made_again else odd
         odd = f"{of.lost:,} offsets are LOST" if of.lost else odd
         left = (of.deleted_at - of.at).total_seconds() if of.deleted_at else None

@@ -26,6 +26,7 @@ from ratchet.operate.doctor.finding import CODES, Check, Finding, Severity, exam
 from ratchet.operate.doctor.surroundings import Api, judged_health
 from ratchet.operate.doctor.topics import judged_versions
 from ratchet.operate.migrate import migrate
+from ratchet.operate.pauses import pause_at
 from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import settle
 from tests.answers import answer
@@ -132,6 +133,14 @@ def test_a_halt_and_a_maintenance_that_does_not_come(ledger, begun):
     with ledger.begin() as conn:
         conn.execute(text("update ratchet.pipelines set maintained_at = now() - interval '6 minutes'"))
     assert "here last at 20" in seen(lines.checks(ledger, [begun]))["maintenance"][0].what
+
+
+def test_a_line_that_is_paused_is_warned_of_and_no_fault(ledger, begun):
+    assert seen(lines.checks(ledger, [begun]))["pause"][0].severity is Severity.OK
+    pause_at(ledger, begun, None, "the warehouse moves", "me")
+    (found,) = seen(lines.checks(ledger, [begun]))["pause"]
+    assert found.severity is Severity.WARNING and "seen is paused behind transaction 1 by me since" in found.what
+    assert "`ratchet resume seen --reason …`" in str(found.remedy)
 
 
 @pytest.fixture

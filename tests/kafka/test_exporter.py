@@ -30,6 +30,7 @@ from ratchet.ledger.work import Run
 from ratchet.operate.actions import void
 from ratchet.operate.attention import been_here
 from ratchet.operate.migrate import migrate
+from ratchet.operate.pauses import pause_at, resume
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote
@@ -78,6 +79,19 @@ def test_each_state_of_a_line_is_measured(line: Line, eye: Eye):
     line.do("d"), line.do("e")
     found = values(eye)
     assert (found["ratchet.lag.records"], found["ratchet.lag.age"], found["ratchet.in_flight OPEN"]) == (0, 0, 0)
+
+
+def test_a_pause_is_measured_and_what_it_holds_is_not_stuck(line: Line, eye: Eye):
+    line.do("a")
+    line.begin("b")
+    assert values(eye)["ratchet.paused"] == 0
+    pause_at(line.ledger, line.spec, 1, "why", "me")
+    found = values(eye)
+    assert 0 < found["ratchet.paused"] < 600 and found["ratchet.halted"] == found["ratchet.oldest_unfinished"] == 0
+    pause_at(line.ledger, line.spec, 2, "why", "me")
+    assert values(eye)["ratchet.oldest_unfinished"] > 0
+    resume(line.ledger, line.spec, "why", "me")
+    assert values(eye)["ratchet.paused"] == 0
 
 
 def test_dead_letters_are_counted_among_the_last_records(line: Line, eye: Eye):

@@ -22,6 +22,8 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.transactions import lock_pipeline
 from ratchet.operate import attention
 from ratchet.operate.migrate import migrate
+from ratchet.operate.pauses import pause_at, resume
+from ratchet.operate.replay import ask
 from ratchet.protocol import due
 from ratchet.source.kafka import Kafka
 from tests.kafka.driven import Driven, send
@@ -149,6 +151,29 @@ def test_a_run_that_is_for_tomorrow_stops_nobody_and_where_none_begins_one_is_en
     rig.asked(spec)
     rig.maintain(spec)
     assert len(set(rig.started)) == 2, "the line has moved"
+
+
+def test_no_run_is_started_of_a_line_that_is_paused_and_one_is_when_it_goes_on(rig):
+    waiting, lost, replayed = rig.pipeline("waiting", 3), rig.pipeline("lost", 2), rig.pipeline("replayed", 2)
+    specs = [waiting, lost, replayed]
+    migrate(rig.ledger.url, specs)
+    for spec in specs:
+        rig.committed(spec)
+        rig.asked(spec)
+    rig.begin(lost, "away")
+    for spec in specs:
+        pause_at(rig.ledger, spec, 1, "why", "me")
+    with rig.ledger.begin() as conn:
+        conn.execute(text("update ratchet.transactions set claim_ended = true where pipeline = 'lost'"))
+    ask(rig.ledger, replayed, 1, 1, "why", "me")
+    failed, _ = rig.maintain(*specs)
+    # A revision is no later transaction.
+    assert (failed, [name for name, _ in rig.started]) == ({}, ["replayed"])
+    rig.started.clear()
+    for spec in (waiting, lost):
+        resume(rig.ledger, spec, "why", "me")
+    rig.maintain(waiting, lost)
+    assert sorted(name for name, _ in rig.started) == ["lost", "waiting"]
 
 
 def test_of_pipelines_that_are_idle_airflow_is_asked_nothing_and_kafka_once(rig, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -128,9 +129,37 @@ def test_abort_begins_nothing_and_the_next_run_does(ledger, log, ratchet):
         "failed": None,
         "failed_why": None,
         "opened": None,
+        "pause": None,
+        "lifted": None,
         "dry_run": False,
     }
     assert state(ledger, 1) == State.ABORTED
+
+
+def test_a_line_is_paused_and_goes_on_and_every_command_that_looks_says_so(ledger, log, ratchet):
+    log.stable = {0: 99, 1: 99}
+    assert "the ledger has nothing of pipeline line yet" in ratchet("pause-at", "line", "--reason", "x")[2]
+    committed(ledger, log, "a")
+    start(ledger, SPEC, log, "b")
+    assert ratchet("pause-at", "line")[0] == 2
+    tried = json.loads(ratchet("pause-at", "line", "1", "--reason", "audit", "--dry-run", "--json")[1])
+    assert (tried["pause"]["txid"], tried["lifted"], tried["dry_run"]) == (1, None, True)
+    status, out, _ = ratchet("pause-at", "line", "--reason", "audit")
+    paused, head = out.splitlines()
+    assert status == 0 and head == "the head is 1"
+    assert re.fullmatch(
+        r"line is paused behind transaction 2 by \S+ by command since 20.+ UTC: audit; "
+        "`ratchet resume line --reason …` lets it go on",
+        paused,
+    )
+    assert f"  PAUSED: {paused}" in ratchet("status", "line")[1].splitlines()
+    (line,) = json.loads(ratchet("status", "line", "--json")[1])
+    assert (line["pause"]["txid"], line["pause"]["reason"], line["halt"]) == (2, "audit", None)
+    assert paused in ratchet("show", "line", "2")[1] and "pause-at" in ratchet("history", "line", "2")[1]
+    assert json.loads(ratchet("show", "line", "2", "--json")[1])["pause"] == line["pause"]
+    answer = json.loads(ratchet("resume", "line", "--reason", "done", "--json")[1])
+    assert (answer["pause"], answer["lifted"]["txid"], answer["said"][0]) == (None, 2, "line goes on")
+    assert "line is not paused; nothing was changed" in ratchet("resume", "line", "--reason", "done")[2]
 
 
 def test_verify_ends_with_3_and_names_the_fault(ledger, log, ratchet):

@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import time
 
-import psycopg
 import pytest
 
 from benchmarks.looked import looked_at
-from benchmarks.past import grow
 from ratchet.operate.snapshot import letters, places, timeline, transaction
 from ratchet.operate.snapshot.lag import lags
 from ratchet.operate.snapshot.status import statuses
 from ratchet.source.topics import Ends
 
+from .crowd import LONG, crowd, names_of
 from .staging import SPEC, committed
-
-LINES, SHORT, LONG = 200, 300, 100_000
-COPIED = ("pipelines", "heads", "sources", "transactions", "ranges", "slices", "events")
-COPY = """
-    insert into ratchet.{table} (pipeline, {names}) {overriding}
-    select 'line' || lpad(n::text, 3, '0'), {names} from ratchet.{table}, generate_series(1, {lines}) n
-    where pipeline = 'line'
-"""
-HALT = """
-    update ratchet.heads set txid = 298 where pipeline > 'line100';
-    update ratchet.transactions set state = 'OPEN', halted_at = clock_timestamp(), reason = 'x'
-        where pipeline > 'line100' and txid = 299;
-    update ratchet.transactions set state = 'PREPARED' where pipeline > 'line100' and txid = 300;
-"""
 
 
 @pytest.fixture
@@ -36,18 +21,7 @@ def many(ledger, log):
     """The lines; half of the short ones are halted, with a transaction prepared behind."""
     log.stable = {p: 2_000_000 for p in (0, 1)}
     committed(ledger, log, "first")
-    grow(ledger.url, SPEC.name, SHORT)
-    with psycopg.connect(ledger.url) as conn:
-        conn.execute("set session_replication_role = replica")
-        for table in COPIED:
-            of = "select string_agg(quote_ident(column_name), ', ') from information_schema.columns where "
-            of += "table_schema = 'ratchet' and table_name = %s and column_name not in ('pipeline', 'id')"
-            names = conn.execute(of, [table]).fetchone()[0]
-            conn.execute(COPY.format(table=table, names=names, lines=LINES - 1, overriding=""))
-        conn.execute(HALT)
-    grow(ledger.url, SPEC.name, LONG)
-    with psycopg.connect(ledger.url, autocommit=True) as conn:
-        conn.execute("vacuum analyze")
+    crowd(ledger.url, SPEC.name)
     ledger.engine.dispose()
     return ledger
 
@@ -55,7 +29,7 @@ def many(ledger, log):
 @pytest.mark.all
 @pytest.mark.timeout(900)
 def test_everything_is_seen_within_a_second_whatever_came_before(many, log):
-    names = ["line", *(f"line{n:03}" for n in range(1, LINES))]
+    names = names_of("line")
     ends = {"t": Ends("t", "first", log.beginning, log.stable, 3_600_000, None, {})}
 
     def within(look):

@@ -19,18 +19,19 @@ from ratchet.dev.stack.supervisor import Supervisor
 from ratchet.ledger.connection import Ledger
 from ratchet.operate.migrate import migrate
 from tests.ledger.staging import SPEC, Log
+from tests.page.pipelines import MORE
 from tests.page.pipelines.secret import PIPELINE as SECRET
 from tests.page.rights import LIMITED, Rights
 
-ROLES = {"vera": "viewer", "ulf": "user", "olga": "op", "ada": "admin", "nemo": "", LIMITED: "user"}
+ROLES = {"vera": "viewer", "ulf": "user", "olga": "op", "ada": "admin", "nemo": "", **dict.fromkeys(LIMITED, "user")}
 HEADERS = {"X-Ratchet": "1"}
 
 
 @pytest.fixture(scope="package")
-def airflow(scratch: Path, postgres: Stack) -> Iterator[Airflow]:
+def airflow(scratch: Path, postgres: Stack, kafka: Stack) -> Iterator[Airflow]:
     """The API server alone; its plugins and its connections are those of any Airflow here."""
     home = scratch / "page"
-    home.mkdir()
+    (home / "more").mkdir(parents=True)
     passwords = home / "passwords.json"
     passwords.write_text(json.dumps({name: f"{name}'s password" for name in ROLES}))
     ledger = psycopg.conninfo.conninfo_to_dict(postgres.ledger_url)
@@ -50,7 +51,9 @@ def airflow(scratch: Path, postgres: Stack) -> Iterator[Airflow]:
             }
         ),
         "AIRFLOW_CONN_RATCHET_KAFKA": json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}),
+        "AIRFLOW_CONN_CROWD_KAFKA": json.dumps({"conn_type": "kafka", "extra": kafka.kafka}),
         "RATCHET_PIPELINES": "tests.page.pipelines",
+        MORE: str(home / "more"),
         "PYTHONPATH": str(CHECKOUT),
     }
     port = Ports(home / "ports.json", print).get("airflow")
@@ -88,6 +91,15 @@ def ledger(postgres: Stack) -> Iterator[Ledger]:
 @pytest.fixture
 def log() -> Log:
     return Log(stable={0: 500, 1: 500})
+
+
+@pytest.fixture
+def more(airflow: Airflow) -> Iterator[Path]:
+    """A folder for modules of more specs, which the server reads while they are there."""
+    folder = airflow.home.with_name("more")
+    yield folder
+    for module in folder.glob("*.py"):
+        module.unlink()
 
 
 As = Callable[..., httpx.Client]

@@ -41,6 +41,8 @@ MOVES = {
     "replay": {"first": 1, "last": 1},
     "cancel-replay": {"first": 1, "last": 1},
     "release": {"first": 1, "last": 1},
+    "pause-at": {},
+    "resume": {},
 }
 MOVED = [f"/pipelines/line/moves/{move}" for move in MOVES]
 

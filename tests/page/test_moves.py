@@ -6,6 +6,7 @@ import pytest
 
 from ratchet.ledger import history
 from ratchet.ledger.work import Run
+from ratchet.operate.pauses import pause_at
 from ratchet.operate.replay import ask
 from ratchet.operate.snapshot.status import status
 from ratchet.protocol.claims import settle
@@ -126,6 +127,44 @@ def test_revisions_are_asked_for_and_taken_back(as_: As, ledger, log):
     assert (status_, said["code"]) == (400, "RAT-102")
     status_, said = post(client, "replay", first=1, last=9)
     assert (status_, said["code"]) == (409, "RAT-406")
+
+
+def test_before_a_replay_what_it_replaces_is_said_and_the_command_that_shows_the_difference(as_: As, ledger, log):
+    for run in "ab":
+        committed(ledger, log, run)
+    _, tried = post(as_("ulf"), "replay", first=1, last=2, voided=True)
+    assert tried["said"][0].startswith("line: what stands was made of 40 records, and is rows: ")
+    assert "`ratchet replay line --from 1 --to 2 --voided --dry-run`" in tried["said"][2]
+    confirmed = {"dry_run": False, "reason": "x", "confirm": tried["confirm"]}
+    _, done = post(as_("ulf"), "replay", first=1, last=2, voided=True, **confirmed)
+    assert done["said"] == tried["said"][3:-1]
+
+
+def test_a_line_is_paused_and_goes_on_by_the_user_and_both_views_say_so(as_: As, ledger, log):
+    client = as_("ulf")
+    start(ledger, SPEC, log, "a")
+    _, tried = post(client, "pause-at")
+    assert tried["pause"]["txid"] == 1 and status(ledger, "line").pause is None
+    # Another run has begun: the line stops behind that one, which is no other move.
+    start(ledger, SPEC, log, "b")
+    status_, done = post(client, "pause-at", dry_run=False, reason="audit", confirm=tried["confirm"])
+    assert status_ == 200 and (done["pause"]["txid"], done["pause"]["who"]) == (2, "ulf")
+    assert last(ledger) == ("pause-at", "ulf", "audit")
+    (line,) = [of for of in client.get("/pipelines").json()["pipelines"] if of["pipeline"] == "line"]
+    one = client.get("/pipelines/line").json()["status"]
+    assert line["paused_why"] == one["paused_why"] and "paused behind transaction 2 by ulf" in line["paused_why"]
+    assert client.get("/pipelines/line/transactions/2").json()["pause"] == done["pause"] and not line["halted_why"]
+    # Of one transaction it confirms no other, and a pause that another person has moved meanwhile is not lifted.
+    _, tried = post(client, "pause-at", txid=1)
+    assert post(client, "pause-at", txid=2, dry_run=False, reason="x", confirm=tried["confirm"])[0] == 409
+    _, tried = post(client, "resume")
+    pause_at(ledger, SPEC, 1, "not yet", "another")
+    assert post(client, "resume", dry_run=False, reason="x", confirm=tried["confirm"])[0] == 409
+    _, tried = post(client, "resume")
+    status_, done = post(client, "resume", dry_run=False, reason="done", confirm=tried["confirm"])
+    assert status_ == 200 and status(ledger, "line").pause is None and done["lifted"]["who"] == "another"
+    status_, said = post(client, "resume")
+    assert (status_, said["code"]) == (409, "RAT-403") and "line is not paused" in said["message"]
 
 
 def test_a_loss_is_looked_for_in_kafka_which_may_be_away(as_: As, ledger, log):

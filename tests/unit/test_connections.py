@@ -104,3 +104,22 @@ def test_the_spark_connection_says_the_engine_and_never_shows_its_token(monkeypa
     connection(monkeypatch, conn_type="spark_connect")
     with pytest.raises(SettingsError, match="has no host"):
         connections.spark_target("c")
+
+
+def test_the_page_of_a_spark_application_is_named_by_the_connection(monkeypatch):
+    ui = "https://spark.example:18480/history/{application_id}/jobs/"
+    connection(monkeypatch, conn_type="spark_connect", host="sc://h", extra=json.dumps({"ui": ui}))
+    page_of = connections.spark_page("c")
+    assert page_of and page_of("local-17/?x") == "https://spark.example:18480/history/local-17%2F%3Fx/jobs/"
+    connection(monkeypatch, conn_type="spark", host="spark://h")
+    assert connections.spark_page("c") is None
+    for wrong in (5, "javascript:alert('{application_id}')", "https://spark.example/history/"):
+        connection(monkeypatch, conn_type="spark", host="spark://h", extra=json.dumps({"ui": wrong}))
+        with pytest.raises(SettingsError, match="'ui' in its extra is no address of a page"):
+            connections.spark_page("c")
+
+    def missing(_):
+        raise AirflowNotFoundException("c")
+
+    monkeypatch.setattr(connections.Connection, "get", missing)
+    assert connections.spark_page("c") is None

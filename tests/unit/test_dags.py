@@ -285,12 +285,12 @@ def test_the_trigger_can_be_made_anew_from_what_airflow_stores():
 @pytest.mark.parametrize(
     "row, fires, held",
     [
-        (("PREPARED", True, 1), False, None),
-        (("PREPARED", True, 2), True, True),
-        (("PREPARED", False, 1), True, False),
-        (("COMMITTED", True, 3), True, True),
-        (("ABORTED", True, 1), True, True),
-        ((None, None, 5), True, False),
+        (("PREPARED", True, False), False, None),
+        (("PREPARED", True, True), True, True),
+        (("PREPARED", False, False), True, False),
+        (("COMMITTED", True, False), True, True),
+        (("ABORTED", True, False), True, True),
+        ((None, None, None), True, False),
     ],
 )
 def test_the_trigger_fires_on_its_turn_and_on_any_end(row, fires, held):

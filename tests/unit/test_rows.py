@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from ratchet.ledger import schema
-from ratchet.ledger.rows import Binding, Event, Line, Prune, Replay, SliceRow, Transaction, WriterRow
+from ratchet.ledger.rows import Binding, Event, Line, Pause, Prune, Replay, SliceRow, Transaction, WriterRow
 from ratchet.ledger.work import utc
 
 TABLES = {
@@ -21,6 +21,7 @@ TABLES = {
     Event: schema.events,
     Prune: schema.prunes,
 }
+LINE = Line("line", "t", "first", 1, 5, 0, 0, 0, datetime.now(UTC), None, None, None, None, None, None, 3)
 OF_OTHERS = {Line: ["head"]}
 """Fields of a row that stand beside it in another table."""
 
@@ -34,8 +35,15 @@ def test_a_row_has_a_field_for_each_column(kind):
 
 
 def test_the_turn_is_that_of_the_transaction_behind_the_head():
-    line = Line("line", "t", "first", 1, 5, 0, 0, 0, datetime.now(UTC), None, None, 3)
-    assert (line.turn, line.in_flight) == (4, 2)
+    assert (LINE.turn, LINE.in_flight) == (4, 2)
+
+
+def test_a_line_has_room_while_fewer_are_unfinished_and_its_next_transaction_is_not_beyond_a_pause():
+    assert (LINE.has_room(3), LINE.has_room(2), LINE.pause) == (True, False, None)
+    for behind, has_room in ((3, False), (5, False), (6, True)):
+        paused = replace(LINE, paused_behind=behind, paused_by="me", paused_why="a look", paused_at=LINE.created_at)
+        assert paused.has_room(3) is has_room and paused.pause == Pause(behind, "me", "a look", LINE.created_at)
+        assert [txid for txid in range(4, 8) if paused.is_paused_before(txid)] == list(range(behind + 1, 8))
 
 
 def test_a_moment_is_said_in_utc():

@@ -22,6 +22,8 @@ _HOW = {
     "(or --conn-type spark --conn-host spark://HOST --conn-port 7077)",
 }
 
+UI, APPLICATION = "ui", "{application_id}"
+"""In the extra of Spark's connection: the page of an application in Spark's UI, and where in it its id goes."""
 DIRECT = "direct"
 """In the extra of the ledger's connection: the id of another one, which reaches PostgreSQL without a pooler."""
 
@@ -128,6 +130,26 @@ def spark_target(connection: str) -> SparkTarget:
     said = "".join(f";{name}={quote(str(value), safe='')}" for name, value in parameters.items() if value)
     port = f":{found.port}" if found.port else ""
     return SparkTarget(connection, connect=True, url=f"sc://{host}{port}" + (f"/{said}" if said else ""), extra=extra)
+
+
+def spark_page(connection: str) -> Callable[[str], str] | None:
+    """Gives the page of an application in Spark's UI, by what the connection's extra has as `ui`.
+
+    None where that, or the connection, is not there; SettingsError where it is no address with a place for the id.
+    """
+    try:
+        extra = _extra(Connection.get(connection))
+    except AirflowNotFoundException:
+        return None
+    ui = extra.get(UI)
+    if ui is None:
+        return None
+    if not isinstance(ui, str) or not ui.startswith(("http://", "https://")) or APPLICATION not in ui:
+        raise SettingsError(
+            f"connection {connection!r}: {UI!r} in its extra is no address of a page with a place for the application, "
+            f"such as http://HOST:18080/history/{APPLICATION}/jobs/"
+        )
+    return lambda application: ui.replace(APPLICATION, quote(application, safe=""))
 
 
 def _get(connection: str, what: str) -> Any:

@@ -21,7 +21,6 @@ from ratchet.errors import SettingsError
 from ratchet.ledger.channel import channel_of
 from ratchet.ledger.connection import BACKEND, BY_A_POOLER, PATIENCE, is_direct
 from ratchet.ledger.states import State
-from ratchet.ledger.work import turn_of
 from ratchet.logs import get_logger
 from ratchet.protocol.leases import RENEW
 
@@ -40,13 +39,16 @@ _PASSES = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction, Time
 server, which knows the connection, does not answer."""
 
 _LOOK = """
-    select w.number, t.state, t.claim = w.claim and not t.claim_ended, h.txid
+    select w.number, t.state, t.claim = w.claim and not t.claim_ended, turns.has_come
     from unnest(%(pipeline)s::text[], %(txid)s::bigint[], %(revision)s::int[], %(claim)s::int[])
         with ordinality as w (pipeline, txid, revision, claim, number)
     left join ratchet.transactions t
         on t.pipeline = w.pipeline and t.txid = w.txid and t.revision = w.revision
-    left join ratchet.heads h on h.pipeline = w.pipeline
-    where t.state is distinct from 'PREPARED' or t.claim <> w.claim or t.claim_ended or h.txid >= w.txid - 1
+    left join lateral (
+        select h.txid = w.txid - 1 and w.txid <= coalesce(p.paused_behind, w.txid) as has_come
+        from ratchet.heads h join ratchet.pipelines p using (pipeline) where h.pipeline = w.pipeline
+    ) turns on true
+    where t.state is distinct from 'PREPARED' or t.claim <> w.claim or t.claim_ended or turns.has_come
 """
 """Of those asked for, who has to wait no more."""
 
@@ -61,19 +63,19 @@ class Awaited:
     claim: int
     lease_seconds: int
 
-    def event(self, row: tuple[str | None, bool, int]) -> dict[str, Any] | None:
-        """What to say by (its state, which is None where it is gone, whether the claim is held, the head).
+    def event(self, row: tuple[str | None, bool, bool]) -> dict[str, Any] | None:
+        """What to say by (its state, which is None where it is gone, whether the claim is held and its turn has come).
 
         `{"why": a line, "held": whether the claim is still this run's}`; None while it has to wait.
         """
-        state, held, head = row
+        state, held, has_turn = row
         if state is None:
             return {"why": f"transaction {self.txid} is not in the ledger any more", "held": False}
         if state != State.PREPARED:
             return {"why": f"transaction {self.txid} is {state}", "held": held}
         if not held:
             return {"why": f"transaction {self.txid} was taken over from this run", "held": False}
-        if turn_of(head) == self.txid:
+        if has_turn:
             return {"why": f"transaction {self.txid} has its turn", "held": True}
         return None
 
@@ -238,9 +240,9 @@ class Waiting:
         if not waiters:
             return
         found = await conn.execute(_LOOK, _columns(waiters))
-        async for number, state, held, head in found:
+        async for number, state, held, has_turn in found:
             waiter = waiters[number - 1]
-            event = waiter.awaited.event((state, held, head))
+            event = waiter.awaited.event((state, held, has_turn))
             if event and not waiter.told.done():
                 waiter.told.set_result(event)
                 self._waiters.discard(waiter)

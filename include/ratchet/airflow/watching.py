@@ -180,7 +180,10 @@ class _Look:
         if not is_between and arrived.why(now, records) is None:
             return None
         at = (standing.line.last_txid, standing.line.head) if standing else None
-        if standing and standing.line.in_flight >= of.max_in_flight or not arrived.may_ask(now, at):
+        if standing and not standing.line.has_room(of.max_in_flight):
+            arrived.forgets_asking()
+            return None
+        if not arrived.may_ask(now, at):
             return None
         why = self._certainly(watch, now)
         if why is None or arrived.holds(now, self._is_begun_soon(of)):

@@ -44,6 +44,16 @@ class _Row:
 
 
 @dataclass(frozen=True)
+class Pause:
+    """A person's decision that nothing beyond `txid` is begun or committed, until it is lifted."""
+
+    txid: int
+    who: str
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True)
 class Line(_Row):
     """A pipeline's line of transactions: how long it is, and how far each kind of work on it has come."""
 
@@ -59,6 +69,10 @@ class Line(_Row):
     maintained_at: datetime | None
     due: Mapping[str, int] | None
     """Up to where a schedule or a person has asked for records; of a partition that is not here, for none."""
+    paused_behind: int | None
+    paused_by: str | None
+    paused_why: str | None
+    paused_at: datetime | None
     head: int
     """Of the pipeline's row in `heads`; the other fields are those of its row in `pipelines`."""
 
@@ -71,6 +85,22 @@ class Line(_Row):
     def in_flight(self) -> int:
         """How many transactions are neither committed nor voided, or wait behind one that is not."""
         return self.last_txid - self.head
+
+    @property
+    def pause(self) -> Pause | None:
+        """Behind which transaction the line is paused, and by whom; None if it is not."""
+        if self.paused_behind is None:
+            return None
+        assert self.paused_by is not None and self.paused_why is not None and self.paused_at is not None, "it is whole"
+        return Pause(self.paused_behind, self.paused_by, self.paused_why, self.paused_at)
+
+    def is_paused_before(self, txid: int) -> bool:
+        """Whether this transaction is beyond the pause: it is not begun, not adopted, and does not have its turn."""
+        return self.paused_behind is not None and self.paused_behind < txid
+
+    def has_room(self, max_in_flight: int) -> bool:
+        """Whether one more transaction may be begun, where so many may be unfinished."""
+        return self.in_flight < max_in_flight and not self.is_paused_before(self.last_txid + 1)
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,11 @@ pipelines = Table(
     _now("created_at"),
     Column("maintained_at", DateTime(timezone=True), comment="when the maintenance was here last"),
     Column("due", JSONB, comment="{partition: up to where a schedule or a person has asked for its records}"),
+    Column("paused_behind", BigInteger, comment="beyond this txid nothing is begun or committed, until it is lifted"),
+    Column("paused_by", Text),
+    Column("paused_why", Text),
+    _time("paused_at"),
+    CheckConstraint("num_nulls(paused_behind, paused_by, paused_why, paused_at) in (0, 4)", name="a_pause_is_whole"),
     CheckConstraint(
         "0 <= pruned and pruned <= merged and merged <= compacted and compacted <= last_txid", name="base_within_line"
     ),

@@ -47,7 +47,8 @@ def retry(
             conn.execute(update(transactions).where(is_row(row)).values(**halts.LIFTED).returning(transactions))
         )
         history.record(conn, row, who=who, move=str(Move.RETRY), detail={"why": reason or row.reason})
-    return Outcome(Move.RETRY, spec.name, (changed(row, row.state, row.reason),), line.head, dry_run=dry_run)
+    done = (changed(row, row.state, row.reason),)
+    return Outcome(Move.RETRY, spec.name, done, line.head, pause=line.pause, dry_run=dry_run)
 
 
 def abort(ledger: Ledger, spec: Pipeline, txid: int, reason: str, who: str, *, dry_run: bool = False) -> Outcome:
@@ -58,7 +59,8 @@ def abort(ledger: Ledger, spec: Pipeline, txid: int, reason: str, who: str, *, d
         row = move(conn, before, State.ABORTED, who=who, why=reason, reason=reason)
     if not dry_run:
         discard(ledger, spec)
-    return Outcome(Move.ABORT, spec.name, (changed(row, before.state, reason),), line.head, dry_run=dry_run)
+    done = (changed(row, before.state, reason),)
+    return Outcome(Move.ABORT, spec.name, done, line.head, pause=line.pause, dry_run=dry_run)
 
 
 def void(ledger: Ledger, spec: Pipeline, txid: int, reason: str, who: str, *, dry_run: bool = False) -> Outcome:
@@ -71,7 +73,8 @@ def void(ledger: Ledger, spec: Pipeline, txid: int, reason: str, who: str, *, dr
         line = lock(conn, spec)
         before = read_transaction(conn, spec.name, txid, lock=True)
         if before.state == State.VOIDED:
-            return Outcome(Move.VOID, spec.name, (changed(before, State.VOIDED, before.reason),), line.head), False
+            done = (changed(before, State.VOIDED, before.reason),)
+            return Outcome(Move.VOID, spec.name, done, line.head, pause=line.pause), False
         row = move(conn, before, State.VOIDED, who=who, why=reason, reason=reason, halted_at=None, claim_ended=True)
         change = changed(row, before.state, reason, plan.ranges_of(conn, spec.name, txid))
         return advanced(conn, spec, Move.VOID, [change], line, dry_run=dry_run)

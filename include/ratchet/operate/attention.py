@@ -122,7 +122,7 @@ def may_want_records(spec: Pipeline, standing: Standing | None) -> bool:
 
     Where records start runs, the triggerer looks for them.
     """
-    if not due.is_asked_for(spec) or standing is None or standing.line.in_flight >= spec.max_in_flight:
+    if not due.is_asked_for(spec) or standing is None or not standing.line.has_room(spec.max_in_flight):
         return False
     asked = standing.line.due or {}
     return standing.is_between or any(at > standing.planned.get(int(p), 0) for p, at in asked.items())

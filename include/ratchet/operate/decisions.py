@@ -64,7 +64,8 @@ def advanced(
         leftovers.remove_within(conn, leftovers.under(conn, done.leftovers))
         done = advance(conn, spec, lock(conn, spec), by=None)
         committed += done.committed
-    outcome = Outcome(move, spec.name, tuple(changes), lock(conn, spec).head, committed, done.failed, done.why)
+    now = lock(conn, spec)
+    outcome = Outcome(move, spec.name, tuple(changes), now.head, committed, done.failed, done.why, pause=now.pause)
     return outcome, done.leftovers is not None
 
 

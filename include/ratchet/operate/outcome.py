@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ratchet.ledger.rows import Pause
 from ratchet.ledger.states import State
-from ratchet.ledger.work import OffsetRange, name_of
+from ratchet.ledger.work import OffsetRange, name_of, utc
+from ratchet.protocol.pause import behind_of, why_paused
 from ratchet.protocol.sources import Cause
 
 
@@ -18,6 +20,8 @@ class Move(StrEnum):
     VOID = "void"
     ACCEPT_LOSS = "accept-loss"
     REPARTITIONED = "repartitioned"
+    PAUSE_AT = "pause-at"
+    RESUME = "resume"
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,8 @@ class Outcome:
 
     `head` is where the head stands after it. `committed` are the txids that it committed on the way; `failed` is the
     one at which that ended because it cannot be applied, and `failed_why` says why. `opened` is the source that the
-    move has made.
+    move has made. `pause` is the one at which the line stops after the move, `lifted` the one that the move has lifted
+    or moved.
     """
 
     move: Move
@@ -82,6 +87,8 @@ class Outcome:
     failed: int | None = None
     failed_why: str | None = None
     opened: Opened | None = None
+    pause: Pause | None = None
+    lifted: Pause | None = None
     dry_run: bool = False
 
 
@@ -89,7 +96,8 @@ def lines_of(outcome: Outcome) -> list[str]:
     """What a person reads of it."""
     said = [line for change in outcome.changes for line in _change(outcome, change)]
     said += opened_lines(outcome.pipeline, outcome.opened) if outcome.opened else []
-    if outcome.move in (Move.VOID, Move.ACCEPT_LOSS) and not all(map(_is_done_before, outcome.changes)):
+    said += _pause(outcome) if outcome.move in (Move.PAUSE_AT, Move.RESUME) else []
+    if outcome.move in _MOVE_THE_HEAD and not (outcome.changes and all(map(_is_done_before, outcome.changes))):
         said.append(_head(outcome))
     return [*said, "this was a dry run: nothing was changed"] if outcome.dry_run else said
 
@@ -127,15 +135,33 @@ def opened_lines(pipeline: str, opened: Opened) -> list[str]:
     return lines
 
 
+_MOVE_THE_HEAD = (Move.VOID, Move.ACCEPT_LOSS, Move.PAUSE_AT, Move.RESUME)
+
+
+def _pause(outcome: Outcome) -> list[str]:
+    """What has become of the pause."""
+    said = [f"{outcome.pipeline} goes on"] if outcome.pause is None else [why_paused(outcome.pipeline, outcome.pause)]
+    if outcome.lifted:
+        before = outcome.lifted
+        said.append(f"it was paused {behind_of(before)} by {before.who} since {utc(before.at)}: {before.reason}")
+    return said
+
+
 def _change(outcome: Outcome, change: Change) -> list[str]:
     named = f"{outcome.pipeline}: {change}"
+    is_beyond = outcome.pause is not None and not change.revision and change.txid > outcome.pause.txid
+    then = (
+        f"after `ratchet resume {outcome.pipeline}` the next run of any kind"
+        if is_beyond
+        else "the next run of any kind"
+    )
     match outcome.move:
         case Move.RETRY:
-            return [f"{named} is {change.to_state} and may be tried again; the next run of any kind goes on with it"]
+            return [f"{named} is {change.to_state} and may be tried again; {then} goes on with it"]
         case Move.ABORT if change.revision:
             return [f"{named} is ABORTED; the old result stays"]
         case Move.ABORT:
-            return [f"{named} is ABORTED; the next run of any kind tries it again in a new epoch"]
+            return [f"{named} is ABORTED; {then} tries it again in a new epoch"]
         case Move.VOID if _is_done_before(change):
             return [f"{change} is VOIDED already: {change.reason}"]
         case Move.VOID:
@@ -144,6 +170,8 @@ def _change(outcome: Outcome, change: Change) -> list[str]:
             return losses_of(outcome.pipeline, change)
         case Move.REPARTITIONED:
             return left_of(outcome.pipeline, change)
+        case Move.PAUSE_AT | Move.RESUME:
+            return []
 
 
 def _is_done_before(change: Change) -> bool:
@@ -153,4 +181,5 @@ def _is_done_before(change: Change) -> bool:
 def _head(outcome: Outcome) -> str:
     done = f"; committed on the way: {', '.join(map(str, outcome.committed))}" if outcome.committed else ""
     why = f"; {outcome.failed} fails and is left to its own commit: {outcome.failed_why}" if outcome.failed else ""
-    return f"the head is {outcome.head}{done}{why}"
+    stops = ", where the line is paused" if outcome.pause and outcome.pause.txid == outcome.head else ""
+    return f"the head is {outcome.head}{stops}{done}{why}"

@@ -85,7 +85,7 @@ def repartitioned(
             newest_ = read_transaction(conn, line.pipeline, line.last_txid, lock=True)
             said = {"why": reason, "source": number, "opened": opened_lines(line.pipeline, opened)}
             history.record(conn, newest_, who=who, move=str(Move.REPARTITIONED), detail=said)
-        return Outcome(Move.REPARTITIONED, spec.name, tuple(changes), line.head, opened=opened), False
+        return Outcome(Move.REPARTITIONED, spec.name, tuple(changes), line.head, opened=opened, pause=line.pause), False
 
     return finish(ledger, spec, decide, dry_run)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 from typing import Any
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ratchet.airflow.connections import kafka_properties
 from ratchet.errors import IllegalMove, SettingsError
 from ratchet.ledger.connection import Ledger
-from ratchet.operate import actions, release, replay
+from ratchet.operate import actions, pauses, release, replaced, replay
 from ratchet.operate.outcome import Outcome, lines_of
 from ratchet.operate.reason import reason_given
 from ratchet.page.access import MAY_MOVE, OWN_SITE, User
@@ -41,6 +41,12 @@ class Move(BaseModel):
 
 class OfHalt(Move):
     """Of the transaction at which the line is halted, or of another one."""
+
+    txid: int | None = Field(None, ge=1)
+
+
+class OfPause(Move):
+    """Behind one transaction, or behind the last one that is begun."""
 
     txid: int | None = Field(None, ge=1)
 
@@ -129,13 +135,21 @@ def accept_loss(request: Request, dag_id: str, user: User, asked: Move) -> JSONR
 
 @router.post("/replay")
 def ask_for_replay(request: Request, dag_id: str, user: User, asked: OfReplay) -> JSONResponse:
-    """Ask for revisions; what their rows would differ by says `ratchet replay --dry-run`, which needs Spark."""
+    """Ask for revisions. The dry run also says what they would replace, and which command says how rows would differ.
+
+    That needs Spark, or at least the transform, which this server does not run.
+    """
 
     def act(ledger: Ledger, spec: Pipeline, reason: str, who: str, dry_run: bool) -> replay.Asked:
         of = asked.first, asked.last
         return replay.ask(ledger, spec, *of, reason, who, voided=asked.voided, dry_run=dry_run)
 
-    return _moved(request, dag_id, user.get_name(), asked, act)
+    def besides(ledger: Ledger, spec: Pipeline, tried: Done) -> list[str]:
+        assert isinstance(tried, replay.Asked), "it is what `act` returns"
+        found = replaced.replaced(ledger, spec.name, (*tried.txids, *tried.before))
+        return replaced.lines_of(found, spec, asked.first, asked.last, voided=asked.voided)
+
+    return _moved(request, dag_id, user.get_name(), asked, act, besides)
 
 
 @router.post("/cancel-replay")
@@ -158,12 +172,36 @@ def ask_for_release(request: Request, dag_id: str, user: User, asked: OfRelease)
     return _moved(request, dag_id, user.get_name(), asked, act)
 
 
+@router.post("/pause-at")
+def pause_at(request: Request, dag_id: str, user: User, asked: OfPause) -> JSONResponse:
+    """Stop the line behind a transaction."""
+
+    def act(ledger: Ledger, spec: Pipeline, reason: str, who: str, dry_run: bool) -> Outcome:
+        return pauses.pause_at(ledger, spec, asked.txid, reason, who, dry_run=dry_run)
+
+    return _moved(request, dag_id, user.get_name(), asked, act)
+
+
+@router.post("/resume")
+def resume(request: Request, dag_id: str, user: User, asked: Move) -> JSONResponse:
+    """Let a paused line go on."""
+
+    def act(ledger: Ledger, spec: Pipeline, reason: str, who: str, dry_run: bool) -> Outcome:
+        return pauses.resume(ledger, spec, reason, who, dry_run=dry_run)
+
+    return _moved(request, dag_id, user.get_name(), asked, act)
+
+
 Done = Outcome | replay.Asked | release.Released
 Act = Callable[[Ledger, Pipeline, str, str, bool], Done]
 """Makes a move of a ledger and a pipeline, with a reason, as somebody, or tries it."""
+Besides = Callable[[Ledger, Pipeline, Done], list[str]]
+"""Says what else a person should read before a move that was tried is made."""
 
 
-def _moved(request: Request, dag_id: str, who: str, asked: Move, act: Act) -> JSONResponse:
+def _moved(
+    request: Request, dag_id: str, who: str, asked: Move, act: Act, besides: Besides = lambda *_: []
+) -> JSONResponse:
     """Try the move; and make it, where what it would do is what the person has seen."""
     match asked:
         case OfRange(first=int(first), last=int(last)) | OfRelease(first=int(first), last=int(last)) if last < first:
@@ -177,7 +215,7 @@ def _moved(request: Request, dag_id: str, who: str, asked: Move, act: Act) -> JS
     tried = act(ledger, spec, reason, who, True)
     confirm = _digest(asked, tried)
     if asked.dry_run:
-        return _answer(tried, confirm)
+        return _answer(tried, confirm, besides(ledger, spec, tried))
     if asked.confirm != confirm:
         raise IllegalMove(
             f"{spec.name}: what this move would do is not what was confirmed; nothing was changed; look at what it "
@@ -186,8 +224,8 @@ def _moved(request: Request, dag_id: str, who: str, asked: Move, act: Act) -> JS
     return _answer(act(ledger, spec, reason, who, False), None)
 
 
-def _answer(done: Done, confirm: str | None) -> JSONResponse:
-    return answer({**document(done), "said": _said(done), "confirm": confirm})
+def _answer(done: Done, confirm: str | None, besides: Sequence[str] = ()) -> JSONResponse:
+    return answer({**document(done), "said": [*besides, *_said(done)], "confirm": confirm})
 
 
 def _said(done: Done) -> list[str]:
@@ -205,7 +243,8 @@ def _digest(asked: Move, tried: Done) -> str:
     match tried:
         case Outcome():
             changes = [document(replace(change, reason=None)) for change in tried.changes]
-            does: object = [tried.move, changes, asdict(tried.opened) if tried.opened else None]
+            # Behind which transaction a line stops that is to stop as soon as it can moves by itself, too.
+            does: object = [tried.move, changes, *(asdict(of) if of else None for of in (tried.opened, tried.lifted))]
         case replay.Asked():
             does = [tried.is_taken_back, tried.txids, tried.before, tried.left_out, tried.code]
         case release.Released():

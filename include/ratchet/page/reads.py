@@ -10,7 +10,7 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from ratchet.airflow.connections import kafka_properties
+from ratchet.airflow.connections import kafka_properties, spark_page
 from ratchet.errors import Fenced, RatchetError
 from ratchet.operate.erase import key_given
 from ratchet.operate.snapshot import letters as dead
@@ -43,8 +43,8 @@ def known(request: Request) -> Pipelines:
 def all_pipelines(request: Request, user: User) -> JSONResponse:
     """Where every line stands that the user may read.
 
-    `{"pipelines": [{…status, "said": lines, "halted_why", "may_move", "sinks", "title"}], "unknown": [{"pipelines",
-    "code", "message"}]}`; `unknown` are those whose ledger does not answer.
+    `{"pipelines": [{…status, "said": lines, "halted_why", "paused_why", "may_move", "sinks", "title"}], "unknown":
+    [{"pipelines", "code", "message"}]}`; `unknown` are those whose ledger does not answer.
     """
     pipelines = known(request)
     may_read = readable(user, pipelines.specs())
@@ -105,12 +105,19 @@ def one_pipeline(
 
 @router.get("/pipelines/{dag_id}/transactions/{txid}", dependencies=[MAY_READ])
 def one_transaction(request: Request, dag_id: str, txid: int) -> JSONResponse:
-    """All that the ledger has of a transaction; 404 where there is none, or it is pruned."""
+    """All that the ledger has of a transaction; 404 where there is none, or it is pruned.
+
+    `spark_pages` are {application id: its page in Spark's UI}, where the connection to Spark names that.
+    """
     pipelines = known(request)
+    spec = pipelines.spec(dag_id)
     try:
-        return answer(document(transaction(pipelines.ledger(pipelines.spec(dag_id)), dag_id, txid)))
+        found = transaction(pipelines.ledger(spec), dag_id, txid)
     except Fenced as error:
         return failed(404, error.code, type(error).__name__, str(error))
+    page_of = spark_page(spec.spark)
+    ids = {part.application_id for part in found.slices if part.application_id}
+    return answer({**document(found), "spark_pages": {of: page_of(of) for of in sorted(ids)} if page_of else {}})
 
 
 @router.get("/pipelines/{dag_id}/runs", dependencies=[MAY_READ])
@@ -214,6 +221,7 @@ def _line(spec: Pipeline, of: Status, may_move: bool) -> dict[str, object]:
         "is_private": spec.private,
         "may_move": may_move,
         "halted_why": words.halt_of(of),
+        "paused_why": words.pause_of(of),
         "said": words.lines_of(of),
     }
 

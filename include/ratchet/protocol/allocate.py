@@ -16,6 +16,7 @@ from ratchet.ledger.work import Run, utc
 from ratchet.protocol import claims, due, halts, sources
 from ratchet.protocol.begun import Begun, Skip, Skipped, given
 from ratchet.protocol.halt import why_halted
+from ratchet.protocol.pause import why_paused
 from ratchet.protocol.plan import anchor, check_readable, course_of, cut, plan, store, store_cut, taken_by
 from ratchet.protocol.sources import Known
 from ratchet.source.offsets import TopicOffsets
@@ -57,20 +58,27 @@ def lengthen(
     if halt:
         # Not raised here: the failure that was counted must be stored.
         return Halted(why_halted(halt))
-    if line.in_flight >= spec.max_in_flight:
+    if not line.has_room(spec.max_in_flight):
         if wants.asks:
             if kafka is None or not sources.known(conn, line).has_logs_of(kafka.known):
                 return ask(conn, line)
             due.ask(conn, line, kafka.offsets)
-        return Skipped(
-            Skip.MAX_IN_FLIGHT,
-            f"{spec.name}: {line.in_flight} transactions are unfinished, {line.turn} to "
-            f"{line.last_txid}; max_in_flight is {spec.max_in_flight}; their runs will take the rest",
-        )
+        return _full(spec, line)
     if spec.plan == "interval" and wants.interval_end is None:
         why = f"{spec.name}: nothing is abandoned, and a run without a data interval plans nothing"
         return Skipped(Skip.NO_INTERVAL, why)
     return _allocate(conn, spec, run, line, kafka, wants) if kafka else ask(conn, line)
+
+
+def _full(spec: Pipeline, line: Line) -> Skipped:
+    """Why the line may not be lengthened now."""
+    if line.pause and line.is_paused_before(line.last_txid + 1):
+        return Skipped(Skip.PAUSED, why_paused(spec.name, line.pause))
+    return Skipped(
+        Skip.MAX_IN_FLIGHT,
+        f"{spec.name}: {line.in_flight} transactions are unfinished, {line.turn} to "
+        f"{line.last_txid}; max_in_flight is {spec.max_in_flight}; their runs will take the rest",
+    )
 
 
 def ask(conn: Connection, line: Line) -> AskKafka:

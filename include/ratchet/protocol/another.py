@@ -68,8 +68,8 @@ def wants_another_run(
 def abandoned_work(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> AbandonedWork | None:
     """What lies abandoned and may be adopted."""
     with ledger.begin() as conn:
-        candidates, halt = unclaimed(conn, spec), halts.halt(conn, spec.name)
-    lost = abandoned(candidates, is_active, halt)
+        candidates, halt, line = unclaimed(conn, spec), halts.halt(conn, spec.name), read_line(conn, spec.name)
+    lost = abandoned(candidates, is_active, line, halt) if line else []
     return AbandonedWork(lost[0].txid, lost[0].revision, lost[0].state) if lost else None
 
 
@@ -92,7 +92,7 @@ def arrived_records(
         line = read_line(conn, pipeline)
         halt = halts.halt(conn, pipeline)
         course = course_of(conn, line) if line else Course({})
-    if halt or (line is not None and line.in_flight >= max_in_flight):
+    if halt or (line is not None and not line.has_room(max_in_flight)):
         return None
     offsets = kafka_offsets(None, None)
     course = course.next if course.is_at_end else course

@@ -91,6 +91,10 @@ class Arrived:
         self._pause = min(2 * self._pause, MOST_SECONDS) if at == self._asked else FIRST_SECONDS
         self._asked, self._ask_at = at, now + self._pause
 
+    def forgets_asking(self) -> None:
+        """Nothing can be begun now; once it can, as after a pause, a run that came to nothing before says nothing."""
+        self._asked = ()
+
     def holds(self, now: float, is_coming: bool) -> bool:
         """Whether to wait for a run that is there and is still to begin, if one is."""
         if not is_coming:

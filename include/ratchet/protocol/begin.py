@@ -231,7 +231,7 @@ def _adopt(
 ) -> Begun | RatchetError | AskKafka | None:
     """The first of what is abandoned; a claim that nobody ended is ended here, and counts as a failure."""
     unclaimed, halt = claims.unclaimed(conn, spec), halts.halt(conn, spec.name)
-    for row in claims.abandoned(unclaimed, is_active, halt):
+    for row in claims.abandoned(unclaimed, is_active, line, halt):
         lost_by = row.run_id
         if not row.claim_ended:
             row = read_transaction(conn, row.pipeline, row.txid, row.revision, lock=True)

@@ -33,6 +33,8 @@ class Skip(StrEnum):
 
     MAX_IN_FLIGHT = "max_in_flight"
     """As many transactions as the spec allows are unfinished, and none of them is abandoned."""
+    PAUSED = "paused"
+    """A person has paused the line behind its last transaction."""
     NO_RECORDS = "no_records"
     """No records wait, or none of the run's data interval."""
     NO_INTERVAL = "no_interval"

@@ -12,7 +12,7 @@ from ratchet.errors import Fenced
 from ratchet.ledger import history
 from ratchet.ledger.channel import notify
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.rows import Binding, Transaction
+from ratchet.ledger.rows import Binding, Line, Transaction
 from ratchet.ledger.schema import runs, transactions
 from ratchet.ledger.states import UNFINISHED, State
 from ratchet.ledger.transactions import is_newest, is_row, is_unfinished, move, read_transaction
@@ -78,12 +78,14 @@ def unclaimed(conn: Connection, spec: Pipeline) -> list[Transaction]:
     return Transaction.all(found)
 
 
-def abandoned(rows: list[Transaction], is_active: IsActive, halt: Transaction | None) -> list[Transaction]:
+def abandoned(rows: list[Transaction], is_active: IsActive, line: Line, halt: Transaction | None) -> list[Transaction]:
     """Those of `unclaimed` that nobody works on and that a run may adopt: what waits behind a halt goes on waiting.
 
-    A lease that ran out alone is no reason to adopt.
+    So does what is beyond a pause. A lease that ran out alone is no reason to adopt.
     """
-    within = [row for row in rows if halt is None or row.revision or row.txid < halt.txid]
+    within = [
+        row for row in rows if row.revision or not (line.is_paused_before(row.txid) or (halt and halt.txid <= row.txid))
+    ]
     return [row for row in within if row.claim_ended or not is_active(row.dag_id, row.run_id)]
 
 

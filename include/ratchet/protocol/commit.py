@@ -74,11 +74,11 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
     2. Ask the gates, once an epoch; a no aborts the transaction.
     3. Take the pipeline's lock: the commit lock. Look at the state again. A revision, which waits for no turn, has put
        its rows in place of the older ones before, under a lock of their own.
-    4. Else see whether the transaction has its turn: txid = head + 1.
+    4. Else see whether the transaction has its turn: txid = head + 1, and the line is not paused before it.
     5. For it and each prepared successor that has passed its gates: in a savepoint, fold its rows into the state of
        every sink that has one, move it to COMMITTED, move the head. Voided ones are passed over. The first that fails
        is undone and ends the group. So does one under whose txid rows stand that no vote names: then the lock is
-       released, they are removed, and this begins once more.
+       released, they are removed, and this begins once more. A pause ends it too.
     6. Where the transaction itself failed, abort it with its reason.
     7. Commit all that as one database transaction. Before this instant nobody sees anything of it, after it
        everybody sees all of it.
@@ -176,8 +176,9 @@ def _check_ready(spec: Pipeline, row: Transaction, claim: Claim) -> None:
 
 
 def advance(conn: Connection, spec: Pipeline, line: Line, by: Transaction | None) -> Advanced:
-    """Move the head over voided transactions and over those that can be committed now; the caller holds the lock.
+    """Move the head over voided transactions and over those that can be committed now, up to where the line is paused.
 
+    The caller holds the lock.
     `by` is the transaction whose commit this is, read and locked by the caller: if it fails it is aborted. Another that
     fails is left to its own commit, and what came before it stays. One that was prepared with other code ends the group
     and waits for a begin. One that has leftovers ends it and is told: whoever meets it releases the lock, removes them,
@@ -188,7 +189,7 @@ def advance(conn: Connection, spec: Pipeline, line: Line, by: Transaction | None
     other = meaning.other(conn, spec)
     if by is not None and by.state == State.PREPARED:
         _check_meaning(by, other)
-    while head < line.last_txid:
+    while head < line.last_txid and not line.is_paused_before(turn_of(head)):
         is_own = by is not None and by.txid == turn_of(head)
         row = by if by is not None and is_own else read_transaction(conn, spec.name, turn_of(head), lock=True)
         is_ready = row.state == State.PREPARED and row.halted_at is None and row.code_hash == spec.code_hash
@@ -236,7 +237,9 @@ def move_on(ledger: Ledger, spec: Pipeline) -> Advanced:
 
 def is_voided(conn: Connection, line: Line) -> bool:
     """Whether the transaction whose turn it is was voided, so that the head only has to be moved."""
-    return line.in_flight > 0 and read_transaction(conn, line.pipeline, line.turn).state == State.VOIDED
+    if not line.in_flight or line.is_paused_before(line.turn):
+        return False
+    return read_transaction(conn, line.pipeline, line.turn).state == State.VOIDED
 
 
 def _say(advanced: Advanced, row: Transaction) -> Committed | Refused:

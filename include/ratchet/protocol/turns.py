@@ -10,6 +10,7 @@ from ratchet.ledger.rows import Line
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.protocol.halt import Stopped, why_halted
+from ratchet.protocol.pause import why_paused
 
 
 class First(Stopped, Protocol):
@@ -22,7 +23,9 @@ class First(Stopped, Protocol):
 
 
 def waits_for(conn: Connection, line: Line, txid: int) -> str | None:
-    """What stands before a transaction: "waits for 11, which run X is processing"; None when it is its turn."""
+    """What stands before a transaction: "waits for 11, which run X is processing", or a pause; None in its turn."""
+    if line.pause and line.is_paused_before(txid):
+        return why_paused(line.pipeline, line.pause)
     turn = line.turn
     if txid <= turn:
         return None

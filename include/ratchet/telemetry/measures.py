@@ -44,8 +44,13 @@ IN_FLIGHT = Measure(
     "ratchet.in_flight", "{transaction}", "unfinished transactions and revisions in this state", (PIPELINE, STATE)
 )
 HALTED = Measure("ratchet.halted", "{line}", "1 where the line is halted at a transaction, else 0")
+PAUSED = Measure("ratchet.paused", "s", "since a person has paused the line behind a transaction; 0 where nobody has")
 FAILURES = Measure("ratchet.failures", "{failure}", "most failures that an unfinished transaction has had")
-OLDEST = Measure("ratchet.oldest_unfinished", "s", "since the oldest unfinished transaction was begun; 0 without one")
+OLDEST = Measure(
+    "ratchet.oldest_unfinished",
+    "s",
+    "since the oldest unfinished transaction was begun that is not beyond a pause; 0 without one",
+)
 COMMITTED = Measure("ratchet.since_commit", "s", "since the last commit; none before the first one")
 MAINTAINED = Measure("ratchet.since_maintenance", "s", "since maintenance was here; none where it never was")
 REPLAYS = Measure("ratchet.replays_waiting", "{revision}", "revisions that are asked for and not begun")
@@ -84,8 +89,10 @@ def of_line(status: Status) -> Iterator[Point]:
     for state in _UNFINISHED:
         yield point(IN_FLIGHT, sum(of.state == state for of in status.unfinished), **{STATE: state})
     yield point(HALTED, int(status.halt is not None))
+    yield point(PAUSED, age(status.pause.at) if status.pause else 0.0)
     yield point(FAILURES, max((of.failures for of in status.unfinished), default=0))
-    yield point(OLDEST, max((age(of.opened_at) for of in status.unfinished), default=0.0))
+    held = status.is_paused_before
+    yield point(OLDEST, max((age(of.opened_at) for of in status.unfinished if not held(of)), default=0.0))
     if status.committed_at:
         yield point(COMMITTED, age(status.committed_at))
     if status.maintained_at:

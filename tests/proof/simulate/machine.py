@@ -28,7 +28,7 @@ SHAPE = st.sampled_from([*SHAPES, next(iter(SHAPES))])
 SIZE = st.sampled_from([next(iter(SIZES)), *SIZES])
 OPENINGS = [Opening.NOTHING, Opening.A_RUN, Opening.TWO_RUNS, Opening.HISTORY]
 ABREAST = st.sampled_from([0, 2, 3])
-MOVES = ("retry", "abort", "void", "replay", "release", "release", "take back")
+MOVES = ("retry", "abort", "void", "replay", "release", "release", "take back", "pause-at", "resume")
 """What a person may do to a transaction."""
 MAX_RUNS = 4
 """So many runs are active at most."""
@@ -140,6 +140,9 @@ class Machine(RuleBasedStateMachine):
         # Those that wait for another come last, the newest first: hypothesis draws what is in front more often.
         for of in sorted(reversed(active), key=lambda of: isinstance(of.outcome, Waits)):
             found += self._tasks_of(of)
+        if (paused := self.theatre.watch.last.paused_behind) is not None:
+            # Or nothing more would happen in it.
+            found += [partial(world.operate, "resume", paused)] * 2
         if (halted := self.theatre.watch.last.halted()) is not None:
             found += [partial(world.operate, what, halted) for what in ("retry", "void")] * 4
         elif len(active) < MAX_RUNS or not found:

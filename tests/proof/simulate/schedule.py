@@ -14,10 +14,13 @@ from ratchet.ledger.work import Claim, SliceWork
 from ratchet.operate import locks
 from ratchet.operate.actions import void
 from ratchet.operate.migrate import migrate
+from ratchet.operate.outcome import Move, Outcome
+from ratchet.operate.pauses import resume
 from ratchet.operate.verify import recompute, verify
 from ratchet.protocol import compact as compaction
 from ratchet.protocol.another import wants_another_run
 from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Skip, Skipped
 from ratchet.protocol.commit import Committed, Waits
 from tests.proof.simulate import restores
 from tests.proof.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
@@ -236,6 +239,10 @@ class Schedule:
             self._theatre.watch.look()
             wanted = wants_another_run(self._theatre.ledger, self.world.spec, self.world.offsets, self.world.is_active)
             assert bool(wanted) == self._is_work_left(), f"another run is wanted: {wanted}"
+            if not wanted and self._theatre.watch.last.paused_behind is not None:
+                self.tell("a person lets the line go on")
+                resume(self._theatre.ledger, self.world.spec, "a person said so", "a person")
+                continue
             if self.is_all_over():
                 break
             self.run_alone()
@@ -301,6 +308,10 @@ class Schedule:
                 self._count(GROUPS, len(txids) > 1)
             case (Claim(), Waits()):
                 self._count(WAITS)
+            case Outcome(move=Move.PAUSE_AT):
+                self._count("pauses")
+            case Skipped(reason=Skip.PAUSED):
+                self._count("begins that met a pause")
 
     def run_alone(self) -> None:
         """A whole run, which nothing disturbs."""
@@ -342,14 +353,14 @@ class Schedule:
         return self.is_all_taken() and not seen.replays and all(map(_is_over, seen.newest().values()))
 
     def _is_work_left(self) -> bool:
-        """Whether a run would find something to do, where nobody does it: what waits behind a halt is left."""
+        """Whether a run would find something to do that nobody does: what waits behind a halt or a pause is left."""
         seen = self._theatre.watch.look()
-        halted = seen.halted()
+        halted, paused = seen.halted(), seen.paused_behind
+        reach = min(FOREVER if halted is None else halted - 1, FOREVER if paused is None else paused)
         unfinished = [row for row in seen.newest().values() if not _is_over(row)]
-        if halted is None:
-            return bool(unfinished or seen.replays) or not self.is_all_taken()
         is_due = seen.replays and not seen.revisions_going_on()
-        return bool(is_due) or any(row.revision or row.txid < halted for row in unfinished)
+        is_room = halted is None and seen.last_txid < reach and not self.is_all_taken()
+        return bool(is_due) or is_room or any(row.revision or row.txid <= reach for row in unfinished)
 
     def is_all_taken(self) -> bool:
         """Whether a transaction has taken all that is in the log."""

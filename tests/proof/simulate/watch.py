@@ -70,12 +70,15 @@ TOLD = (
     rf"{_WHAT}: revision \d+ is applied already; the newer result stays$",
     r"^line: no transaction from \d+ to \d+ has dead letters; there is nothing to release$",
     r"^line: transaction \d+: left out: (is older than|\w+ was written with columns) .+$",
+    r"^line: the head is \d+, so the line cannot stop behind transaction \d+ any more; nothing was changed; ",
+    r"^line is not paused; nothing was changed; ",
     rf"{_WHAT} is not committed yet: the head is \d+; there is nothing to revise$",
     r"^line: of transactions \d+ to \d+ no revision waits$",
 )
 """What a step may be told instead of being done; whoever is told anything else has come upon a fault."""
 _OF_LEDGER = {
-    "line": "select txid, last_txid from ratchet.pipelines join ratchet.heads using (pipeline) where pipeline = {}",
+    "line": "select txid, last_txid, paused_behind from ratchet.pipelines join ratchet.heads using (pipeline) "
+    "where pipeline = {}",
     "transactions": "select * from ratchet.transactions where pipeline = {}",
     "ranges": "select txid, partition, from_offset, until_offset from ratchet.ranges where txid > 0 and pipeline = {}",
     "slices": "select txid, epoch, ranges, try_number, sinks from ratchet.slices where pipeline = {} "
@@ -99,6 +102,7 @@ class Seen:
 
     head: int
     last_txid: int
+    paused_behind: int | None
     transactions: dict[tuple[int, int], tuple]
     """{(txid, revision): its row}."""
     ranges: dict[int, list[tuple[int, int, int]]]
@@ -163,6 +167,7 @@ class Watch:
         """Take a snapshot; AssertionError when it cannot be, or cannot follow what was seen before."""
         seen = self._snapshot()
         self._is_prefix(seen)
+        self._is_held(seen)
         self._is_counted(seen)
         self._is_fold(seen)
         self._is_expired(seen)
@@ -185,13 +190,14 @@ class Watch:
             if row.sinks is not None:
                 votes[of_slice] = (row.try_number, row.sinks)
             cuts[row.txid, row.epoch].append(row.ranges)
-        head, last_txid = line[0] if line else (0, 0)
+        head, last_txid, paused_behind = line[0] if line else (0, 0, None)
         of: dict[int, list] = defaultdict(list)
         for row in ranges:
             of[row.txid].append((row.partition, row.from_offset, row.until_offset))
         return Seen(
             head,
             last_txid,
+            paused_behind,
             {(row.txid, row.revision): row for row in transactions},
             dict(of),
             votes,
@@ -222,6 +228,21 @@ class Watch:
                 is_harmless = any(said in row.reason for said in HARMLESS) or self._has_lost_rows(seen, row)
                 assert is_harmless, f"{txid} was aborted: {row.reason}"
         assert {t for t, r in seen.transactions if r == 0} == set(range(1, seen.last_txid + 1))
+
+    def _is_held(self, seen: Seen) -> None:
+        """Nothing beyond a pause is committed; and while it stays, nothing is begun there, or gets another run."""
+        behind = seen.paused_behind
+        if behind is None:
+            return
+        assert seen.head <= behind, f"the line is paused behind {behind}, and the head is {seen.head}"
+        before = self.last
+        if before.paused_behind != behind:
+            assert seen.last_txid == before.last_txid, "what is paused is begun"
+            return
+        assert seen.last_txid <= max(before.last_txid, behind), f"{seen.last_txid} is begun beyond the pause, {behind}"
+        for (txid, revision), row in before.transactions.items():
+            is_adopted = seen.transactions[txid, revision].run_id != row.run_id
+            assert revision or txid <= behind or not is_adopted, f"{txid} is adopted beyond the pause, {behind}"
 
     def _has_lost_rows(self, seen: Seen, row: tuple) -> bool:
         """Whether a try that a backup has could vote for rows that are not in it."""
@@ -346,7 +367,7 @@ class Watch:
                 assert new.applied == old.applied, f"{of} was applied twice"
 
 
-NOTHING = Seen(0, 0, {}, {}, {}, {}, {}, set(), {}, datetime.min, {})
+NOTHING = Seen(0, 0, None, {}, {}, {}, {}, {}, set(), {}, datetime.min, {})
 
 
 def _reachable(state: State) -> set[State]:

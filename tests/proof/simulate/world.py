@@ -19,6 +19,7 @@ from ratchet.operate.actions import abort, retry, void
 from ratchet.operate.outcome import Outcome, lines_of
 from ratchet.operate.release import Released
 from ratchet.operate.release import ask as release
+from ratchet.operate.pauses import pause_at, resume
 from ratchet.operate.replay import Asked, ask, take_back
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Begun, Skipped
@@ -344,6 +345,8 @@ class World:
             "void": lambda ledger: void(ledger, spec, txid, "a person said so", "a person"),
             "replay": lambda ledger: ask(ledger, spec, txid, txid, "a person said so", "a person", voided=True),
             "release": lambda ledger: release(ledger, spec, txid, txid, "", "a person said so", "a person"),
+            "pause-at": lambda ledger: pause_at(ledger, spec, txid, "a person said so", "a person"),
+            "resume": lambda ledger: resume(ledger, spec, "a person said so", "a person"),
             "take back": lambda ledger: take_back(ledger, spec, txid, txid, "a person said so", "a person"),
         }
 

@@ -39,6 +39,7 @@ CODES = {
     "ledger-version": "PostgreSQL has a version that ratchet is tried with, without known security defects",
     "maintenance": "the maintenance was at the line within some minutes",
     "packages": "the installed packages are those that this version pins",
+    "pause": "no person has paused the line behind a transaction",
     "pool": "the pool of the pipeline's tasks is there and does not count deferred ones",
     "pooler": "the connection to the ledger ends at PostgreSQL itself",
     "records": "Kafka still has every record that the next plan starts with",

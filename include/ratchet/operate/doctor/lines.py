@@ -1,4 +1,4 @@
-"""Checks of each pipeline's line in the ledger: tables, halt, maintenance."""
+"""Checks of each pipeline's line in the ledger: tables, halt, pause, maintenance."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ratchet.operate.doctor.finding import Check, Finding, Severity, ok, warning
 from ratchet.operate.snapshot.status import status
 from ratchet.protocol import halts
 from ratchet.protocol.halt import why_halted
+from ratchet.protocol.pause import why_paused
 from ratchet.sinks import tables
 from ratchet.spec.pipeline import Pipeline
 
@@ -21,6 +22,7 @@ def checks(ledger: Ledger, specs: Iterable[Pipeline]) -> Iterator[Check]:
     for spec in specs:
         yield Check("tables", partial(_tables, ledger, spec), spec.name, needs)
         yield Check("halt", partial(_halt, ledger, spec), spec.name, needs)
+        yield Check("pause", partial(_pause, ledger, spec), spec.name, needs)
         yield Check("maintenance", partial(_maintenance, ledger, spec), spec.name, needs)
 
 
@@ -44,6 +46,15 @@ def _halt(ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:
         yield Finding("halt", Severity.FAULT, why_halted(found), remedy, error="RAT-405")
     else:
         yield ok("halt", "the line is not halted")
+
+
+def _pause(ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:
+    pause = status(ledger, spec.name).pause
+    if pause:
+        remedy = f"`ratchet resume {spec.name} --reason …` when it may go on; until then Kafka has to keep its records."
+        yield warning("pause", why_paused(spec.name, pause), remedy)
+    else:
+        yield ok("pause", "the line is not paused")
 
 
 def _maintenance(ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:

@@ -43,7 +43,7 @@ class Lag:
     `seconds` is how old the oldest of them is, `deleted_at` when the first of them may be deleted; both are None where
     nothing waits, or Kafka has not said it. `is_told` is False where Kafka tells nothing of the topic, and
     `is_made_again` where the topic is another one than that of the ledger's ranges: then only the offsets in flight
-    count.
+    count. `paused_behind` is the transaction behind which a person has stopped the line, None where nobody has.
     """
 
     pipeline: str
@@ -58,6 +58,7 @@ class Lag:
     is_told: bool
     is_made_again: bool
     partitions: tuple[PartitionLag, ...]
+    paused_behind: int | None
 
 
 def lags(
@@ -144,7 +145,7 @@ def _lag(
     again = told is not None and told.topic_id != line.topic_id
     if told is None or again:
         unknown = (None, None, 0, told is not None, again, ())
-        return Lag(line.pipeline, line.topic, now, in_flight, 0, in_flight, *unknown)
+        return Lag(line.pipeline, line.topic, now, in_flight, 0, in_flight, *unknown, line.paused_behind)
     parts: list[PartitionLag] = []
     waiting = 0
     for partition, (since, planned) in _open(of, told, flying).items():
@@ -178,6 +179,7 @@ def _lag(
         True,
         False,
         tuple(parts),
+        line.paused_behind,
     )
 
 

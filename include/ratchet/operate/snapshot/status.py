@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, select, true
 
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.rows import Replay, Transaction
+from ratchet.ledger.rows import Line, Pause, Replay, Transaction
 from ratchet.ledger.schema import events, heads, pipelines, ranges, slices, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_newest, is_unfinished
@@ -38,6 +38,8 @@ class Waits(StrEnum):
     """Slices have not voted."""
     TURN = "turn"
     """Another one is to be committed first."""
+    PAUSE = "pause"
+    """It is prepared, and beyond the pause."""
     COMMIT = "commit"
     """It is prepared, and its commit is next."""
     RETRY = "retry"
@@ -120,9 +122,10 @@ class Otherwise:
 class Status:
     """A pipeline's line at one moment, `at`.
 
-    `halt` is the transaction at which it is halted. `unattended` is since when the maintenance was not here, None where
-    that was some minutes ago at most, and `maintained_at` None where it was never here. `replays` is how many revisions
-    are asked for and not begun, `given_up` those that cannot be begun any more.
+    `halt` is the transaction at which it is halted, `pause` where a person has stopped it. `unattended` is since when
+    the maintenance was not here, None where that was some minutes ago at most, and `maintained_at` None where it was
+    never here. `replays` is how many revisions are asked for and not begun, `given_up` those that cannot be begun any
+    more.
     """
 
     pipeline: str
@@ -141,11 +144,16 @@ class Status:
     unfinished: tuple[Standing, ...]
     given_up: tuple[Replay, ...] = ()
     otherwise: tuple[Otherwise, ...] = ()
+    pause: Pause | None = None
 
     @property
     def in_flight(self) -> int:
         """How many transactions are neither committed nor voided, or wait behind one that is not."""
         return self.last_txid - self.head
+
+    def is_paused_before(self, row: Standing) -> bool:
+        """Whether this one is beyond the pause; a revision never is."""
+        return self.pause is not None and not row.revision and row.txid > self.pause.txid
 
 
 def status(ledger: Ledger, pipeline: str) -> Status:
@@ -176,7 +184,7 @@ def statuses(
             nothing = Rate(over.total_seconds(), 0, 0, 0)
             found[name] = Status(name, now, None, 0, 0, 0, None, nothing, None, None, None, None, 0, ())
             continue
-        rows = tuple(_standing(line.turn, *row) for row in unfinished.get(name, ()))
+        rows = tuple(_standing(line, *row) for row in unfinished.get(name, ()))
         since = line.maintained_at or line.created_at
         found[name] = Status(
             name,
@@ -195,6 +203,7 @@ def statuses(
             rows,
             tuple(row for row in given_up if row.pipeline == name),
             tuple(Otherwise(row.txid, row.asked_code, row.code_hash) for row in otherwise if row.pipeline == name),
+            line.pause,
         )
     return found
 
@@ -216,16 +225,18 @@ def _unfinished(conn: Connection, names: Sequence[str]) -> dict[str, list[tuple[
     return found
 
 
-def _standing(turn: int, row: Transaction, voted: int, of: int) -> Standing:
+def _standing(line: Line, row: Transaction, voted: int, of: int) -> Standing:
     waits, before = Waits.VOTES, None
     if row.halted_at is not None:
         waits = Waits.CLEAR if row.revision else Waits.PERSON
     elif row.state == State.ABORTED:
         waits = Waits.RETRY
-    elif row.state == State.PREPARED and (row.revision or row.txid <= turn):
+    elif row.state == State.PREPARED and not row.revision and line.is_paused_before(row.txid):
+        waits = Waits.PAUSE
+    elif row.state == State.PREPARED and (row.revision or row.txid <= line.turn):
         waits = Waits.COMMIT
     elif row.state == State.PREPARED:
-        waits, before = Waits.TURN, turn
+        waits, before = Waits.TURN, line.turn
     return Standing(
         row.pipeline,
         row.txid,

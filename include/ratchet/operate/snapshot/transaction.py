@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.rows import Binding, Event, Replay, SliceRow, Transaction
+from ratchet.ledger.rows import Binding, Event, Pause, Replay, SliceRow, Transaction
 from ratchet.ledger.schema import events, losses, ranges, replays, runs, slices, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
@@ -131,12 +131,13 @@ class Revision:
 class Whole:
     """All that the ledger has of one transaction; `applied` is the revision that sinks show, None where none does.
 
-    `standing` is what it, or its newest revision, waits for, None where nothing is unfinished.
+    `standing` is what it, or its newest revision, waits for, None where nothing is unfinished; `pause` is the line's.
     """
 
     pipeline: str
     txid: int
     head: int
+    pause: Pause | None
     applied: int | None
     standing: Standing | None
     revisions: tuple[Revision, ...]
@@ -178,6 +179,7 @@ def read(conn: Connection, pipeline: str, txid: int) -> Whole:
         pipeline,
         txid,
         status.head,
+        status.pause,
         max((row.revision for row in rows if row.state == State.COMMITTED), default=None),
         next((t for t in status.unfinished if t.txid == txid), None),
         tuple(_revision(row) for row in rows),

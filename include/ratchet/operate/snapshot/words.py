@@ -9,6 +9,7 @@ from ratchet.ledger.work import name_of, utc
 from ratchet.operate.replay import spans
 from ratchet.operate.snapshot.status import Standing, Status, Waits
 from ratchet.protocol.halt import why_halted
+from ratchet.protocol.pause import behind_of, why_paused
 from ratchet.protocol.turns import behind
 
 
@@ -17,6 +18,8 @@ def lines_of(of: Status) -> list[str]:
     said = [f"{of.pipeline}: the head is {of.head} of {of.last_txid}, the last commit was {utc(of.committed_at)}"]
     halt = halt_of(of)
     said += [f"  HALTED: {halt}"] if halt else []
+    pause = pause_of(of)
+    said += [f"  PAUSED: {pause}"] if pause else []
     said += [f"  {line}" for line in (unattended_of(of),) if line]
     said += [f"  {of.replays:,} revisions are asked for and wait"] if of.replays else []
     said += [f"  {line}" for line in (*notices_of(of), next_source_of(of)) if line]
@@ -29,6 +32,11 @@ def lines_of(of: Status) -> list[str]:
 def halt_of(of: Status) -> str | None:
     """Why a line is halted, and the ways out."""
     return next((why_halted(t) for t in of.unfinished if t.waits == Waits.PERSON and t.txid == of.halt), None)
+
+
+def pause_of(of: Status) -> str | None:
+    """Where a person has paused a line, why, and how it goes on."""
+    return why_paused(of.pipeline, of.pause) if of.pause else None
 
 
 def unattended_of(of: Status) -> str | None:
@@ -65,7 +73,8 @@ def notices_of(of: Status) -> Iterator[str]:
 def why_of(of: Status, row: Standing) -> str:
     """What has to happen next to an unfinished transaction, and who does it."""
     if row.claim_ended:
-        by = f"its run {row.run_id} has ended; the next run of any kind adopts it"
+        when = f"after `ratchet resume {of.pipeline}` " if of.is_paused_before(row) else ""
+        by = f"its run {row.run_id} has ended; {when}the next run of any kind adopts it"
     else:
         by = f"run {row.run_id} works on it"
     match row.waits:
@@ -79,6 +88,8 @@ def why_of(of: Status, row: Standing) -> str:
             return f"aborted: {row.reason}; {by}"
         case Waits.COMMIT:
             return f"prepared, and waits for no turn; {by}" if row.revision else f"prepared; it is its turn; {by}"
+        case Waits.PAUSE:
+            return f"prepared; the line is paused {behind_of(of.pause) if of.pause else 'before it'}; {by}"
         case Waits.TURN:
             first = next((t for t in of.unfinished if t.txid == row.before and not t.revision), None)
             # What is not among the unfinished ones, and has the head before it, is a void that the head passes next.

@@ -117,7 +117,12 @@ CREATE TABLE ratchet.pipelines (
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     maintained_at TIMESTAMP WITH TIME ZONE,
     due JSONB,
+    paused_behind BIGINT,
+    paused_by TEXT,
+    paused_why TEXT,
+    paused_at TIMESTAMP WITH TIME ZONE,
     PRIMARY KEY (pipeline),
+    CONSTRAINT a_pause_is_whole CHECK (num_nulls(paused_behind, paused_by, paused_why, paused_at) in (0, 4)),
     CONSTRAINT base_within_line
         CHECK (0 <= pruned and pruned <= merged and merged <= compacted and compacted <= last_txid)
 );
@@ -129,6 +134,7 @@ COMMENT ON COLUMN ratchet.pipelines.merged IS 'up to this txid the base is merge
 COMMENT ON COLUMN ratchet.pipelines.pruned IS 'up to this txid transactions have no rows here any more, or are about to lose them';
 COMMENT ON COLUMN ratchet.pipelines.maintained_at IS 'when the maintenance was here last';
 COMMENT ON COLUMN ratchet.pipelines.due IS '{partition: up to where a schedule or a person has asked for its records}';
+COMMENT ON COLUMN ratchet.pipelines.paused_behind IS 'beyond this txid nothing is begun or committed, until it is lifted';
 
 CREATE TABLE ratchet.heads (
     pipeline TEXT NOT NULL,
@@ -427,6 +433,10 @@ BEGIN
         WHERE pipeline = NEW.pipeline AND txid = NEW.txid AND revision = 0 AND state IN ('COMMITTED', 'VOIDED')
     ) THEN
         RAISE EXCEPTION 'the head of % is %; it cannot move to %', NEW.pipeline, OLD.txid, NEW.txid
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF EXISTS (SELECT FROM ratchet.pipelines WHERE pipeline = NEW.pipeline AND paused_behind < NEW.txid) THEN
+        RAISE EXCEPTION 'line % is paused; its head cannot move to %', NEW.pipeline, NEW.txid
             USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;

@@ -8,12 +8,14 @@ export interface Standing {
   deadline: string | null; halted_at: string | null; reason: string | null; waits: string; before: number | null;
   why: string;
 }
+export interface Pause { txid: number; who: string; reason: string; at: string }
 export interface Line {
   pipeline: string; at: string; topic: string; head: number; last_txid: number; in_flight: number; compacted: number;
   committed_at: string | null;
   rate: { seconds: number; transactions: number; records: number };
   halt: number | null; unattended: string | null; replays: number; unfinished: Standing[];
   sinks: string[]; is_private: boolean; may_move: boolean; halted_why: string | null; said: string[];
+  pause: Pause | null; paused_why: string | null;
 }
 export interface Unknown { pipelines: string[]; code: string; message: string }
 export interface Lines { pipelines: Line[]; unknown: Unknown[] }
@@ -36,7 +38,8 @@ export interface Timeline {
 }
 export interface Range { topic: string; source: number; partition: number; from_offset: number; until_offset: number }
 export interface Whole {
-  pipeline: string; txid: number; head: number; applied: number | null; standing: Standing | null;
+  pipeline: string; txid: number; head: number; pause: Pause | null; applied: number | null; standing: Standing | null;
+  spark_pages: Record<string, string>;
   revisions: {
     revision: number; state: State; epoch: number; claim: number; claim_ended: boolean; dag_id: string; run_id: string;
     code: string; records: number | null; rows: Record<string, number>; failures: number; halted_at: string | null;

@@ -6,6 +6,7 @@ import { to, useAsked } from "./use";
 
 function stands(line: Line): [string, string] {
   if (line.halt !== null) return ["halted", `halted at ${line.halt}`];
+  if (line.pause) return ["waits", line.pause.txid ? `paused behind ${line.pause.txid}` : "paused"];
   if (line.unattended) return ["waits", "no maintenance"];
   const first = line.unfinished.find((of) => of.revision === 0);
   if (first) return first.waits === "turn" ? ["waits", `${first.txid} waits for ${first.before}`] : ["works", `${first.txid}: ${first.waits}`];

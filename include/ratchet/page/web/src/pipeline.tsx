@@ -8,7 +8,7 @@ import { to, useAsked } from "./use";
 
 export function PipelinePage({ name }: { name: string }) {
   const [before, setBefore] = useState<number | null>(null);
-  const [first, setFirst] = useState(""), [last, setLast] = useState("");
+  const [first, setFirst] = useState(""), [last, setLast] = useState(""), [behind, setBehind] = useState("");
   const seen = useAsked<Timeline>(`pipelines/${encodeURIComponent(name)}`, { before, most: 50 }, before === null ? 3 : null);
   const lag = useAsked<Lags>("lag", {}, 15).value?.lags.find((of) => of.pipeline === name);
   const of = seen.value;
@@ -21,6 +21,7 @@ export function PipelinePage({ name }: { name: string }) {
       <h1>{name}</h1>
       <Answer error={seen.error} waits={false} />
       {line.halted_why && <p role="alert" className="fault">{line.halted_why}</p>}
+      {line.paused_why && <p role="status" className="note">{line.paused_why}</p>}
       <Facts of={[
         ["Head", `${number(line.head)} of ${number(line.last_txid)}`],
         ["In flight", number(line.in_flight)],
@@ -41,7 +42,7 @@ export function PipelinePage({ name }: { name: string }) {
             {line.unfinished.map((t) => (
               <tr key={`${t.txid}.${t.revision}`}>
                 <th scope="row"><a href={to(name, t.txid)}>{named(t.txid, t.revision)}</a></th>
-                <td><Badge kind={t.halted_at ? "halted" : t.waits === "turn" ? "waits" : "works"}>{t.state}</Badge></td>
+                <td><Badge kind={t.halted_at ? "halted" : ["turn", "pause"].includes(t.waits) ? "waits" : "works"}>{t.state}</Badge></td>
                 <td className="n">{t.voted} of {t.slices}</td>
                 <td className="n">{t.failures}</td>
                 <td className="text">{t.why}</td>
@@ -96,12 +97,21 @@ export function PipelinePage({ name }: { name: string }) {
             <label>to <input inputMode="numeric" value={last} onChange={(e) => setLast(e.target.value)} /></label>
             {isRange ? (
               <>
-                <MoveButton offer={{ name: "replay", label: "Replay", said: range, does: "These transactions are processed once more with today's code; each new result takes the place of the old one. `ratchet replay --dry-run` shows the rows that would differ." }} />
+                <MoveButton offer={{ name: "replay", label: "Replay", said: range, does: "These transactions are processed once more with today's code; each new result takes the place of the old one." }} />
                 <MoveButton offer={{ name: "cancel-replay", label: "Take back a replay", said: range, does: "Revisions that are asked for and not begun are forgotten." }} />
               </>
             ) : (
               <span className="quiet">Say which transactions to replay.</span>
             )}
+          </form>
+          <form className="row" onSubmit={(event) => event.preventDefault()}>
+            <label>Behind transaction <input inputMode="numeric" placeholder="the last one" value={behind} onChange={(e) => setBehind(e.target.value)} /></label>
+            {behind.trim() === "" || (Number.isInteger(Number(behind)) && Number(behind) >= 1) ? (
+              <MoveButton offer={{ name: "pause-at", label: "Pause", said: behind.trim() ? { txid: Number(behind) } : {}, does: "The line stops behind this transaction: everything up to it is committed, and nothing later is begun or committed." }} />
+            ) : (
+              <span className="quiet">Say the number of a transaction, or none.</span>
+            )}
+            {line.pause && <MoveButton offer={{ name: "resume", label: "Resume", said: {}, does: "The line goes on: what waits is committed, and runs start again." }} />}
           </form>
           <MoveButton offer={{ name: "accept-loss", label: "Accept a loss", said: {}, does: "The line goes on without records that Kafka has deleted before they were processed, or with what the topic has become." }} />
         </>

@@ -20,7 +20,7 @@ export function TransactionPage({ name, txid }: { name: string; txid: string }) 
     <>
       {title}
       <Answer error={seen.error} waits={false} />
-      {of.standing && <p role="status" className={of.standing.halted_at ? "fault" : "note"}>{of.standing.waits === "turn" ? `It waits for transaction ${of.standing.before}.` : `It waits for: ${of.standing.waits}.`} {of.standing.reason}</p>}
+      {of.standing && <p role="status" className={of.standing.halted_at ? "fault" : "note"}>{of.standing.waits === "turn" ? `It waits for transaction ${of.standing.before}.` : of.standing.waits === "pause" && of.pause ? `The line is paused behind transaction ${of.pause.txid} by ${of.pause.who}: ${of.pause.reason}.` : `It waits for: ${of.standing.waits}.`} {of.standing.reason}</p>}
       {newest && (
         <Facts of={[
           ["State", <Badge key="state" kind={newest.halted_at ? "halted" : newest.state}>{newest.state}</Badge>],
@@ -62,7 +62,7 @@ export function TransactionPage({ name, txid }: { name: string; txid: string }) 
             <td className="n">{number(s.dead_letters)}</td>
             <td>{s.sinks.map((v) => `${v.sink} ${number(v.rows)}`).join(", ") || "–"}</td>
             <td>{Object.entries(s.seconds).map(([step, n]) => `${step} ${n}`).join(", ") || "–"}</td>
-            <td>{s.application_id ?? "–"}</td>
+            <td>{s.application_id && of.spark_pages[s.application_id] ? <a href={of.spark_pages[s.application_id]} target="_blank" rel="noreferrer">{s.application_id}</a> : s.application_id ?? "–"}</td>
           </tr>
         ))}
       </Table>

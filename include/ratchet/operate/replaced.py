@@ -1,0 +1,61 @@
+"""What a replay would put other results in place of: those that stand, as far as the ledger alone knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import distinct_on
+
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.schema import transactions
+from ratchet.ledger.states import State
+from ratchet.operate.replay import spans
+from ratchet.spec.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """Results that stand: how many records they were made of, how many rows they are by sink, and with which code.
+
+    `codes` are {code: the transactions whose result was made with it}. Rows of a keyed sink are those of the delta.
+    """
+
+    records: int
+    rows: Mapping[str, int]
+    codes: Mapping[str, tuple[int, ...]]
+
+
+def replaced(ledger: Ledger, pipeline: str, txids: Collection[int]) -> Replaced:
+    """What stands of these transactions; nothing of those that are voided."""
+    c = transactions.c
+    records, rows, codes = 0, dict[str, int](), dict[str, tuple[int, ...]]()
+    wanted = set(txids)
+    mine = (c.pipeline == pipeline, c.txid.between(min(wanted), max(wanted)), c.state == State.COMMITTED)
+    newest = select(c.txid, c.records, c.code_hash, c.applied).where(*mine).ext(distinct_on(c.txid))
+    with ledger.snapshot() as conn:
+        for row in conn.execute(newest.order_by(c.txid, c.revision.desc())):
+            if row.txid not in wanted:
+                continue
+            records += row.records or 0
+            codes[row.code_hash] = (*codes.get(row.code_hash, ()), row.txid)
+            of: Mapping[str, Mapping[str, object]] = row.applied or {}
+            for sink, applied in of.items():
+                rows[sink] = rows.get(sink, 0) + int(str(applied["rows"]))
+    return Replaced(records, rows, codes)
+
+
+def lines_of(found: Replaced, spec: Pipeline, first: int, last: int, *, voided: bool) -> list[str]:
+    """What a person reads of it, and the command that says the rest."""
+    rows = ", ".join(f"{count:,} in {sink}" for sink, count in sorted(found.rows.items()) if count)
+    said = [f"{spec.name}: what stands was made of {found.records:,} records, and is rows: {rows or 'none'}"]
+    for code, txids in found.codes.items():
+        now = "today's" if code == spec.code_hash else f"and today's is {spec.code_hash}"
+        said.append(f"{spec.name}: {spans(txids)}: made with code {code}, {now}")
+    options = f"--from {first} --to {last}{' --voided' if voided else ''} --dry-run"
+    return [
+        *said,
+        f"`ratchet replay {spec.name} {options}` processes them now, by Spark, and says which rows and keys would be "
+        "added, removed and changed",
+    ]
