@@ -17,9 +17,9 @@ from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Claim, OffsetRange, Run, SliceToken, SliceWork
 from ratchet.operate.actions import abort, retry, void
 from ratchet.operate.outcome import Outcome, lines_of
+from ratchet.operate.pauses import pause_at, resume
 from ratchet.operate.release import Released
 from ratchet.operate.release import ask as release
-from ratchet.operate.pauses import pause_at, resume
 from ratchet.operate.replay import Asked, ask, take_back
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Begun, Skipped
