@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 
 from sqlalchemy import ColumnElement, Connection, exists, func, literal_column, select
@@ -19,7 +20,7 @@ from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import SliceWork
 from ratchet.operate.prune import newest as newest_prune
 from ratchet.protocol.votes import vote_from_json, work_of
-from ratchet.sinks import erasures, retention
+from ratchet.sinks import erasures, renames, retention
 from ratchet.sinks.checksum import MODULUS
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Check, Sink, Stretch, Voted
@@ -149,7 +150,7 @@ def _committed(
         for sink in sinks_of(spec):
             gone = retention.until(conn, spec.name, [sink.table])
             erased = erasures.of(conn, spec.name, sink.table, first, last)
-            for one in voted(conn, spec.name, sink.name, first, last):
+            for one in voted(conn, spec.name, sink, first, last):
                 is_there = one.txid > gone and one.txid not in erased
                 if is_there and (one.txid > line.compacted or not sink.is_compacted):
                     kept[one.txid][sink.name] = sink.contents(conn, one)
@@ -224,7 +225,7 @@ def _sink(conn: Connection, sink: Sink, line: Line, since: int, keys_since: int,
         # None is visible where `since` is above the head.
         last = max(first - 1, min(first + _STRETCH - 1, line.head))
         of = Stretch(line.pipeline, first, last, line.compacted, say)
-        parts.append(sink.verify(conn, of, voted(conn, line.pipeline, sink.name, first, of.last)))
+        parts.append(sink.verify(conn, of, voted(conn, line.pipeline, sink, first, of.last)))
     faults = tuple(fault for part in parts for fault in part.faults)
     yield Check(parts[0].what, sum(part.checked for part in parts), faults)
     state = sink.verify_state(conn, keys_since, line.head)
@@ -232,13 +233,14 @@ def _sink(conn: Connection, sink: Sink, line: Line, since: int, keys_since: int,
         yield state
 
 
-def voted(conn: Connection, pipeline: str, sink: str, first: int, last: int) -> Iterator[Voted]:
+def voted(conn: Connection, pipeline: str, sink: Sink, first: int, last: int) -> Iterator[Voted]:
     """What was committed of each transaction for one sink: by the newest revision, of a spec that had the sink."""
     t, s = transactions.c, slices.c
     # For each transaction by itself: joined, its slices might be looked for among all of the line's.
     of_epoch = (s.pipeline == t.pipeline, s.txid == t.txid, s.epoch == t.epoch, s.voted_at.is_not(None))
-    votes = select(func.jsonb_agg(s.sinks[sink])).where(*of_epoch).scalar_subquery()
-    query = select(t.txid, t.applied[sink].label("applied"), votes.label("votes"))
+    votes = select(func.jsonb_agg(s.sinks[sink.name])).where(*of_epoch).scalar_subquery()
+    query = select(t.txid, t.applied[sink.name].label("applied"), votes.label("votes"))
+    renamed = renames.of(conn, pipeline, sink)
     query = query.where(*_applied(pipeline, first, last)).order_by(t.txid, t.revision)
     rows = conn.execute(query, execution_options={"yield_per": _AT_A_TIME})
     for txid, revisions in groupby(rows, key=lambda row: row.txid):
@@ -246,4 +248,6 @@ def voted(conn: Connection, pipeline: str, sink: str, first: int, last: int) -> 
         row = next((row for row in newest_first if row.applied), newest_first[0])
         voted = [vote_from_json(vote) for vote in row.votes or () if vote]
         rows_of, checksum = sum(v.rows for v in voted), sum(v.checksum for v in voted) % MODULUS
-        yield Voted(txid, rows_of, checksum, row.applied)
+        applied: Mapping[str, object] | None = row.applied
+        known = int(str((applied or {}).get("renames", 0)))
+        yield Voted(txid, rows_of, checksum, applied, partial(renames.today, renames=renamed[known:]))

@@ -33,7 +33,7 @@ def misfit(conn: Connection, sink: Sink, table: Table, found: Mapping[str, Held]
                 f"declare it so, or ALTER TABLE … ALTER COLUMN {column.name} TYPE {wanted}"
                 if sink.brings_table
                 else "what is there is never retyped: put the old type back and let the transform cast, give the new "
-                "one another name, or give the sink another table, which begins empty"
+                "one another name, or give the sink another table, which begins empty and `ratchet replay` fills"
             )
             return f"{where} is {held.type}, the spec declares {wanted}; {way}"
         if held.is_required and column.nullable:

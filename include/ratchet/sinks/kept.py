@@ -56,7 +56,7 @@ class Kept(Sink, frozen=True):
 
     def fold(self, conn: Connection, of: Delta) -> Applied:
         """Nothing is left to do: the rows are there, and are seen once the head has moved."""
-        return self._noted(of)
+        return self.noted(of)
 
     def replace(self, conn: Connection, of: Delta, head: int) -> None:
         into, columns = self.rows_table, [c.name for c in self.stored]
@@ -66,7 +66,7 @@ class Kept(Sink, frozen=True):
         delta.counted(of, self, conn.execute(copying.execution_options(preserve_rowcount=True)).rowcount)
 
     def refold(self, conn: Connection, of: Delta, touched: Touched | None, head: int) -> Applied:
-        return self._noted(of)
+        return self.noted(of)
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -147,9 +147,6 @@ class Kept(Sink, frozen=True):
             elif found.checksums[place] != expected.checksums[place]:
                 faults.add(f"{where} has other contents than its votes say")
         return Check(f"{self.name}: rows and checksums", sum(found.rows), tuple(faults.lines))
-
-    def _noted(self, of: Delta) -> Applied:
-        return {"rows": of.rows.count, "columns": list(map(str, self.declared))}
 
     def _written_with(self, of: Voted) -> tuple[Column, ...]:
         """The columns that a transaction's rows were written with, hidden ones behind the others."""

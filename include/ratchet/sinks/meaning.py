@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,9 +13,10 @@ from ratchet.errors import NotMigrated
 from ratchet.ledger.schema import pipelines, targets
 from ratchet.ledger.transactions import lock_pipeline
 from ratchet.ledger.work import Relation
-from ratchet.sinks import catalog
+from ratchet.sinks import catalog, renames
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
+from ratchet.sinks.renames import Rename
 from ratchet.spec.pipeline import Pipeline
 
 
@@ -68,12 +70,12 @@ def _said(part: object) -> str:
     return "none" if part is None else ", ".join(map(str, part)) if isinstance(part, list) else str(part)
 
 
-def own(conn: Connection, pipeline: str, sink: Sink, existing: list[Table]) -> None:
-    """Note whose the sink's tables are, and what their deltas mean.
+def stored(conn: Connection, pipeline: str, sink: Sink, existing: list[Table]) -> dict[str, Any] | None:
+    """What the deltas of the sink's tables mean so far, which are the pipeline's, or are to become it: None.
 
-    Txids of another line mean other transactions: a revision would replace them. And of deltas that were made with
-    another meaning no state can be folded that is that of their records: a task keeps one row of a key, by the order
-    that it has.
+    Holds the pipeline's lock where they are: a commit that goes on at this moment, with the old meaning, comes first,
+    or finds the new one. Raises NotMigrated where they are another line's: its txids mean other transactions, which a
+    revision would replace.
     """
     schema, name = sink.table
     known = conn.execute(
@@ -95,15 +97,34 @@ def own(conn: Connection, pipeline: str, sink: Sink, existing: list[Table]) -> N
                     f"{where}: {table.schema}.{table.name} holds rows of transactions that this ledger does not know; "
                     "give the sink another table, and read both by a view"
                 )
-    elif known is not None:
-        # A commit that goes on at this moment, with the old meaning, comes first, or finds the new one.
-        lock_pipeline(conn, pipeline)
-        if existing:
-            _check_same(conn, where, sink, known.fold, existing)
+        return None
+    assert known is not None, "it has an owner"
+    lock_pipeline(conn, pipeline)
+    return known.fold
+
+
+def own(
+    conn: Connection,
+    pipeline: str,
+    sink: Sink,
+    existing: list[Table],
+    before: dict[str, Any] | None,
+    fresh: Sequence[Rename],
+) -> None:
+    """Note whose the sink's tables are, and what their deltas mean, where that was `before` with the `fresh` renames.
+
+    Of deltas that were made with another meaning no state can be folded that is that of their records: a task keeps one
+    row of a key, by the order that it has.
+    """
+    schema, name = sink.table
+    if before is not None and existing:
+        _check_same(conn, f"sink {sink.name!r}: {schema}.{name}", sink, renames.translated(before, fresh), existing)
+    renamed = [*renames.among(before), *fresh]
+    fold = {**sink.meaning, "renamed": renamed} if renamed else sink.meaning
     conn.execute(
         upsert(targets)
-        .values(schema=schema, name=name, pipeline=pipeline, fold=sink.meaning)
-        .on_conflict_do_update(index_elements=["schema", "name"], set_={"pipeline": pipeline, "fold": sink.meaning})
+        .values(schema=schema, name=name, pipeline=pipeline, fold=fold)
+        .on_conflict_do_update(index_elements=["schema", "name"], set_={"pipeline": pipeline, "fold": fold})
     )
 
 
@@ -120,13 +141,14 @@ def _check_same(conn: Connection, where: str, sink: Sink, stored: dict[str, Any]
     if other:
         raise NotMigrated(
             f"{where}: {other}, and what is there was written with the old one, by which rows were left out that "
-            "the new one would keep; put the old one back, or give the sink another table, which begins empty"
+            "the new one would keep; put the old one back, or give the sink another table, which begins empty and "
+            "`ratchet replay` fills"
         )
     for name in _lost(stored, sink.meaning):
         if catalog.has(conn, there, name):
             raise NotMigrated(
-                f"{where}: {_is_lost(name)}; put it back, where a transform may give null for it, or give the sink "
-                "another table, which begins empty"
+                f"{where}: {_is_lost(name)}; put it back, where a transform may give null for it, say in renamed "
+                "what it has become, or give the sink another table, which begins empty and `ratchet replay` fills"
             )
 
 

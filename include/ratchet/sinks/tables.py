@@ -18,7 +18,7 @@ from ratchet.errors import IllegalMove, NotMigrated
 from ratchet.ledger.schema import DELTA_SCHEMA, targets
 from ratchet.ledger.transactions import lock_pipeline
 from ratchet.ledger.work import Relation
-from ratchet.sinks import catalog, fit, indexes, meaning, views
+from ratchet.sinks import catalog, fit, indexes, meaning, renames, views
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
 from ratchet.sinks.types import TXID
@@ -39,6 +39,8 @@ class Made:
     """(table, column) that tables which were there have gained."""
     nullable: tuple[tuple[str, str], ...]
     """(table, column) that may be null from now on."""
+    renamed: tuple[tuple[str, str, str], ...]
+    """(table, old, new) for each column that has another name from now on."""
     view: str | None
     indexes: tuple[tuple[str, str], ...]
     """(table, index) that tables which were there lack; whoever migrates builds them last, beside those who write."""
@@ -46,10 +48,11 @@ class Made:
     @property
     def is_change(self) -> bool:
         """Whether anything was not as the spec says."""
-        return bool(self.tables or self.columns or self.nullable or self.view or self.indexes)
+        return bool(self.tables or self.columns or self.nullable or self.renamed or self.view or self.indexes)
 
     def __str__(self) -> str:
         made = [f"created {table}" for table in self.tables]
+        made += [f"renamed {old} of {table} to {new}" for table, old, new in self.renamed]
         made += [f"added {column} to {table}" for table, column in self.columns]
         made += [f"{column} of {table} may be null" for table, column in self.nullable]
         made += [f"created view {self.view}"] if self.view else []
@@ -60,10 +63,11 @@ class Made:
 def create(conn: Connection, pipeline: str, sink: Sink) -> Made:
     """Bring a sink's tables to what the spec says, and its view.
 
-    Missing tables and columns are made, columns of ours may be null where the spec has them so or has them no more, and
-    a table that the user brought is only checked. Nothing that has rows is dropped or retyped; what has none, and does
-    not fit, is made anew. From then on the tables are the pipeline's. Raises NotMigrated where they are another's, hold
-    other types, or where the spec gives their deltas another meaning.
+    Missing tables and columns are made, columns are renamed where the spec says what they were called, columns of ours
+    may be null where the spec has them so or has them no more, and a table that the user brought is only checked.
+    Nothing that has rows is dropped or retyped; what has none, and does not fit, is made anew. From then on the tables
+    are the pipeline's. Raises NotMigrated where they are another's, hold other types, or where the spec gives their
+    deltas another meaning.
     """
     try:
         with conn.begin_nested():
@@ -83,7 +87,9 @@ def _bring(conn: Connection, pipeline: str, sink: Sink) -> Made:
     kinds = {table: catalog.kind_of(conn, *catalog.place(table)) for table in sink.tables}
     existing = [table for table, kind in kinds.items() if kind]
     _check_kinds(conn, sink, kinds)
-    meaning.own(conn, pipeline, sink, existing)
+    before = meaning.stored(conn, pipeline, sink, existing)
+    fresh, renamed = renames.carry_out(conn, pipeline, sink, existing, renames.among(before))
+    meaning.own(conn, pipeline, sink, existing, before, fresh)
     for table, unique in zip(sink.tables, sink.unique, strict=True):
         name = ".".join(catalog.place(table))
         if table not in existing:
@@ -101,7 +107,8 @@ def _bring(conn: Connection, pipeline: str, sink: Sink) -> Made:
         shown = catalog.columns(conn, sink.table)
         views.create(conn, pipeline, sink, list(shown))
         view = None if shown else sink.shown
-    return Made(pipeline, sink.name, tuple(made), tuple(columns), tuple(nullable), view, tuple(lacking))
+    changed = tuple(columns), tuple(nullable), tuple(renamed)
+    return Made(pipeline, sink.name, tuple(made), *changed, view, tuple(lacking))
 
 
 def _dropped_empty(conn: Connection, pipeline: str, sink: Sink) -> bool:
@@ -223,10 +230,14 @@ def misfit(conn: Connection, spec: Pipeline) -> str | None:
     """What of the sinks' tables is not there, not the pipeline's, of another meaning, or of other types than the spec
     says, in a line; None where all fit.
     """
+    own, sinks = meaning.of_pipeline(conn, spec), sinks_of(spec)
+    for sink in sinks:
+        due = renames.due(sink, own.get(sink.table))
+        if due:
+            return f"sink {sink.name!r}: {due}"
     other = meaning.other(conn, spec)
     if other:
         return other
-    own, sinks = meaning.of_pipeline(conn, spec), sinks_of(spec)
     needed = {sink.name: (*sink.tables, *([sink.target] if sink.is_view else [])) for sink in sinks}
     held = catalog.columns_of(conn, [catalog.place(table) for tables in needed.values() for table in tables])
     for sink in sinks:
