@@ -15,10 +15,11 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import abort
 from ratchet.operate.erase import erase
-from ratchet.operate.migrate import lines_of, migrate
+from ratchet.operate.migrate import differences, lines_of, migrate
 from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
+from ratchet.sinks.tables import Made
 from ratchet.spec.parts import DeclaredSink
 
 from .changes import with_sinks
@@ -114,6 +115,10 @@ class Line:
         commit(self.ledger, spec, begun.claim)
         settle(self.ledger, spec, Run("dag", run, 1), succeeded=True)
 
+    def foreseen(self, spec: Pipeline) -> list[Made]:
+        with self.ledger.snapshot() as conn:
+            return differences(conn, spec)
+
     def faults(self, spec: Pipeline) -> list[str]:
         return Grown(self.ledger, spec).faults()
 
@@ -155,7 +160,9 @@ def test_a_column_of_any_sink_is_renamed_with_its_values_and_all_stays_verified(
     line.run("alter table mine rename column a to x")
     tried = migrate(line.ledger.url, [NEW], dry_run=True)
     assert line.columns("every")[0] == "a"
+    foreseen = line.foreseen(NEW)
     done = migrate(line.ledger.url, [NEW], who="a tester")
+    assert list(done.sinks) == foreseen
     assert lines_of(tried)[:-1] == lines_of(done)
     assert lines_of(done)[1:4:2] == [
         "line: every: renamed a of ratchet_delta.public.every to x",
@@ -169,7 +176,7 @@ def test_a_column_of_any_sink_is_renamed_with_its_values_and_all_stays_verified(
     assert line.columns("totals")[:5] == ["k", "of", "x_sum", "x_max", "times"]
     for spec in (NEW, LATER):
         assert line.faults(spec) == []
-        assert not any(made.is_change for made in migrate(line.ledger.url, [spec]).sinks)
+        assert not any(made.is_change for made in (*line.foreseen(spec), *migrate(line.ledger.url, [spec]).sinks))
     # What follows, a revision of what was there before, and of it again.
     line.one(LATER)
     line.revise(LATER, "run 1")
@@ -288,6 +295,8 @@ REFUSED = [
 def test_a_rename_that_cannot_be_says_why_and_changes_nothing(line, sink, said):
     line.one(OLD)
     before = [line.columns(each.name) for each in OLD.sinks]
+    with pytest.raises(NotMigrated, match=said):
+        line.foreseen(only(sink))
     with pytest.raises(NotMigrated, match=said):
         migrate(line.ledger.url, [only(sink)])
     assert [line.columns(each.name) for each in OLD.sinks] == before

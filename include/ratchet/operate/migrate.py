@@ -150,6 +150,22 @@ def _migrate(
     return Migrated(before, _revision(conn), tuple(made), tuple(granted), tuple(refused))
 
 
+def differences(conn: Connection, spec: Pipeline) -> list[Made]:
+    """What a migration would make for a pipeline, by the catalog alone: nothing is tried, and nobody is held up.
+
+    Where there is no ledger yet it is left out. Raises NotMigrated where a migration would refuse.
+    """
+    sinks = [sink for _, sink in _declared([spec])]
+    if _revision(conn) is None:
+        return [tables.anew(spec.name, sink) for sink in sinks]
+    migrations.check(conn)
+    return [tables.differences(conn, spec.name, sink) for sink in sinks]
+
+
+def has_ledger(conn: Connection) -> bool:
+    return _revision(conn) is not None
+
+
 def _bring(conn: Connection, spec: Pipeline, who: str) -> list[Made]:
     """Bring a pipeline's tables to its spec; its history has how those that were there have changed."""
     sinks = [sink for _, sink in _declared([spec])]

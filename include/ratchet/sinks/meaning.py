@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -73,9 +73,7 @@ def _said(part: object) -> str:
 def stored(conn: Connection, pipeline: str, sink: Sink, existing: list[Table]) -> dict[str, Any] | None:
     """What the deltas of the sink's tables mean so far, which are the pipeline's, or are to become it: None.
 
-    Holds the pipeline's lock where they are: a commit that goes on at this moment, with the old meaning, comes first,
-    or finds the new one. Raises NotMigrated where they are another line's: its txids mean other transactions, which a
-    revision would replace.
+    Raises NotMigrated where they are another line's: its txids mean other transactions, which a revision would replace.
     """
     schema, name = sink.table
     known = conn.execute(
@@ -99,26 +97,36 @@ def stored(conn: Connection, pipeline: str, sink: Sink, existing: list[Table]) -
                 )
         return None
     assert known is not None, "it has an owner"
-    lock_pipeline(conn, pipeline)
     return known.fold
 
 
-def own(
-    conn: Connection,
-    pipeline: str,
-    sink: Sink,
-    existing: list[Table],
-    before: dict[str, Any] | None,
-    fresh: Sequence[Rename],
+def lock(conn: Connection, pipeline: str, sink: Sink) -> None:
+    """Hold the pipeline's lock if the sink's table is its own.
+
+    A commit that goes on at this moment, with what the table means so far, comes first, or finds what it means then.
+    """
+    schema, name = sink.table
+    mine = (targets.c.pipeline == pipeline, targets.c.schema == schema, targets.c.name == name)
+    if conn.execute(sa.select(sa.exists().where(*mine))).scalar_one():
+        lock_pipeline(conn, pipeline)
+
+
+def check(
+    conn: Connection, sink: Sink, existing: list[Table], before: dict[str, Any] | None, fresh: Sequence[Rename]
 ) -> None:
-    """Note whose the sink's tables are, and what their deltas mean, where that was `before` with the `fresh` renames.
+    """NotMigrated where deltas, which meant `before` and whose columns have `fresh` renames, mean another thing now.
 
     Of deltas that were made with another meaning no state can be folded that is that of their records: a task keeps one
     row of a key, by the order that it has.
     """
-    schema, name = sink.table
     if before is not None and existing:
-        _check_same(conn, f"sink {sink.name!r}: {schema}.{name}", sink, renames.translated(before, fresh), existing)
+        where = f"sink {sink.name!r}: {'.'.join(sink.table)}"
+        _check_same(conn, where, sink, renames.translated(before, fresh), existing, {new: old for old, new in fresh})
+
+
+def own(conn: Connection, pipeline: str, sink: Sink, before: dict[str, Any] | None, fresh: Sequence[Rename]) -> None:
+    """Note whose the sink's tables are, and what their deltas mean."""
+    schema, name = sink.table
     renamed = [*renames.among(before), *fresh]
     fold = {**sink.meaning, "renamed": renamed} if renamed else sink.meaning
     conn.execute(
@@ -128,15 +136,22 @@ def own(
     )
 
 
-def _check_same(conn: Connection, where: str, sink: Sink, stored: dict[str, Any], existing: list[Table]) -> None:
-    """NotMigrated where the spec gives deltas another meaning than they have.
+def _check_same(
+    conn: Connection,
+    where: str,
+    sink: Sink,
+    stored: dict[str, Any],
+    existing: list[Table],
+    was: Mapping[str, str],
+) -> None:
+    """NotMigrated where the spec gives deltas another meaning than they have; `was` is what columns may be called yet.
 
     What no row bears out is none, as where a migration is taken back: a key that may not be null any more, or a column
     without any value that the spec has no more.
     """
     there = [catalog.place(table) for table in existing]
     if isinstance(stored.get("key"), list):
-        stored = {**stored, "key": _without_nulls(conn, sink, stored["key"], there)}
+        stored = {**stored, "key": _without_nulls(conn, sink, stored["key"], there, was)}
     other = _differs({**stored, "columns": []}, sink.meaning)
     if other:
         raise NotMigrated(
@@ -152,13 +167,17 @@ def _check_same(conn: Connection, where: str, sink: Sink, stored: dict[str, Any]
             )
 
 
-def _without_nulls(conn: Connection, sink: Sink, key: list[str], there: list[Relation]) -> list[str]:
+def _without_nulls(
+    conn: Connection, sink: Sink, key: list[str], there: list[Relation], was: Mapping[str, str]
+) -> list[str]:
     """A key with `not null` at those columns that the spec declares so, and of which no row has a null."""
     required = {str(c) for c in sink.written if not c.nullable}
+
+    def has_null(name: str) -> bool:
+        return any(catalog.has(conn, there, called, null=True) for called in (name, was.get(name)) if called)
+
     return [
-        f"{column} not null"
-        if f"{column} not null" in required and not catalog.has(conn, there, column.partition(" ")[0], null=True)
-        else column
+        f"{column} not null" if f"{column} not null" in required and not has_null(column.partition(" ")[0]) else column
         for column in key
     ]
 

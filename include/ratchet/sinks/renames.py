@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from psycopg import sql
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, select
 
 from ratchet.errors import NotMigrated
 from ratchet.ledger.rows import Transaction
@@ -74,17 +74,20 @@ def due(sink: Sink, fold: Mapping[str, Any] | None) -> str | None:
     return next((f"{o} is not renamed to {n} yet" for n, o in names if not _is_noted(o, n, among(fold))), None)
 
 
-def carry_out(
-    conn: Connection, pipeline: str, sink: Sink, existing: Sequence[Table], before: Sequence[Rename]
+def find(
+    conn: Connection,
+    pipeline: str,
+    sink: Sink,
+    held: Mapping[Relation, Mapping[str, Any]],
+    before: Sequence[Rename],
 ) -> tuple[list[Rename], list[Renamed]]:
-    """Rename what the spec says that was called otherwise: the renames to note, and (table, old, new) for each column.
+    """What the spec says that was called otherwise: the renames to note, and (table, old, new) for each column.
 
-    The caller holds the pipeline's lock, under which nothing is unfinished that has written, or will write, the old
-    names. Tables that are made have the new names from the start, and a user's own is never altered: it is only noted
-    that its owner has renamed the column. Raises NotMigrated where that cannot be, or where the spec has the old name
-    of a column that was renamed.
+    `held` are the columns of those tables that are there. Tables that are made have the new names from the start, and a
+    user's own is never altered: it is only noted that its owner has renamed the column. Raises NotMigrated where that
+    cannot be, where something is unfinished that has written, or will write, the old names, or where the spec has the
+    old name of a column that was renamed.
     """
-    held = catalog.columns_of(conn, map(catalog.place, existing)) if existing else {}
     _check_taken_back(sink, held, before)
     done: list[Renamed] = []
     fresh: list[Rename] = []
@@ -95,17 +98,22 @@ def carry_out(
         fresh += [
             [o, n] for n, o in names.items() if not _is_noted(o, n, before) or any(f[1:] == (o, n) for f in found)
         ]
-    if not existing or not fresh:
-        return fresh, done
-    _check_idle(conn, pipeline, sink)
+    if held and fresh:
+        _check_idle(conn, pipeline, sink)
+    return fresh, done
+
+
+def carry_out(conn: Connection, sink: Sink, renamed: Sequence[Renamed]) -> None:
+    """Rename these columns; the caller holds the pipeline's lock, under which they were found."""
+    if not renamed:
+        return
     if sink.is_view:
         # Before the table: whoever reads has locked the view first.
-        _alter(conn, sink.table, [(old, new) for _, old, new in done])
-    for relation in held:
-        _alter(conn, relation, [(old, new) for table, old, new in done if table == ".".join(relation)])
+        _alter(conn, sink.table, [(old, new) for _, old, new in renamed])
+    for relation in map(catalog.place, sink.tables):
+        _alter(conn, relation, [(old, new) for table, old, new in renamed if table == ".".join(relation)])
     for new, old in sink.renamed_indexes.items():
         _rename_index(conn, sink.home[0], old, new)
-    return fresh, done
 
 
 def _found(
