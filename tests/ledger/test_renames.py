@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import ProgrammingError
 
 from ratchet import Accumulate, Append, Json, Pipeline, Topic, Upsert
-from ratchet.errors import NotMigrated, RatchetError
+from ratchet.errors import NotMigrated, OtherCode, RatchetError
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run
@@ -83,6 +84,8 @@ def rows_of(spec: Pipeline):
         for sink in spec.sinks:
             names = [c.name for c in sink.working.written if c.name in values]
             row = {name: values[name] for name in names}
+            if {"a", "x"} <= row.keys():
+                row["a"] = number + 1
             if row.get("_deleted"):
                 stays = {*sink.key_names, "_deleted", sink.order}
                 row = {name: value if name in stays else None for name, value in row.items()}
@@ -262,6 +265,25 @@ def test_nothing_is_renamed_under_what_is_unfinished_and_the_ways_on_lead_on(lin
     begun = start(line.ledger, new, line.log, "other")
     do(line.ledger, new, begun, rows_of(new))
     commit(line.ledger, new, begun.claim)
+    assert line.faults(new) == []
+
+
+def test_a_run_of_before_that_begins_while_a_column_is_renamed_writes_nothing_and_is_begun_anew(line, monkeypatch):
+    old, new = with_sinks(OLD, OLD.sinks[0], OLD.sinks[3]), with_sinks(NEW, NEW.sinks[0], NEW.sinks[3])
+    line.one(old)
+    migrate(line.ledger.url, [new])
+    with monkeypatch.context() as patched:
+        # It has looked at the tables before, and is given its transaction afterwards.
+        patched.setattr("ratchet.protocol.begin.tables.probe", lambda *_: None)
+        run, begun = line.begun(old)
+    with pytest.raises(ProgrammingError, match='column "a" of relation .* does not exist'):
+        do(line.ledger, old, begun, rows_of(old))
+    # Where its records give no rows, nothing fails there.
+    do(line.ledger, old, begun, lambda *_: {})
+    with pytest.raises(OtherCode, match="its column x is not in the spec"):
+        commit(line.ledger, old, begun.claim)
+    settle(line.ledger, old, Run("dag", run), succeeded=False, reason="lost")
+    assert line.one(new) == begun.claim.txid
     assert line.faults(new) == []
 
 
