@@ -195,16 +195,17 @@ def test_a_column_of_any_sink_is_renamed_with_its_values_and_all_stays_verified(
     assert line.faults(NEW) == []
 
 
-@pytest.mark.parametrize("table", ['ratchet_delta."public.every"', "mine", 'ratchet_delta."public.latest"'])
-def test_damage_of_what_was_written_before_a_rename_is_found_after_it(line, table):
+def test_damage_of_what_was_written_before_a_rename_is_found_after_it(line):
     line.one(OLD)
     line.run("alter table mine rename column a to x")
     migrate(line.ledger.url, [NEW])
     line.one(NEW)
-    assert line.faults(NEW) == []
-    line.run(f"update {table} set x = x + 1 where (_txid, _offset) = (1, 8)")  # noqa: S608
-    name = table.rpartition(".")[2].strip('"')
-    assert any(fault.startswith(f"{name}: ") and "transaction 1" in fault for fault in line.faults(NEW))
+    for table in ('ratchet_delta."public.every"', "mine", 'ratchet_delta."public.latest"'):
+        assert line.faults(NEW) == []
+        line.run(f"update {table} set x = x + 1 where (_txid, _offset) = (1, 8)")  # noqa: S608
+        name = table.rpartition(".")[2].strip('"')
+        assert any(fault.startswith(f"{name}: ") and "transaction 1" in fault for fault in line.faults(NEW))
+        line.run(f"update {table} set x = x - 1 where (_txid, _offset) = (1, 8)")  # noqa: S608
 
 
 def test_what_was_called_twice_and_back_is_found_by_what_each_transaction_called_it(line):
@@ -313,14 +314,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("sink", "said"), REFUSED, ids=lambda of: getattr(of, "name", ""))
-def test_a_rename_that_cannot_be_says_why_and_changes_nothing(line, sink, said):
+def test_a_rename_that_cannot_be_says_why_and_changes_nothing(line):
     line.one(OLD)
     before = [line.columns(each.name) for each in OLD.sinks]
-    with pytest.raises(NotMigrated, match=said):
-        line.foreseen(only(sink))
-    with pytest.raises(NotMigrated, match=said):
-        migrate(line.ledger.url, [only(sink)])
+    for sink, said in REFUSED:
+        with pytest.raises(NotMigrated, match=said):
+            line.foreseen(only(sink))
+        with pytest.raises(NotMigrated, match=said):
+            migrate(line.ledger.url, [only(sink)])
     assert [line.columns(each.name) for each in OLD.sinks] == before
     assert line.faults(OLD) == []
 
