@@ -163,6 +163,7 @@ def differences(conn: Connection, spec: Pipeline) -> list[Made]:
 
 
 def has_ledger(conn: Connection) -> bool:
+    """Whether a migration has made one in this database."""
     return _revision(conn) is not None
 
 

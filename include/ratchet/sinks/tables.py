@@ -127,11 +127,12 @@ def _look(conn: Connection, pipeline: str, sink: Sink) -> _Due:
     columns: list[tuple[str, str]] = []
     nullable: list[tuple[str, str]] = []
     lacking: list[tuple[str, str]] = []
+    # Of an index whose column is not renamed now, the old name may be another one's.
+    was_index = sink.renamed_indexes if renamed else None
     for table, unique in zip(sink.tables, sink.unique, strict=True):
         if table not in existing:
             continue
         name = ".".join(catalog.place(table))
-        was_index = sink.renamed_indexes if renamed else None
         now = {new: old for of, old, new in renamed if of == name}
         found = {renames.today(n, [(o, w) for w, o in now.items()]): column for n, column in held[table].items()}
         if not sink.brings_table:
