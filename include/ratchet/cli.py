@@ -22,6 +22,7 @@ from ratchet.command import (
     DRY_RUN,
     JSON,
     NAME,
+    NAMES,
     REASON,
     TXID,
     kafka_properties,
@@ -66,26 +67,26 @@ for command in _OF_OTHER_MODULES:
 
 @app.command()
 def migrate(
-    name: Annotated[str | None, NAME] = None,
+    names: Annotated[list[str] | None, NAMES] = None,
     pipeline_role: Annotated[str | None, typer.Option(help="A role to give what runs and operators need.")] = None,
     reader_role: Annotated[str | None, typer.Option(help="A role to let read the tables and the ledger.")] = None,
     dry_run: Annotated[bool, DRY_RUN] = False,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
-    """Create or upgrade the ledger, create the tables of one or of every pipeline, and grant roles their rights."""
+    """Create or upgrade the ledger, bring the tables of some or of all pipelines to their specs, and grant rights."""
     from ratchet.operate.migrate import PartlyMigrated, lines_of
     from ratchet.operate.migrate import migrate as run
     from ratchet.spec.loading import load_pipeline, read_specs
 
-    if name:
-        specs, faults = [load_pipeline(name)], []
+    if names:
+        specs, faults = [load_pipeline(name) for name in dict.fromkeys(names)], []
     else:
         found, faults = read_specs()
         specs = list(found.values())
     refused: RatchetError | None = None
     try:
         with progress("migrating") as told:
-            done = run(ledger_url(), specs, pipeline_role, reader_role, say=told.say, dry_run=dry_run)
+            done = run(ledger_url(), specs, pipeline_role, reader_role, say=told.say, who=who(), dry_run=dry_run)
     except PartlyMigrated as error:
         done, refused = error.done, error
     print_done(done, lines_of(done), as_json)
@@ -152,7 +153,8 @@ def history(
             return
         for e in events:
             why = e.detail.get("why") or ", ".join(f"{key} {value}" for key, value in e.detail.items() if key != "from")
-            typer.echo(f"{utc(e.at)}  {name_of(e.txid, e.revision)}, epoch {e.epoch}: {e.move} by {e.who}: {why}")
+            of = f"{name_of(e.txid, e.revision)}, epoch {e.epoch}" if e.txid else "tables"
+            typer.echo(f"{utc(e.at)}  {of}: {e.move} by {e.who}: {why}")
 
 
 @app.command()

@@ -40,6 +40,7 @@ def _pipelines(begun: str) -> list[str]:
 
 
 NAME = typer.Argument(help="The pipeline.", show_default=False, autocompletion=_pipelines)
+NAMES = typer.Argument(help="The pipelines; all, where none is named.", show_default=False, autocompletion=_pipelines)
 TXID = typer.Argument(help="The transaction.", min=1, show_default=False)
 
 FAULTS = 3

@@ -45,7 +45,7 @@ def plan(
     spec, until = load_pipeline(name), moment_given(interval_end, "--interval-end")
     with ledger_of_environment(lock_seconds=5) as ledger, Kafka(kafka_properties()) as brokers:
         offsets = partial(brokers.offsets, spec.source.name)
-        found = upcoming(ledger, spec, offsets, until, lambda line: typer.echo(line, err=True))
+        found = upcoming(ledger, spec, offsets, until)
     print_done(found, [*lines_of(found)], as_json)
 
 

@@ -74,11 +74,11 @@ def _renamed(spec: Pipeline) -> Pipeline:
 
 
 LOST = (
-    "its column {} is not in the spec, and a key's row would keep it .*; put it back, where a transform may give null"
+    "its column {} is not in the spec, and a key's row would keep it .*; put it back, .*, say in renamed what it has be"
 )
 OTHER = (
     "its {} in the spec, and what is there was written with the old one, .*; put the old one back, or give the sink "
-    "another table"
+    "another table, which begins empty and `ratchet replay` fills"
 )
 NULLS = "has rows, which have no {}; declare it without not null"
 TYPE = "{} is BIGINT, the spec declares {}; what is there is never retyped: put the old type back and let the transform"

@@ -18,7 +18,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import void
-from ratchet.operate.migrate import migrate
+from ratchet.operate.migrate import differences, migrate
 from ratchet.operate.verify import verify
 from ratchet.protocol.begin import Begun
 from ratchet.protocol.claims import settle
@@ -205,8 +205,10 @@ class Grown:
         compact(self.ledger, self.spec)
 
     def migrated(self, spec: Pipeline) -> None:
-        """Go on with this spec."""
-        migrate(self.ledger.url, [spec])
+        """Go on with this spec; what is done is what was foreseen."""
+        with self.ledger.snapshot() as conn:
+            foreseen = differences(conn, spec)
+        assert list(migrate(self.ledger.url, [spec]).sinks) == foreseen
         names = {sink.name for sink in spec.sinks}
         self.dropped |= {sink.name: sink for sink in self.spec.sinks}
         self.dropped = {name: sink for name, sink in self.dropped.items() if name not in names}

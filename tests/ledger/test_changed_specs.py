@@ -16,7 +16,7 @@ from ratchet import Pipeline
 from ratchet.errors import NotMigrated, SpecError
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run
-from ratchet.operate.migrate import migrate
+from ratchet.operate.migrate import differences, migrate
 from ratchet.protocol.begin import begin
 
 from .changes import CHANGES, Change
@@ -101,6 +101,8 @@ def refuse(line: Grown, change: Change) -> None:
     spec = change.of(line.spec)
     with pytest.raises(NotMigrated, match="nothing was begun; `ratchet migrate`"):
         begin(line.ledger, spec, Run("dag", "early"), line.log.offsets, always_active)
+    with pytest.raises(NotMigrated, match=change.refused), line.ledger.snapshot() as conn:
+        differences(conn, spec)
     with pytest.raises(NotMigrated, match=change.refused):
         migrate(line.ledger.url, [spec])
 

@@ -229,15 +229,16 @@ def test_migrate_does_what_it_can_and_one_pipeline_alone_where_it_is_asked(ledge
 
     status, out, err = ratchet("migrate", "two", **where)
     assert (status, err) == (0, "") and "two: twos: created ratchet_delta.public.twos, created view twos" in out
-    status, out, err = ratchet("migrate", "line", **where)
-    assert status == 1 and "line: sink 'totals': public.totals.n is NUMERIC" in err
+    status, out, err = ratchet("migrate", "two", "line", "two", **where)
+    assert (status, out.splitlines()[1:]) == (1, ["two: twos: fits"])
+    assert "line: sink 'totals': public.totals.n is NUMERIC" in err
     status, out, err = ratchet("migrate", "--json", **where)
     answer = json.loads(out)
     assert status == 1 and "misfits.three: cannot be imported: NameError" in err and "line: sink 'totals'" in err
     assert [refused["pipeline"] for refused in answer["refused"]] == ["line"]
     assert "two: twos: fits" in answer["said"]
-    status, _, err = ratchet("migrate", "three", **where)
-    assert status == 1 and "there is no pipeline 'three'; known are line, two" in err
+    status, out, err = ratchet("migrate", "two", "three", **where)
+    assert (status, out) == (1, "") and "there is no pipeline 'three'; known are line, two" in err
 
 
 def test_a_line_is_pruned_and_a_history_that_is_gone_is_said_to_be(ledger, log, ratchet):

@@ -7,12 +7,14 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
+from ratchet import Accumulate
 from ratchet.dev.demo import watch
 from ratchet.errors import SettingsError
 from ratchet.ledger import history
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.operate.attention import been_here
+from ratchet.operate.migrate import migrate
 from ratchet.operate.snapshot.status import status
 from ratchet.operate.snapshot.words import unattended_of, why_of
 from ratchet.operate.verify import verify
@@ -20,7 +22,7 @@ from ratchet.protocol.commit import commit
 from ratchet.protocol.compact import compact
 from ratchet.sinks.port import Check
 
-from .staging import SPEC, prepare, start
+from .staging import SPEC, do, prepare, start
 
 
 def faults(ledger) -> list[str]:
@@ -177,6 +179,19 @@ def test_since_a_transaction_what_is_before_it_is_taken_as_verified_and_what_fol
             conn.execute(text(damage))
         assert [since for since in range(1, 6) if found(since)] == list(range(1, last + 1)), damage
     assert "1 rows of the state are not what the deltas fold to" in " ".join(found(5))
+
+
+def test_a_column_may_have_any_name_that_a_query_has(ledger, log):
+    sink = Accumulate("named", key="of string, mine string", sum="merged bigint", count="unnest")
+    spec = SPEC.model_copy(update={"name": "named", "sinks": [sink]})
+    migrate(ledger.url, [spec])
+    do(ledger, spec, begun := start(ledger, spec, log, "a"), lambda _, offset: {"named": [row_named(offset)]})
+    commit(ledger, spec, begun.claim)
+    assert [fault for check in verify(ledger, spec) for fault in check.faults] == []
+
+
+def row_named(offset: int) -> dict[str, object]:
+    return {"of": f"k{offset % 3}", "mine": None, "merged_sum": offset, "unnest": 1}
 
 
 def test_what_is_checked_does_not_depend_on_how_much_is_in_memory_at_once(whole, monkeypatch):

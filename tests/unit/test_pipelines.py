@@ -157,6 +157,20 @@ def test_an_error_names_the_field(changes, field):
             lambda: Append("t", columns="id int", indexes=["id"], existing=True),
             "indexes: a table of your own has those",
         ),
+        (lambda: Append("t", columns="a int", renamed="a"), "Append.renamed: Input should be a valid tuple"),
+        (lambda: Append("t", columns="a int", renamed={"x": "b"}), "renamed: 'x' is not one of its columns: a"),
+        (
+            lambda: Append("t", columns="a int, b int", renamed={"a": "b", "b": "a"}),
+            "renamed: 'b' is a column of the s",
+        ),
+        (lambda: Append("t", columns="a int, b int", renamed={"a": "c", "b": "c"}), "renamed: two columns were 'c'"),
+        (lambda: Append("t", columns="a int", renamed={"a": "_txid"}), "renamed: '_txid' is not a legal column name"),
+        (lambda: Upsert("t", key="k int", columns="v int", renamed={"v": "k"}), "renamed: 'k' is a column of the spec"),
+        (lambda: Accumulate("t", key="k int", count="n", renamed={"n": "k"}), "renamed: 'k' is a column of the spec"),
+        (
+            lambda: Accumulate("t", key="k int", sum="x int", count="a_sum", renamed={"x": "a"}),
+            "renamed: 'a_sum' is a column of the table still",
+        ),
     ],
 )
 def test_an_illegal_part_is_refused_with_the_reason(make, said):
@@ -258,6 +272,12 @@ def test_limits_and_schedules_are_no_part_of_the_plan_hash():
     assert plain.plan_hash == indexed.plan_hash
     copied = pipeline(sinks=[Append("orders", columns="id int", existing=True)])
     assert copied.plan_hash != plain.plan_hash
+
+
+def test_what_columns_were_called_is_no_part_of_the_plan_hash():
+    sinks = [Append("t", columns="b int"), Append("t", columns="b int", renamed={"b": "a"})]
+    one, other = (pipeline(transform="m:f", sinks=[sink]) for sink in sinks)
+    assert one.plan_hash == other.plan_hash
 
 
 def test_an_unknown_pipeline_is_refused_with_the_known_ones():

@@ -8,7 +8,19 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, RowMapping, Select, func, insert, literal_column, select, true
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    RowMapping,
+    Select,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    true,
+)
 
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.faults import Faults
@@ -18,6 +30,8 @@ from ratchet.ledger.work import name_of
 
 IS_COMMIT = events.c.move == literal_column("'COMMITTED'")
 """The condition of an event's index: part of the statement, as a plan for any parameters could not use it."""
+MIGRATED = "MIGRATED"
+"""The move of an event that is of a line's tables, and of no transaction; its txid is 0."""
 _AT_A_TIME = 2_000
 """So many events are in memory when all are read."""
 _TOLD_EVERY = 10_000
@@ -28,18 +42,37 @@ def record(conn: Connection, row: Transaction, *, who: str, move: str, detail: d
 
     A COMMITTED event also names the hash of the pipeline's commit before it, so that commits are a chain of their own.
     """
-    before = _before(conn, row)
+    return _append(conn, row.pipeline, row.txid, row.revision, row.epoch, who=who, move=move, detail=detail)
+
+
+def record_migration(conn: Connection, pipeline: str, *, who: str, detail: dict[str, Any]) -> str:
+    """Append the event of a change of the pipeline's tables and return its hash; one migration at a time does so."""
+    return _append(conn, pipeline, 0, 0, 0, who=who, move=MIGRATED, detail=detail)
+
+
+def _append(
+    conn: Connection,
+    pipeline: str,
+    txid: int,
+    revision: int,
+    epoch: int,
+    *,
+    who: str,
+    move: str,
+    detail: dict[str, Any],
+) -> str:
+    before = _before(conn, pipeline, txid, revision)
     if move == "COMMITTED":
         detail = {**detail, "previous_commit": before.commit or ""}
     event: dict[str, Any] = {
-        "pipeline": row.pipeline,
-        "txid": row.txid,
-        "revision": row.revision,
+        "pipeline": pipeline,
+        "txid": txid,
+        "revision": revision,
         "seq": (before.seq or 0) + 1,
         "at": before.at,
         "who": who,
         "move": move,
-        "epoch": row.epoch,
+        "epoch": epoch,
         "detail": detail,
         "previous_hash": before.hash or "",
     }
@@ -75,8 +108,8 @@ def hash_before(conn: Connection, pipeline: str, since: int) -> str:
 
 
 def count(conn: Connection, pipeline: str, since: int) -> int:
-    """How many events there are of the transactions from `since` on."""
-    mine = select(func.count()).where(events.c.pipeline == pipeline, events.c.txid >= since)
+    """How many events there are of the transactions from `since` on, and of the tables."""
+    mine = select(func.count()).where(events.c.pipeline == pipeline, _since(since))
     return conn.execute(mine).scalar_one()
 
 
@@ -112,19 +145,19 @@ def verify(
 ) -> list[str]:
     """What is wrong with the pipeline's history, one line a fault; empty when the chain holds.
 
-    With `since` only that of the transactions from it on, and of all commits since the first of theirs: what is before
-    that one is not looked at, and `before` is its hash. Events are read one after the other, and not kept; `say` is
-    told how far.
+    With `since` only that of the transactions from it on, of the tables, and of all commits since the first of theirs:
+    what is before that one is not looked at, and `before` is its hash. Events are read one after the other, and not
+    kept; `say` is told how far.
     """
     faults = Faults()
     of, seq, previous = (0, 0), 0, ""
-    mine = select(events).where(events.c.pipeline == pipeline, events.c.txid >= since)
+    mine = select(events).where(events.c.pipeline == pipeline, _since(since))
     for row in _each(conn, mine.order_by(events.c.txid, events.c.revision, events.c.seq)):
         if (row["txid"], row["revision"]) != of:
             of, seq, previous = (row["txid"], row["revision"]), 0, ""
             if not row["txid"] % _TOLD_EVERY:
                 say(f"{pipeline}: history, transaction {row['txid']:,}")
-        where = f"{name_of(*of)}, event {row['seq']}"
+        where = f"{name_of(*of) if row['txid'] else 'tables'}, event {row['seq']}"
         if row["seq"] != seq + 1:
             faults.add(f"{where}: an event before it is missing")
         if row["previous_hash"] != previous:
@@ -151,20 +184,25 @@ def _verify_commits(conn: Connection, pipeline: str, since: int, commit: str, fa
         commit = row["hash"]
 
 
+def _since(txid: int) -> ColumnElement[bool]:
+    """The condition for events of transactions from this one on, and for those of the tables."""
+    return or_(events.c.txid >= txid, events.c.txid == 0)
+
+
 def _each(conn: Connection, query: Select[Any]) -> Iterator[RowMapping]:
     """The rows of a query, of which some at a time are in memory."""
     return iter(conn.execute(query, execution_options={"yield_per": _AT_A_TIME}).mappings())
 
 
-def _before(conn: Connection, row: Transaction) -> Row[Any, Any, Any, Any]:
-    """What the next event follows: `seq` and `hash` of the row's last one, the pipeline's last `commit`, the time `at`.
+def _before(conn: Connection, pipeline: str, txid: int, revision: int) -> Row[Any, Any, Any, Any]:
+    """What the next event follows: `seq` and `hash` of the transaction's last one, the last `commit`, the time `at`.
 
     Null where there is none. Commits are serial, so the greatest id is the latest.
     """
-    mine = events.c.pipeline == row.pipeline
+    mine = events.c.pipeline == pipeline
     last = (
         select(events.c.seq, events.c.hash)
-        .where(mine, events.c.txid == row.txid, events.c.revision == row.revision)
+        .where(mine, events.c.txid == txid, events.c.revision == revision)
         .order_by(events.c.seq.desc())
         .limit(1)
         .subquery("last")

@@ -332,7 +332,12 @@ targets = Table(
     Column("schema", Text, primary_key=True),
     Column("name", Text, primary_key=True),
     Column("pipeline", Text, nullable=False),
-    Column("fold", JSONB, nullable=False, comment="what its deltas mean: kind, key, order, measures"),
+    Column(
+        "fold",
+        JSONB,
+        nullable=False,
+        comment="what its deltas mean: kind, key, order, measures; [[old, new]] of columns that were renamed",
+    ),
     comment="whose the table of a sink is: of two lines in one table the same txid would mean two things",
 )
 

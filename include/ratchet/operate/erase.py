@@ -121,7 +121,7 @@ def _gone(
         if not found:
             return {}
         stretch = Stretch(spec.name, found[0], found[-1], line.compacted, say)
-        return of.erase(conn, stretch, voted(conn, spec.name, of.name, found[0], found[-1]), key)
+        return of.erase(conn, stretch, voted(conn, spec.name, of, found[0], found[-1]), key)
     except (DataError, ProgrammingError, IntegrityError) as error:
         raise SettingsError(f"{spec.name}: {of.name}: {_without_values(error)}; nothing was erased") from None
 

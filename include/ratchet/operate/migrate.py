@@ -18,11 +18,12 @@ from sqlalchemy.schema import CreateSchema
 from ratchet.errors import NotMigrated
 from ratchet.ledger import migrations
 from ratchet.ledger.connection import Ledger, be_patient
+from ratchet.ledger.history import record_migration
 from ratchet.ledger.migrations import REVISION
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
 from ratchet.operate.locks import patiently
 from ratchet.operate.roles import Granted, grant
-from ratchet.sinks import indexes, tables
+from ratchet.sinks import catalog, indexes, tables
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
 from ratchet.sinks.tables import Made
@@ -89,13 +90,15 @@ def migrate(
     reader_role: str | None = None,
     say: Callable[[str], None] = lambda _: None,
     *,
+    who: str = "ratchet migrate",
     dry_run: bool = False,
     tries: int | None = None,
 ) -> Migrated:
     """Upgrade the ledger, create what the specs declare, and grant each role its rights.
 
-    Missing tables, columns and indexes are made; nothing is dropped or changed. A pipeline is done wholly or not at
-    all, and one whose tables do not fit its spec holds up no other: PartlyMigrated, in the end, names those. Indexes of
+    Missing tables, columns and indexes are made; nothing is dropped or changed. What is changed of tables that were
+    there is in the pipeline's history, with `who`. A pipeline is done wholly or not at all, and one whose tables do not
+    fit its spec holds up no other: PartlyMigrated, in the end, names those. Indexes of
     tables that are there are built after all else, one by one, beside those who read and write; `say` is told of each,
     and what breaks off there is gone on with by the next migration: NotMigrated. Raises Locked where somebody has a
     table locked at each of so many `tries`, SettingsError where a role is missing or cannot be given what it needs;
@@ -103,7 +106,7 @@ def migrate(
     """
     specs = list(specs)
     with Ledger(ledger_url, name="ratchet migrate", waits=False) as ledger:
-        change = partial(_migrate, specs=specs, pipeline_role=pipeline_role, reader_role=reader_role)
+        change = partial(_migrate, specs=specs, pipeline_role=pipeline_role, reader_role=reader_role, who=who)
         done = replace(patiently(ledger, change, say, dry_run=dry_run, tries=tries), dry_run=dry_run)
         if done.indexes and not dry_run:
             refused = {each.pipeline for each in done.refused}
@@ -113,7 +116,9 @@ def migrate(
     return done
 
 
-def _migrate(conn: Connection, specs: list[Pipeline], pipeline_role: str | None, reader_role: str | None) -> Migrated:
+def _migrate(
+    conn: Connection, specs: list[Pipeline], pipeline_role: str | None, reader_role: str | None, who: str
+) -> Migrated:
     conn.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     for schema in (SCHEMA, STAGE_SCHEMA, DELTA_SCHEMA):
         conn.execute(CreateSchema(schema, if_not_exists=True))
@@ -133,7 +138,7 @@ def _migrate(conn: Connection, specs: list[Pipeline], pipeline_role: str | None,
     for spec in specs:
         try:
             with conn.begin_nested():
-                made += [tables.create(conn, spec.name, sink) for _, sink in _declared([spec])]
+                made += _bring(conn, spec, who)
         except (NotMigrated, psycopg.Error, SQLAlchemyError) as error:
             # Statements about names are the driver's own, and so is what they say.
             cause = getattr(error, "orig", None) or error
@@ -143,6 +148,45 @@ def _migrate(conn: Connection, specs: list[Pipeline], pipeline_role: str | None,
             refused.append(Refused(spec.name, str(cause).splitlines()[0]))
     granted = grant(conn, specs, pipeline_role, reader_role)
     return Migrated(before, _revision(conn), tuple(made), tuple(granted), tuple(refused))
+
+
+def differences(conn: Connection, spec: Pipeline) -> list[Made]:
+    """What a migration would make for a pipeline, by the catalog alone: nothing is tried, and nobody is held up.
+
+    Where there is no ledger yet it is left out. Raises NotMigrated where a migration would refuse.
+    """
+    sinks = [sink for _, sink in _declared([spec])]
+    if _revision(conn) is None:
+        return [tables.anew(spec.name, sink) for sink in sinks]
+    migrations.check(conn)
+    return [tables.differences(conn, spec.name, sink) for sink in sinks]
+
+
+def has_ledger(conn: Connection) -> bool:
+    """Whether a migration has made one in this database."""
+    return _revision(conn) is not None
+
+
+def _bring(conn: Connection, spec: Pipeline, who: str) -> list[Made]:
+    """Bring a pipeline's tables to its spec; its history has how those that were there have changed."""
+    sinks = [sink for _, sink in _declared([spec])]
+    before = _columns(conn, sinks)
+    made = [tables.create(conn, spec.name, sink) for sink in sinks]
+    after = _columns(conn, sinks)
+    changed = {of: {"before": held, "after": after[of]} for of, held in before.items() if after.get(of) != held}
+    if changed:
+        why = "; ".join(str(each).removeprefix(f"{spec.name}: ") for each in made if each.is_change)
+        record_migration(conn, spec.name, who=who, detail={"why": why, "tables": changed})
+    return made
+
+
+def _columns(conn: Connection, sinks: list[Sink]) -> dict[str, list[str]]:
+    """{table: its columns as PostgreSQL has them}, of those tables that are there."""
+    found = catalog.columns_of(conn, [catalog.place(table) for sink in sinks for table in sink.tables])
+    return {
+        ".".join(of): [f"{name} {held.type}{'' if held.nullable else ' NOT NULL'}" for name, held in columns.items()]
+        for of, columns in found.items()
+    }
 
 
 def _declared(specs: list[Pipeline]) -> list[tuple[Pipeline, Sink]]:

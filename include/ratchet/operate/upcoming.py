@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from ratchet.errors import BrokerUnreachable, LedgerUnreachable, Locked, NotMigrated, RatchetError, SettingsError
+from ratchet.errors import BrokerUnreachable, LedgerUnreachable, Locked, NotMigrated, RatchetError
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.migrations import REVISION
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import OffsetRange, Run, name_of
-from ratchet.operate.migrate import Migrated, PartlyMigrated, migrate
+from ratchet.operate.migrate import differences, has_ledger
 from ratchet.protocol import due
 from ratchet.protocol.begin import KafkaOffsets, begin
 from ratchet.protocol.begun import Begun, Skipped
 from ratchet.protocol.plan import Course, Slice, course_of, starts
-from ratchet.sinks import tables
 from ratchet.source.interval import IntervalEnd
 from ratchet.source.lineage import Lineage
 from ratchet.source.offsets import TopicOffsets
@@ -23,8 +23,6 @@ from ratchet.spec.pipeline import Pipeline
 
 _RUN = Run("ratchet", "plan")
 """No run of Airflow has this name, so it resumes nothing."""
-_TRIES = 1
-"""So many seconds a table that somebody has locked is waited for: whoever looks ahead holds nobody up."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +32,7 @@ class Tables:
     changes: tuple[str, ...]
     """What a migration would do, a line for each change."""
     refused: str | None
-    """What it would refuse, and why."""
-    is_partial: bool = False
-    """Whether this role may not try a migration, or somebody has a table locked: only the first misfit is known."""
+    """What it would refuse, and why; then it would do nothing else."""
 
     @property
     def fit(self) -> bool:
@@ -77,15 +73,14 @@ def upcoming(
     spec: Pipeline,
     kafka_offsets: KafkaOffsets,
     interval_end: datetime | None = None,
-    say: Callable[[str], None] = lambda _: None,
 ) -> Upcoming:
     """What the next run would do, by the steps of a begin that are undone.
 
-    It holds the pipeline's lock for a moment, as a begin does. Airflow is not asked: a run that is silent counts as
-    one that works. `say` is told who has a table locked that is compared with the spec. Raises LedgerUnreachable,
-    BrokerUnreachable, and Locked.
+    It holds the pipeline's lock for a moment, as a begin does; tables are compared with the spec by the catalog, and
+    nobody who reads or writes them is held up. Airflow is not asked: a run that is silent counts as one that works.
+    Raises LedgerUnreachable, BrokerUnreachable, and Locked.
     """
-    fit = _tables(ledger, spec, say)
+    fit = _tables(ledger, spec)
     silent: list[str] = []
     answers: list[TopicOffsets] = []
 
@@ -161,31 +156,16 @@ def _lines_of_tables(found: Tables) -> Iterator[str]:
     yield from (f"`ratchet migrate` would have {line}" for line in found.changes)
     if found.refused:
         yield found.refused
-    if found.is_partial:
-        yield "only the ledger's owner can see everything in which they differ from the spec"
 
 
-def _tables(ledger: Ledger, spec: Pipeline, say: Callable[[str], None]) -> Tables:
-    try:
-        return _changes(migrate(ledger.url, [spec], say=say, dry_run=True, tries=_TRIES))
-    except PartlyMigrated as error:
-        return _changes(error.done)
-    except NotMigrated as error:
-        return Tables((), str(error))
-    except (SettingsError, Locked):
-        # Only an owner may try it, and only while nobody works with the tables.
-        pass
-    try:
-        with ledger.begin() as conn:
-            return Tables((), tables.misfit(conn, spec), is_partial=True)
-    except NotMigrated as error:
-        return Tables((), str(error), is_partial=True)
-
-
-def _changes(done: Migrated) -> Tables:
-    changes = [f"ledger: created at {done.after}"] if done.before is None else []
-    changes += [str(made) for made in done.sinks if made.is_change]
-    return Tables(tuple(changes), "; ".join(refused.why for refused in done.refused) or None)
+def _tables(ledger: Ledger, spec: Pipeline) -> Tables:
+    with ledger.snapshot() as conn:
+        try:
+            made = differences(conn, spec)
+            ledger_lacks = [] if has_ledger(conn) else [f"ledger: created at {REVISION}"]
+        except NotMigrated as error:
+            return Tables((), str(error))
+    return Tables((*ledger_lacks, *(str(each) for each in made if each.is_change)), None)
 
 
 def _left(ledger: Ledger, spec: Pipeline, offsets: TopicOffsets, begun: Begun | None) -> dict[int, int]:

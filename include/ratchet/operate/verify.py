@@ -150,7 +150,7 @@ def _committed(
         for sink in sinks_of(spec):
             gone = retention.until(conn, spec.name, [sink.table])
             erased = erasures.of(conn, spec.name, sink.table, first, last)
-            for one in voted(conn, spec.name, sink.name, first, last):
+            for one in voted(conn, spec.name, sink, first, last):
                 is_there = one.txid > gone and one.txid not in erased
                 if is_there and (one.txid > line.compacted or not sink.is_compacted):
                     kept[one.txid][sink.name] = sink.contents(conn, one)
@@ -229,7 +229,7 @@ def _sink(conn: Connection, sink: Sink, line: Line, since: int, keys_since: int,
         # None is visible where `since` is above the head.
         last = max(first - 1, min(first + _STRETCH - 1, line.head))
         of = Stretch(line.pipeline, first, last, line.compacted, say)
-        parts.append(sink.verify(conn, of, voted(conn, line.pipeline, sink.name, first, of.last)))
+        parts.append(sink.verify(conn, of, voted(conn, line.pipeline, sink, first, of.last)))
     faults = tuple(fault for part in parts for fault in part.faults)
     yield Check(parts[0].what, sum(part.checked for part in parts), faults)
     state = sink.verify_state(conn, keys_since, line.head)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -12,8 +13,10 @@ from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.states import State
 from ratchet.protocol.votes import vote_from_json
+from ratchet.sinks import renames
 from ratchet.sinks.checksum import MODULUS
-from ratchet.sinks.port import Voted
+from ratchet.sinks.port import Sink, Voted
+from ratchet.sinks.renames import Rename
 
 _AT_A_TIME = 2_000
 """So many rows of the ledger are in memory when all are read."""
@@ -41,7 +44,7 @@ def are_applied(pipeline: str, first: int, last: int) -> tuple[ColumnElement[boo
     return c.pipeline == pipeline, c.txid.between(first, last), c.state == State.COMMITTED, c.applied.is_not(None)
 
 
-def voted(conn: Connection, pipeline: str, sink: str, first: int, last: int) -> Iterator[Voted]:
+def voted(conn: Connection, pipeline: str, sink: Sink, first: int, last: int) -> Iterator[Voted]:
     """What was committed of each transaction for one sink: by the newest revision, of a spec that had the sink.
 
     A release adds to what the revision before it has, and takes dead letters away.
@@ -49,20 +52,21 @@ def voted(conn: Connection, pipeline: str, sink: str, first: int, last: int) -> 
     t, s = transactions.c, slices.c
     # For each transaction by itself: joined, its slices might be looked for among all of the line's.
     of_epoch = (s.pipeline == t.pipeline, s.txid == t.txid, s.epoch == t.epoch, s.voted_at.is_not(None))
-    votes = select(func.jsonb_agg(s.sinks[sink])).where(*of_epoch).scalar_subquery()
-    query = select(t.txid, t.releases, t.applied[sink].label("applied"), votes.label("votes"))
+    votes = select(func.jsonb_agg(s.sinks[sink.name])).where(*of_epoch).scalar_subquery()
+    query = select(t.txid, t.releases, t.applied[sink.name].label("applied"), votes.label("votes"))
     query = query.where(*are_applied(pipeline, first, last)).order_by(t.txid, t.revision)
+    renamed = renames.of(conn, pipeline, sink)
     rows = conn.execute(query, execution_options={"yield_per": _AT_A_TIME})
     for txid, revisions in groupby(rows, key=lambda row: row.txid):
-        yield _sum(txid, list(revisions)[::-1])
+        yield _sum(txid, list(revisions)[::-1], renamed)
 
 
-def voted_of(conn: Connection, pipeline: str, sink: str, txid: int) -> Voted | None:
+def voted_of(conn: Connection, pipeline: str, sink: Sink, txid: int) -> Voted | None:
     """The same of one transaction; None where nothing of it was applied."""
     return next(voted(conn, pipeline, sink, txid, txid), None)
 
 
-def _sum(txid: int, newest_first: Sequence[Row[Any, Any, Any, Any]]) -> Voted:
+def _sum(txid: int, newest_first: Sequence[Row[Any, Any, Any, Any]], renamed: Sequence[Rename]) -> Voted:
     # One of a spec without the sink has left there what it had.
     mine = [row for row in newest_first if row.applied] or newest_first[:1]
     whole = next((at for at, row in enumerate(mine) if row.releases is None), len(mine) - 1)
@@ -73,4 +77,6 @@ def _sum(txid: int, newest_first: Sequence[Row[Any, Any, Any, Any]]) -> Voted:
         taken: Mapping[str, Any] | None = row.applied["taken"] if "taken" in (row.applied or ()) else None
         if taken:
             rows, checksum = rows - taken["rows"], checksum - int(taken["checksum"])
-    return Voted(txid, rows, checksum % MODULUS, mine[0].applied)
+    applied: Mapping[str, Any] | None = mine[0].applied
+    known = int((applied or {}).get("renames", 0))
+    return Voted(txid, rows, checksum % MODULUS, applied, partial(renames.today, renames=renamed[known:]))

@@ -68,7 +68,7 @@ def _prepared(conn: Connection, spec: Pipeline, row: Transaction) -> Prepared:
         return Prepared(row.pipeline, row.txid, row.records or 0, written, spec.private)
     whole = newest_whole(conn, spec.name, row.txid, State.COMMITTED)
     assert whole is not None, "a release adds to what is committed"
-    there = {sink.name: voted_of(conn, spec.name, sink.name, row.txid) for sink in sinks}
+    there = {sink.name: voted_of(conn, spec.name, sink, row.txid) for sink in sinks}
     before = {name: of.rows for name, of in there.items() if of}
     before[DEAD_LETTERS] -= row.records or 0
     return Prepared(row.pipeline, row.txid, whole.records or 0, written, spec.private, before)

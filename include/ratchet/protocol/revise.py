@@ -120,7 +120,7 @@ def check_release(conn: Connection, spec: Pipeline, line: Line, txid: int, error
     if letters.count(conn, spec.name, txid, errors, planned) != number:
         raise NotRevisable(f"{where} has dead letters that are none of its records, as `ratchet verify` tells")
     for sink in sinks_of(spec):
-        before = voted_of(conn, spec.name, sink.name, txid)
+        before = voted_of(conn, spec.name, sink, txid)
         why = sink.cannot_add_to(before) if before else None
         if why:
             raise NotRevisable(f"{where}: {why}; the dead letters stay")

@@ -63,6 +63,9 @@ class Accumulate(Keyed, frozen=True):
         for measure in self.measures:
             if len(measure) > LONGEST_NAME:
                 raise ValueError(f"{measure!r} is too long: PostgreSQL's names end at {LONGEST_NAME}; shorten it")
+        for was in (was for new, old in self.renamed for was in self.stored_as(new, old).values()):
+            if was in names:
+                raise ValueError(f"renamed: {was!r} is a column of the table still, and cannot be what another was")
         if not self.measures:
             raise ValueError("declare at least one of sum, min, max, count")
         if len(set(names)) != len(names):
@@ -79,6 +82,16 @@ class Accumulate(Keyed, frozen=True):
         """The declared columns of `key`, `sum`, `min` or `max`."""
         ddl = getattr(self, part)
         return parse_columns(ddl) if ddl else ()
+
+    @property
+    def named(self) -> list[str]:
+        return [*super().named, *([self.count] if self.count else [])]
+
+    def stored_as(self, new: str, old: str) -> dict[str, str]:
+        measures = {
+            f"{new}_{part}": f"{old}_{part}" for part in PARTS if new in {c.name for c in self.columns_of(part)}
+        }
+        return measures | ({new: old} if new in (*self.key_names, self.count) else {})
 
     @property
     def key_columns(self) -> tuple[Column, ...]:

@@ -62,7 +62,7 @@ class Append(Kept, frozen=True):
 
     @property
     def working(self) -> Sink:
-        return Copied(self.name, columns=self.columns) if self.existing else self
+        return Copied(self.name, columns=self.columns, renamed=self.renamed) if self.existing else self
 
     @property
     def fields(self) -> tuple[Column, ...]:
@@ -91,6 +91,14 @@ class Append(Kept, frozen=True):
         return target_table(self.table, self.fields)
 
     @property
+    def renamed_indexes(self) -> dict[str, str]:
+        was, table = dict(self.renamed), self.home[1]
+        pairs = {
+            _index(table, names): _index(table, [was.get(n, n) for n in names]) for names in map(_names, self.indexes)
+        }
+        return {new: old for new, old in pairs.items() if new != old}
+
+    @property
     def tables(self) -> tuple[Table, ...]:
         return (self.rows_table,)
 
@@ -113,6 +121,13 @@ def _names(index: str) -> list[str]:
     return [name.strip() for name in index.split(",")]
 
 
+def _index(table: str, names: list[str]) -> str:
+    """The name of the index of these columns."""
+    # `a, b` and a column `a_b` are two indexes.
+    mark = "" if len(names) == 1 else f"_{sha256(','.join(names).encode()).hexdigest()[:6]}"
+    return delta.index_name(table, f"by_{'_'.join(names)}{mark}")
+
+
 @cache
 def _delta(sink: Append) -> Table:
     """The same object each time, so that SQLAlchemy compiles a statement about it once."""
@@ -129,8 +144,5 @@ def _delta(sink: Append) -> Table:
     )
     for index in sink.indexes:
         names = _names(index)
-        # `a, b` and a column `a_b` are two indexes.
-        mark = "" if len(names) == 1 else f"_{sha256(','.join(names).encode()).hexdigest()[:6]}"
-        called = delta.index_name(table.name, f"by_{'_'.join(names)}{mark}")
-        sa.Index(called, *(table.c[name] for name in names))
+        sa.Index(_index(table.name, names), *(table.c[name] for name in names))
     return table

@@ -70,7 +70,7 @@ class Copied(Kept, frozen=True):
         picked = delta.named(of.rows, self).with_only_columns(*(given.get(n, staged.c.get(n)) for n in names))
         copying = insert(into).from_select(names, picked).execution_options(preserve_rowcount=True)
         delta.counted(of, self, conn.execute(copying).rowcount)
-        return self._noted(of)
+        return self.noted(of)
 
     def replace(self, conn: Connection, of: Delta, head: int) -> None:
         """Nothing yet: whoever reads the table sees what is in it, so that is exchanged under the commit lock."""

@@ -33,7 +33,7 @@ def misfit(conn: Connection, sink: Sink, table: Table, found: Mapping[str, Held]
                 f"declare it so, or ALTER TABLE … ALTER COLUMN {column.name} TYPE {wanted}"
                 if sink.brings_table
                 else "what is there is never retyped: put the old type back and let the transform cast, give the new "
-                "one another name, or give the sink another table, which begins empty"
+                "one another name, or give the sink another table, which begins empty and `ratchet replay` fills"
             )
             return f"{where} is {held.type}, the spec declares {wanted}; {way}"
         if held.is_required and column.nullable:
@@ -50,9 +50,18 @@ def misfit(conn: Connection, sink: Sink, table: Table, found: Mapping[str, Held]
     return None
 
 
-def check(conn: Connection, sink: Sink, table: Table, unique: tuple[str, ...]) -> None:
-    """NotMigrated where a column is not as the sink declares it, or nothing tells rows of the sink's keys apart."""
-    found = catalog.columns(conn, catalog.place(table))
+def check(
+    conn: Connection,
+    sink: Sink,
+    table: Table,
+    unique: tuple[str, ...],
+    found: Mapping[str, Held],
+    was: Mapping[str, str],
+) -> None:
+    """NotMigrated where a column is not as the sink declares it, or nothing tells rows of the sink's keys apart.
+
+    `found` are the columns as they are to be, and `was` is what some are called yet.
+    """
     said = misfit(conn, sink, table, found)
     if said:
         raise NotMigrated(said)
@@ -66,7 +75,7 @@ def check(conn: Connection, sink: Sink, table: Table, unique: tuple[str, ...]) -
             if not has_nulls or u.get("dialect_options", {}).get("postgresql_nulls_not_distinct")
         ]
         constraints.append(set(inspected.get_pk_constraint(table.name, table.schema)["constrained_columns"]))
-        if set(unique) not in constraints:
+        if {was.get(key, key) for key in unique} not in constraints:
             raise NotMigrated(
                 f"sink {sink.name!r}: {table.schema}.{table.name} has no unique constraint on {', '.join(unique)}"
                 f"{', to which one null is like another' if has_nulls else ''}; "

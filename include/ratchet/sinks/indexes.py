@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlalchemy import Connection, MetaData, Table, text
 from sqlalchemy.schema import CreateIndex, DropIndex
 
 
-def lacking(conn: Connection, table: Table) -> list[str]:
-    """The names of those indexes that are not there, or that nobody has finished, so that nothing can use them."""
+def lacking(conn: Connection, table: Table, was: Mapping[str, str] | None = None) -> list[str]:
+    """The names of those indexes that are not there, or that nobody has finished, so that nothing can use them.
+
+    `was` is what some are called yet.
+    """
     usable = _are_valid(conn, table)
-    return sorted(str(index.name) for index in table.indexes if not usable.get(str(index.name)))
+    names = [str(index.name) for index in table.indexes]
+    return sorted(name for name in names if not (usable.get(name) or usable.get((was or {}).get(name, name))))
 
 
 def build(conn: Connection, table: Table, name: str) -> None:

@@ -56,7 +56,7 @@ class Kept(Sink, frozen=True):
 
     def fold(self, conn: Connection, of: Delta) -> Applied:
         """Nothing is left to do: the rows are there, and are seen once the head has moved."""
-        return self._noted(of)
+        return self.noted(of)
 
     def cannot_add_to(self, before: Voted) -> str | None:
         """A transaction's rows are verified by the columns with which all of them were written."""
@@ -82,7 +82,7 @@ class Kept(Sink, frozen=True):
             conn.execute(delete(into).where(into.c._txid == of.txid, *self.mine(into, of.pipeline)))
 
     def refold(self, conn: Connection, of: Delta, left: Touched | Taken | None, head: int) -> Applied:
-        return self._noted(of)
+        return self.noted(of)
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -172,9 +172,6 @@ class Kept(Sink, frozen=True):
             elif found.checksums[place] != expected.checksums[place]:
                 faults.add(f"{where} has other contents than its votes say")
         return Check(f"{self.name}: rows and checksums", sum(found.rows), tuple(faults.lines))
-
-    def _noted(self, of: Delta) -> Applied:
-        return {"rows": of.rows.count, "columns": list(map(str, self.declared))}
 
     def _written_with(self, of: Voted) -> tuple[Column, ...]:
         """The columns that a transaction's rows were written with, hidden ones behind the others."""

@@ -296,11 +296,7 @@ class Keyed(Sink, frozen=True):
         return delta.index_name(what, "_".join(self.table))
 
     def _noted(self, of: Delta, fingerprint: int) -> Applied:
-        return {
-            "rows": of.rows.count,
-            "columns": list(map(str, self.declared)),
-            "fingerprint": _modulo(fingerprint),
-        }
+        return {**self.noted(of), "fingerprint": _modulo(fingerprint)}
 
     def _fingerprint(self, merged: FromClause, names: Sequence[str]) -> sa.ScalarSelect:
         # A sum of bigints is exact, and a numeric.
@@ -317,7 +313,8 @@ class Keyed(Sink, frozen=True):
         if not held:
             return
         of = sa.cast([one.txid for one in held], ARRAY(sa.BigInteger))
-        txid = func.unnest(of).column_valued("of")
+        # No declared column begins with _, so none is taken for this one.
+        txid = func.unnest(of).column_valued("_of")
         found = dict(map(tuple, conn.execute(select(txid, self._fingerprint_of(txid, self._written_with(held[0]))))))
         for one in held:
             if _modulo(found[one.txid]) != (one.applied or {}).get("fingerprint"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,9 +13,10 @@ from ratchet.errors import NotMigrated
 from ratchet.ledger.schema import pipelines, targets
 from ratchet.ledger.transactions import lock_pipeline
 from ratchet.ledger.work import Relation
-from ratchet.sinks import catalog
+from ratchet.sinks import catalog, renames
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
+from ratchet.sinks.renames import Rename
 from ratchet.spec.pipeline import Pipeline
 
 
@@ -68,12 +70,10 @@ def _said(part: object) -> str:
     return "none" if part is None else ", ".join(map(str, part)) if isinstance(part, list) else str(part)
 
 
-def own(conn: Connection, pipeline: str, sink: Sink, existing: list[Table]) -> None:
-    """Note whose the sink's tables are, and what their deltas mean.
+def stored(conn: Connection, pipeline: str, sink: Sink, existing: list[Table]) -> dict[str, Any] | None:
+    """What the deltas of the sink's tables mean so far, which are the pipeline's, or are to become it: None.
 
-    Txids of another line mean other transactions: a revision would replace them. And of deltas that were made with
-    another meaning no state can be folded that is that of their records: a task keeps one row of a key, by the order
-    that it has.
+    Raises NotMigrated where they are another line's: its txids mean other transactions, which a revision would replace.
     """
     schema, name = sink.table
     known = conn.execute(
@@ -95,48 +95,89 @@ def own(conn: Connection, pipeline: str, sink: Sink, existing: list[Table]) -> N
                     f"{where}: {table.schema}.{table.name} holds rows of transactions that this ledger does not know; "
                     "give the sink another table, and read both by a view"
                 )
-    elif known is not None:
-        # A commit that goes on at this moment, with the old meaning, comes first, or finds the new one.
+        return None
+    assert known is not None, "it has an owner"
+    return known.fold
+
+
+def lock(conn: Connection, pipeline: str, sink: Sink) -> None:
+    """Hold the pipeline's lock if the sink's table is its own.
+
+    A commit that goes on at this moment, with what the table means so far, comes first, or finds what it means then.
+    """
+    schema, name = sink.table
+    mine = (targets.c.pipeline == pipeline, targets.c.schema == schema, targets.c.name == name)
+    if conn.execute(sa.select(sa.exists().where(*mine))).scalar_one():
         lock_pipeline(conn, pipeline)
-        if existing:
-            _check_same(conn, where, sink, known.fold, existing)
+
+
+def check(
+    conn: Connection, sink: Sink, existing: list[Table], before: dict[str, Any] | None, fresh: Sequence[Rename]
+) -> None:
+    """NotMigrated where deltas, which meant `before` and whose columns have `fresh` renames, mean another thing now.
+
+    Of deltas that were made with another meaning no state can be folded that is that of their records: a task keeps one
+    row of a key, by the order that it has.
+    """
+    if before is not None and existing:
+        where = f"sink {sink.name!r}: {'.'.join(sink.table)}"
+        _check_same(conn, where, sink, renames.translated(before, fresh), existing, {new: old for old, new in fresh})
+
+
+def own(conn: Connection, pipeline: str, sink: Sink, before: dict[str, Any] | None, fresh: Sequence[Rename]) -> None:
+    """Note whose the sink's tables are, and what their deltas mean."""
+    schema, name = sink.table
+    renamed = [*renames.among(before), *fresh]
+    fold = {**sink.meaning, "renamed": renamed} if renamed else sink.meaning
     conn.execute(
         upsert(targets)
-        .values(schema=schema, name=name, pipeline=pipeline, fold=sink.meaning)
-        .on_conflict_do_update(index_elements=["schema", "name"], set_={"pipeline": pipeline, "fold": sink.meaning})
+        .values(schema=schema, name=name, pipeline=pipeline, fold=fold)
+        .on_conflict_do_update(index_elements=["schema", "name"], set_={"pipeline": pipeline, "fold": fold})
     )
 
 
-def _check_same(conn: Connection, where: str, sink: Sink, stored: dict[str, Any], existing: list[Table]) -> None:
-    """NotMigrated where the spec gives deltas another meaning than they have.
+def _check_same(
+    conn: Connection,
+    where: str,
+    sink: Sink,
+    stored: dict[str, Any],
+    existing: list[Table],
+    was: Mapping[str, str],
+) -> None:
+    """NotMigrated where the spec gives deltas another meaning than they have; `was` is what columns may be called yet.
 
     What no row bears out is none, as where a migration is taken back: a key that may not be null any more, or a column
     without any value that the spec has no more.
     """
     there = [catalog.place(table) for table in existing]
     if isinstance(stored.get("key"), list):
-        stored = {**stored, "key": _without_nulls(conn, sink, stored["key"], there)}
+        stored = {**stored, "key": _without_nulls(conn, sink, stored["key"], there, was)}
     other = _differs({**stored, "columns": []}, sink.meaning)
     if other:
         raise NotMigrated(
             f"{where}: {other}, and what is there was written with the old one, by which rows were left out that "
-            "the new one would keep; put the old one back, or give the sink another table, which begins empty"
+            "the new one would keep; put the old one back, or give the sink another table, which begins empty and "
+            "`ratchet replay` fills"
         )
     for name in _lost(stored, sink.meaning):
         if catalog.has(conn, there, name):
             raise NotMigrated(
-                f"{where}: {_is_lost(name)}; put it back, where a transform may give null for it, or give the sink "
-                "another table, which begins empty"
+                f"{where}: {_is_lost(name)}; put it back, where a transform may give null for it, say in renamed "
+                "what it has become, or give the sink another table, which begins empty and `ratchet replay` fills"
             )
 
 
-def _without_nulls(conn: Connection, sink: Sink, key: list[str], there: list[Relation]) -> list[str]:
+def _without_nulls(
+    conn: Connection, sink: Sink, key: list[str], there: list[Relation], was: Mapping[str, str]
+) -> list[str]:
     """A key with `not null` at those columns that the spec declares so, and of which no row has a null."""
     required = {str(c) for c in sink.written if not c.nullable}
+
+    def has_null(name: str) -> bool:
+        return any(catalog.has(conn, there, called, null=True) for called in (name, was.get(name)) if called)
+
     return [
-        f"{column} not null"
-        if f"{column} not null" in required and not catalog.has(conn, there, column.partition(" ")[0], null=True)
-        else column
+        f"{column} not null" if f"{column} not null" in required and not has_null(column.partition(" ")[0]) else column
         for column in key
     ]
 

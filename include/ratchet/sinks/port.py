@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Applied = dict[str, object]
-"""What a commit notes of one sink: `rows`, `columns` as they were then, and `fingerprint` where there is a fold."""
+"""What a commit notes of one sink: `rows`, `columns` as they were then, and `fingerprint` where there is a fold.
+
+And `renames`, how often columns had been renamed before, where any were.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,16 @@ class Voted:
     rows: int
     checksum: int
     applied: Mapping[str, object] | None
+    names: Callable[[str], str] = str
+    """What a column that was written is called today."""
 
     @property
     def columns(self) -> tuple[Column, ...] | None:
-        """The declared columns that its rows were written with; None where nothing was noted."""
+        """The declared columns that its rows were written with, by today's names; None where nothing was noted."""
         said = (self.applied or {}).get("columns")
-        return parse_columns(", ".join(map(str, said))) if isinstance(said, list) else None
+        if not isinstance(said, list):
+            return None
+        return tuple(replace(c, name=self.names(c.name)) for c in parse_columns(", ".join(map(str, said))))
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,8 @@ class Delta:
     """The first one of those whose keys have gone to other partitions; None where there is none yet."""
     private: bool = False
     """Whether errors must not show keys."""
+    renames: int = 0
+    """How often columns of the sink's table have been renamed."""
     release: Release | None = None
     """Where the rows are added to the older ones, and take the place of dead letters alone."""
 
@@ -165,6 +174,20 @@ class Sink(DeclaredSink, ABC, frozen=True):
     def declared(self) -> tuple[Column, ...]:
         """The written columns that are not hidden."""
         return tuple(c for c in self.written if not c.name.startswith("_"))
+
+    def stored_as(self, new: str, old: str) -> dict[str, str]:
+        """{column of the tables: what it was called}, of a declared column that was called otherwise."""
+        return {new: old}
+
+    @property
+    def renamed_indexes(self) -> dict[str, str]:
+        """{index of the delta table: what it was called}, where its name comes from columns that are renamed."""
+        return {}
+
+    def noted(self, of: Delta) -> Applied:
+        """What a commit notes of a delta."""
+        renames = {"renames": of.renames} if of.renames else {}
+        return {"rows": of.rows.count, "columns": list(map(str, self.declared)), **renames}
 
     @property
     def home(self) -> Relation:

@@ -4,8 +4,9 @@ own are only checked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, LiteralString, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, LiteralString, cast
 
 import sqlalchemy as sa
 from psycopg import sql
@@ -16,11 +17,12 @@ from sqlalchemy.schema import CreateSchema
 
 from ratchet.errors import IllegalMove, NotMigrated
 from ratchet.ledger.schema import DELTA_SCHEMA, targets
-from ratchet.ledger.transactions import lock_pipeline
 from ratchet.ledger.work import Relation
-from ratchet.sinks import catalog, fit, indexes, meaning, views
+from ratchet.sinks import catalog, fit, indexes, meaning, renames, views
+from ratchet.sinks.catalog import Held
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
+from ratchet.sinks.renames import Rename
 from ratchet.sinks.types import TXID
 from ratchet.spec.pipeline import Pipeline
 
@@ -39,6 +41,8 @@ class Made:
     """(table, column) that tables which were there have gained."""
     nullable: tuple[tuple[str, str], ...]
     """(table, column) that may be null from now on."""
+    renamed: tuple[tuple[str, str, str], ...]
+    """(table, old, new) for each column that has another name from now on."""
     view: str | None
     indexes: tuple[tuple[str, str], ...]
     """(table, index) that tables which were there lack; whoever migrates builds them last, beside those who write."""
@@ -46,10 +50,11 @@ class Made:
     @property
     def is_change(self) -> bool:
         """Whether anything was not as the spec says."""
-        return bool(self.tables or self.columns or self.nullable or self.view or self.indexes)
+        return bool(self.tables or self.columns or self.nullable or self.renamed or self.view or self.indexes)
 
     def __str__(self) -> str:
         made = [f"created {table}" for table in self.tables]
+        made += [f"renamed {old} of {table} to {new}" for table, old, new in self.renamed]
         made += [f"added {column} to {table}" for table, column in self.columns]
         made += [f"{column} of {table} may be null" for table, column in self.nullable]
         made += [f"created view {self.view}"] if self.view else []
@@ -60,65 +65,141 @@ class Made:
 def create(conn: Connection, pipeline: str, sink: Sink) -> Made:
     """Bring a sink's tables to what the spec says, and its view.
 
-    Missing tables and columns are made, columns of ours may be null where the spec has them so or has them no more, and
-    a table that the user brought is only checked. Nothing that has rows is dropped or retyped; what has none, and does
-    not fit, is made anew. From then on the tables are the pipeline's. Raises NotMigrated where they are another's, hold
-    other types, or where the spec gives their deltas another meaning.
+    Missing tables and columns are made, columns are renamed where the spec says what they were called, columns of ours
+    may be null where the spec has them so or has them no more, and a table that the user brought is only checked.
+    Nothing that has rows is dropped or retyped; what has none, and does not fit, is made anew. From then on the tables
+    are the pipeline's. Raises NotMigrated where they are another's, hold other types, or where the spec gives their
+    deltas another meaning.
     """
+    meaning.lock(conn, pipeline, sink)
     try:
-        with conn.begin_nested():
-            return _bring(conn, pipeline, sink)
+        due = _look(conn, pipeline, sink)
     except NotMigrated:
         if not _dropped_empty(conn, pipeline, sink):
             raise
-    return _bring(conn, pipeline, sink)
+        due = _look(conn, pipeline, sink)
+    _carry_out(conn, pipeline, sink, due)
+    return due.made
 
 
-def _bring(conn: Connection, pipeline: str, sink: Sink) -> Made:
-    made: list[str] = []
-    columns: list[tuple[str, str]] = []
-    nullable: list[tuple[str, str]] = []
-    lacking: list[tuple[str, str]] = []
-    conn.execute(CreateSchema(sink.table[0], if_not_exists=True))
+def differences(conn: Connection, pipeline: str, sink: Sink) -> Made:
+    """What `create` would make, by the catalog alone: nothing is tried, and no lock is waited for but by who reads.
+
+    Raises NotMigrated as `create` does.
+    """
+    try:
+        return _look(conn, pipeline, sink).made
+    except NotMigrated:
+        known = _known(conn, pipeline, sink)
+        if known is None or not _are_empty(conn, _tables_there(conn, sink)):
+            raise
+    return anew(pipeline, sink)
+
+
+def anew(pipeline: str, sink: Sink) -> Made:
+    """What is made of a sink of which nothing is there."""
+    names = () if sink.brings_table else tuple(".".join(catalog.place(table)) for table in sink.tables)
+    return Made(pipeline, sink.name, names, (), (), (), sink.shown if sink.is_view else None, ())
+
+
+@dataclass(frozen=True)
+class _Due:
+    """What a sink's tables lack, as the catalog has them."""
+
+    made: Made
+    existing: list[Table]
+    before: dict[str, Any] | None
+    """What the deltas mean so far."""
+    fresh: list[Rename]
+
+
+def _look(conn: Connection, pipeline: str, sink: Sink) -> _Due:
+    """Compare a sink's tables with the spec; NotMigrated where they cannot be brought to it."""
     kinds = {table: catalog.kind_of(conn, *catalog.place(table)) for table in sink.tables}
     existing = [table for table, kind in kinds.items() if kind]
     _check_kinds(conn, sink, kinds)
-    meaning.own(conn, pipeline, sink, existing)
+    before = meaning.stored(conn, pipeline, sink, existing)
+    held = {table: catalog.columns(conn, catalog.place(table)) for table in existing}
+    fresh, renamed = renames.find(
+        conn, pipeline, sink, {catalog.place(t): of for t, of in held.items()}, renames.among(before)
+    )
+    meaning.check(conn, sink, existing, before, fresh)
+    columns: list[tuple[str, str]] = []
+    nullable: list[tuple[str, str]] = []
+    lacking: list[tuple[str, str]] = []
+    # Of an index whose column is not renamed now, the old name may be another one's.
+    was_index = sink.renamed_indexes if renamed else None
     for table, unique in zip(sink.tables, sink.unique, strict=True):
-        name = ".".join(catalog.place(table))
         if table not in existing:
-            conn.execute(CreateSchema(str(table.schema), if_not_exists=True))
-            table.create(conn)
-            made.append(name)
             continue
+        name = ".".join(catalog.place(table))
+        now = {new: old for of, old, new in renamed if of == name}
+        found = {renames.today(n, [(o, w) for w, o in now.items()]): column for n, column in held[table].items()}
         if not sink.brings_table:
-            columns += [(name, column) for column in _add(conn, sink, table)]
-            nullable += [(name, column) for column in _allow_nulls(conn, table)]
-            lacking += [(name, index) for index in indexes.lacking(conn, table)]
-        fit.check(conn, sink, table, unique)
-    view = None
+            added = _lacks(conn, sink, table, found)
+            allowed = _may_be_null(table, found)
+            found |= added | {n: replace(found[n], nullable=True) for n in allowed}
+            columns += [(name, column) for column in added]
+            nullable += [(name, column) for column in allowed]
+            lacking += [(name, index) for index in indexes.lacking(conn, table, was_index)]
+        fit.check(conn, sink, table, unique, found, now)
+    shown = list(catalog.columns(conn, sink.table)) if sink.is_view else []
+    view = sink.shown if sink.is_view and sink.tables and not shown else None
+    made = tuple(".".join(catalog.place(table)) for table in sink.tables if table not in existing)
+    changed = tuple(columns), tuple(nullable), tuple(renamed)
+    return _Due(Made(pipeline, sink.name, made, *changed, view, tuple(lacking)), existing, before, fresh)
+
+
+def _carry_out(conn: Connection, pipeline: str, sink: Sink, due: _Due) -> None:
+    made = due.made
+    for schema in dict.fromkeys([sink.table[0], *(str(table.schema) for table in sink.tables)]):
+        conn.execute(CreateSchema(schema, if_not_exists=True))
+    renames.carry_out(conn, sink, made.renamed)
+    for table in sink.tables:
+        name = ".".join(catalog.place(table))
+        if table not in due.existing:
+            table.create(conn)
+        for column in [column for of, column in made.columns if of == name]:
+            _add(conn, table, column)
+        for column in [column for of, column in made.nullable if of == name]:
+            where = sql.Identifier(*catalog.place(table)), sql.Identifier(column)
+            catalog.driver(conn).execute(sql.SQL("alter table {} alter column {} drop not null").format(*where))
     if sink.is_view and sink.tables:
         shown = catalog.columns(conn, sink.table)
         views.create(conn, pipeline, sink, list(shown))
-        view = None if shown else sink.shown
-    return Made(pipeline, sink.name, tuple(made), tuple(columns), tuple(nullable), view, tuple(lacking))
+    meaning.own(conn, pipeline, sink, due.before, due.fresh)
+
+
+def _tables_there(conn: Connection, sink: Sink) -> list[Relation]:
+    """The tables of a sink, as they were made for an earlier spec."""
+    return [of for of in (sink.table, sink.home) if catalog.kind_of(conn, *of) == "r"]
+
+
+def _are_empty(conn: Connection, tables: Sequence[Relation]) -> bool:
+    """Whether there are some, and none has a row."""
+    return bool(tables) and not any(catalog.has_rows(conn, relation) for relation in tables)
+
+
+def _known(conn: Connection, pipeline: str, sink: Sink) -> sa.Row | None:
+    """What the ledger has of a sink's table that is the pipeline's and was made for it."""
+    schema, name = sink.table
+    mine = (targets.c.pipeline == pipeline, targets.c.schema == schema, targets.c.name == name)
+    known = conn.execute(sa.select(targets).where(*mine)).one_or_none()
+    return None if known is None or known.fold["shows"] == "own" else known
 
 
 def _dropped_empty(conn: Connection, pipeline: str, sink: Sink) -> bool:
     """Drop the pipeline's tables of a sink, as they were made for an earlier spec, if they have no row; whether they
     were.
     """
-    lock_pipeline(conn, pipeline)
-    schema, name = sink.table
-    mine = (targets.c.pipeline == pipeline, targets.c.schema == schema, targets.c.name == name)
-    known = conn.execute(sa.select(targets).where(*mine)).one_or_none()
-    if known is None or known.fold["shows"] == "own":
+    known = _known(conn, pipeline, sink)
+    if known is None:
         return False
-    there = [of for of in (sink.table, sink.home) if catalog.kind_of(conn, *of) == "r"]
+    there = _tables_there(conn, sink)
     for relation in there:
         # Whoever writes at this moment comes first, or finds the new one.
         catalog.driver(conn).execute(sql.SQL("lock table {}").format(sql.Identifier(*relation)))
-    if not there or any(catalog.has_rows(conn, relation) for relation in there):
+    if not _are_empty(conn, there):
         return False
     try:
         _drop_known(conn, known)
@@ -223,10 +304,14 @@ def misfit(conn: Connection, spec: Pipeline) -> str | None:
     """What of the sinks' tables is not there, not the pipeline's, of another meaning, or of other types than the spec
     says, in a line; None where all fit.
     """
+    own, sinks = meaning.of_pipeline(conn, spec), sinks_of(spec)
+    for sink in sinks:
+        due = renames.due(sink, own.get(sink.table))
+        if due:
+            return f"sink {sink.name!r}: {due}"
     other = meaning.other(conn, spec)
     if other:
         return other
-    own, sinks = meaning.of_pipeline(conn, spec), sinks_of(spec)
     needed = {sink.name: (*sink.tables, *([sink.target] if sink.is_view else [])) for sink in sinks}
     held = catalog.columns_of(conn, [catalog.place(table) for tables in needed.values() for table in tables])
     for sink in sinks:
@@ -269,32 +354,32 @@ def _check_kinds(conn: Connection, sink: Sink, kinds: dict[Table, str | None]) -
             raise NotMigrated(f"{where}: {table.schema}.{table.name} is there and no table; give the sink another name")
 
 
-def _add(conn: Connection, sink: Sink, table: Table) -> list[str]:
-    """Give a table the columns that it lacks; their names."""
-    found, added = catalog.columns(conn, catalog.place(table)), []
+def _lacks(conn: Connection, sink: Sink, table: Table, found: Mapping[str, Held]) -> dict[str, Held]:
+    """The columns that a table lacks, as they are to be."""
+    added: dict[str, Held] = {}
     for column in table.columns:
         if column.name in found:
             continue
-        kind = column.type.compile(conn.dialect)
         if not column.nullable and catalog.has_rows(conn, catalog.place(table)):
             raise NotMigrated(
                 f"sink {sink.name!r}: {table.schema}.{table.name} has rows, which have no {column.name}; declare it "
                 "without not null"
             )
-        # What stands behind the name of the type is its collation; both are the dialect's own words.
-        words = sql.SQL(cast("LiteralString", kind + ("" if column.nullable else " not null")))
-        where = sql.Identifier(str(table.schema), table.name), sql.Identifier(column.name)
-        catalog.driver(conn).execute(sql.SQL("alter table {} add column {} {}").format(*where, words))
-        added.append(column.name)
+        kind = catalog.type_of(conn, column.type)
+        added[column.name] = Held(kind, bool(column.nullable), is_key=False, has_default=False, is_filled=False)
     return added
 
 
-def _allow_nulls(conn: Connection, table: Table) -> list[str]:
-    """Let those columns of a table of ours be null that the spec lets be so, or has no more; their names."""
+def _may_be_null(table: Table, found: Mapping[str, Held]) -> list[str]:
+    """Those columns of a table of ours that may be null by the spec, or are not in it any more, and may not so far."""
     required = {column.name for column in table.columns if not column.nullable}
-    found = catalog.columns(conn, catalog.place(table))
-    allowed = [name for name, held in found.items() if held.is_required and name not in required]
-    for name in allowed:
-        where = sql.Identifier(*catalog.place(table)), sql.Identifier(name)
-        catalog.driver(conn).execute(sql.SQL("alter table {} alter column {} drop not null").format(*where))
-    return allowed
+    return [name for name, held in found.items() if held.is_required and name not in required]
+
+
+def _add(conn: Connection, table: Table, name: str) -> None:
+    column = table.columns[name]
+    # What stands behind the name of the type is its collation; both are the dialect's own words.
+    kind = column.type.compile(conn.dialect) + ("" if column.nullable else " not null")
+    where = sql.Identifier(*catalog.place(table)), sql.Identifier(name)
+    statement = sql.SQL("alter table {} add column {} {}")
+    catalog.driver(conn).execute(statement.format(*where, sql.SQL(cast("LiteralString", kind))))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Self, cast
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from ratchet.spec.columns import Column
+from ratchet.spec.columns import IDENTIFIER, Column
 from ratchet.spec.declaration import Declaration, table_name
 from ratchet.spec.source import Topic
 from ratchet.spec.types import WIDER
@@ -24,10 +24,23 @@ class Arrivals(Declaration, frozen=True):
     max_wait: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=365))] = timedelta(minutes=1)
 
 
+def _pairs(given: object) -> object:
+    return tuple(cast("Mapping[object, object]", given).items()) if isinstance(given, Mapping) else given
+
+
+Renamed = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_pairs)]
+"""(column, what it was called), of a spec's `{column: what it was called}`."""
+
+
 class DeclaredSink(Declaration, ABC, frozen=True):
-    """A table that a pipeline writes; `name` is `table` (in public) or `schema.table`."""
+    """A table that a pipeline writes; `name` is `table` (in public) or `schema.table`.
+
+    `renamed` says of columns what they were called, as `renamed={"customer": "client"}`, so that `migrate` renames what
+    is there instead of adding an empty column; once that is done it may be left out.
+    """
 
     name: str = Field(kw_only=False)
+    renamed: Renamed = ()
     _check_name = field_validator("name")(table_name)
 
     @property
@@ -35,6 +48,28 @@ class DeclaredSink(Declaration, ABC, frozen=True):
         """(schema, table)."""
         schema, _, table = self.name.rpartition(".")
         return schema or "public", table
+
+    @model_validator(mode="after")
+    def _renames_fit(self) -> Self:
+        was = [old for _, old in self.renamed]
+        for new, old in self.renamed:
+            if new not in self.named:
+                raise ValueError(f"renamed: {new!r} is not one of its columns: {', '.join(self.named)}")
+            if not IDENTIFIER.fullmatch(old):
+                raise ValueError(f"renamed: {old!r} is not a legal column name")
+            if old in self.named:
+                raise ValueError(
+                    f"renamed: {old!r} is a column of the spec itself; leave out of renamed what is done, and let two "
+                    "columns exchange their names by way of a third one, a migration for each step"
+                )
+            if was.count(old) > 1:
+                raise ValueError(f"renamed: two columns were {old!r}")
+        return self
+
+    @property
+    def named(self) -> list[str]:
+        """The names that the declaration gives to columns."""
+        return [column.name for column in self.needed]
 
     @property
     def needs_key(self) -> bool:

@@ -308,7 +308,7 @@ CREATE TABLE ratchet.targets (
     PRIMARY KEY (schema, name)
 );
 COMMENT ON TABLE ratchet.targets IS 'whose the table of a sink is: of two lines in one table the same txid would mean two things';
-COMMENT ON COLUMN ratchet.targets.fold IS 'what its deltas mean: kind, key, order, measures';
+COMMENT ON COLUMN ratchet.targets.fold IS 'what its deltas mean: kind, key, order, measures; [[old, new]] of columns that were renamed';
 
 CREATE TABLE ratchet.transactions (
     pipeline TEXT NOT NULL,
