@@ -84,8 +84,8 @@ lint: install  ## style, by ruff
 types: install  ## types, by pyright
 	@.venv/bin/basedpyright
 
-screenshot: install  ## docs/grid.png, from a demo that runs (needs chromium)
-	@$(PY) docs/screenshot.py
+screenshot: install  ## the pictures of the docs, from a demo that runs (needs chromium); PICTURES="halted letters"
+	@$(PY) docs/screenshot.py $(PICTURES)
 
 page: install  ## the Transactions page anew from include/ratchet/page/web (Node.js 20 or later)
 	@cd include/ratchet/page/web && npm ci --no-audit --no-fund && npm run build
