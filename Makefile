@@ -84,7 +84,7 @@ lint: install  ## style, by ruff
 types: install  ## types, by pyright
 	@.venv/bin/basedpyright
 
-screenshot: install  ## the pictures of the docs, from a demo that runs (needs chromium); PICTURES="halted letters"
+screenshot: install  ## the pictures of the docs, from a demo that runs (needs chromium); PICTURES="pipelines halted letters"
 	@$(PY) docs/screenshot.py $(PICTURES)
 
 page: install  ## the Transactions page anew from include/ratchet/page/web (Node.js 20 or later)

@@ -1,6 +1,6 @@
 """Take the pictures of the docs from a demo that runs, by Debian's Chromium: `python docs/screenshot.py [NAME…]`.
 
-Without names those that the demo gives by itself; `halted` and `letters` are taken where the tutorial shows them.
+Without names those that the demo gives by itself; the others are taken where the tutorial shows them.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Picture:
 
 PICTURES = {
     "grid": Picture("dags/flights", "flights", "grid.png", (1440, 900)),
-    "pipelines": Picture("plugin/transactions", "Transactions", "pictures/pipelines.png", (1280, 400)),
+    "pipelines": Picture("plugin/transactions", "Transactions", "pictures/pipelines.png", (1280, 350)),
     "pipeline": Picture("ratchet/#/flights", "delay_by_carrier_month", "pictures/pipeline.png", (1280, 900)),
     "halted": Picture("ratchet/#/payments", "halted", "pictures/halted.png", (1280, 720)),
     "letters": Picture("ratchet/#/payments/letters", "no rate for GBP", "pictures/letters.png", (1280, 480)),
 }
-BY_ITSELF = ("grid", "pipelines", "pipeline")
+BY_ITSELF = ("grid", "pipeline")
 
 
 def take(page: Page, url: str, of: Picture) -> None:
