@@ -12,7 +12,7 @@ PARALLEL = -p tests.sidebyside -n $(PROCESSES) --dist loadscope --no-loadscope-r
 # Long work is also followed through a pipe.
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help install demo down clean test test-all test-unit model simulate faults campaign soak planted mutants bench curves lint types page site lock screenshot
+.PHONY: help install demo down clean test test-all test-unit model simulate faults campaign soak planted mutants bench curves lint types page reference site lock screenshot
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -84,11 +84,14 @@ lint: install  ## style, by ruff
 types: install  ## types, by pyright
 	@.venv/bin/basedpyright
 
-screenshot: install  ## docs/grid.png, from a demo that runs (needs chromium)
-	@$(PY) docs/screenshot.py
+screenshot: install  ## the pictures of the docs, from a demo that runs (needs chromium); PICTURES="pipelines halted letters"
+	@$(PY) docs/screenshot.py $(PICTURES)
 
 page: install  ## the Transactions page anew from include/ratchet/page/web (Node.js 20 or later)
 	@cd include/ratchet/page/web && npm ci --no-audit --no-fund && npm run build
+
+reference: install  ## the files of docs that are made from the code: commands, their JSON, specs, error codes, metrics
+	@$(PY) -m ratchet.reference
 
 site: install  ## the docs as pages in .state/site, every link checked
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict && echo "open .state/site/index.html"

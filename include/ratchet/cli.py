@@ -1,7 +1,6 @@
 """The `ratchet` command.
 
-The ledger is named by RATCHET_LEDGER_URL, Kafka by RATCHET_KAFKA. Exit status: 0 done; 1 refused or failed, and the
-line on stderr says why; 2 wrong usage; 3 `verify` or `doctor` found a fault.
+The ledger is named by RATCHET_LEDGER_URL, Kafka by RATCHET_KAFKA; `ratchet.answers` has the exit statuses.
 """
 
 from __future__ import annotations

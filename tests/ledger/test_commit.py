@@ -98,7 +98,7 @@ def test_a_group_ends_before_what_has_voted_after_its_halt(ledger, log):
     works = [a_try(ledger, second, part.number) for part in second.slices]
     once = SPEC.model_copy(update={"max_failures": 1})
     left = settle(ledger, once, Run("dag", "b"), succeeded=False, reason="failed")
-    assert "is halted at transaction 2" in str(left)
+    assert "is halted at transaction 2" in str(left) and "after 1 failure: " in str(left)
     for work in works:
         sinks = write_all(ledger, SPEC, work, rows_of(SPEC, work))
         cast_vote(ledger, SPEC, work.token, vote_of(SPEC, work, sinks))

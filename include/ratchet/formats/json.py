@@ -8,14 +8,12 @@ from ratchet.formats.port import Decoder, Format
 
 
 class Json(Format, frozen=True):
-    """Values are JSON in UTF-8 with these columns; other fields are ignored.
-
-    With `rows="object"` a value is one object and gives one row; with `rows="array"` it is one array of objects, and
-    each of them gives a row, numbered in `_n`.
-    """
+    """Values are JSON in UTF-8 with these columns; other fields are ignored."""
 
     kind: Literal["json"] = "json"
     rows: Literal["object", "array"] = "object"
+    """What a value is: `"object"`, which gives one row, or `"array"` of objects, each of which gives a row, numbered in
+    `_n`."""
 
     @property
     def one_row(self) -> bool:

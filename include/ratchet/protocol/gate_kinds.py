@@ -54,10 +54,11 @@ class Gate(DeclaredGate, ABC, frozen=True):
 
 
 class MaxDeadLetters(Gate, frozen=True):
-    """A gate: at most this ratio of the records read may be dead letters, 0 to 1."""
+    """A gate that limits the dead letters among the records that were read."""
 
     kind: Literal["max_dead_letters"] = "max_dead_letters"
     ratio: float = Field(kw_only=False, ge=0, le=1)
+    """The greatest ratio of dead letters to records."""
 
     @property
     def title(self) -> str:
@@ -71,15 +72,18 @@ class MaxDeadLetters(Gate, frozen=True):
 
 
 class MaxChange(Gate, frozen=True):
-    """A gate: the rows that a record gives in one sink may change by this factor at most, up or down.
+    """A gate that limits how far the rows per record of one sink move from the median of committed transactions.
 
-    Compared with the median of the last `over` committed transactions; the first one passes.
+    The first transaction passes.
     """
 
     kind: Literal["max_change"] = "max_change"
     sink: str = Field(kw_only=False)
+    """The name of the sink."""
     factor: float = Field(kw_only=False, gt=1, allow_inf_nan=False)
+    """By which factor it may change at most, up or down."""
     over: Annotated[int, Field(ge=1, le=1000)] = 10
+    """How many transactions the median is of, the last ones."""
 
     @property
     def title(self) -> str:
@@ -118,7 +122,7 @@ class MaxChange(Gate, frozen=True):
 
 
 class Condition(Gate, frozen=True):
-    """A gate: an SQL expression over the prepared rows that must be true.
+    """A gate that is an SQL expression over the prepared rows, which must be true.
 
     A sink's prepared rows are a table with the sink's name (`schema_table` for `schema.table`), and so are
     `dead_letters`; every other table is what it is in the database. Nothing can be written.
@@ -126,7 +130,9 @@ class Condition(Gate, frozen=True):
 
     kind: Literal["condition"] = "condition"
     name: str = Field(kw_only=False, min_length=1, max_length=100)
+    """What the gate demands, in a few words."""
     sql: str = Field(kw_only=False, min_length=1)
+    """The expression, as `"not exists (select from orders where amount < 0)"`."""
 
     @property
     def title(self) -> str:

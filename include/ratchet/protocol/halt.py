@@ -73,8 +73,9 @@ def ways_out(pipeline: str, txid: int, run_id: str) -> tuple[WayOut, ...]:
 def why_halted(row: Stopped) -> str:
     """Which transaction, since when, why, and the ways out, in a line."""
     clear, retry, void = ways_out(row.pipeline, row.txid, row.run_id)
+    failures = "1 failure" if row.failures == 1 else f"{row.failures} failures"
     return (
         f"{row.pipeline} is halted at transaction {row.txid} since {utc(row.halted_at)}, "
-        f"after {row.failures} failures: {row.reason}; "
+        f"after {failures}: {row.reason}; "
         f"{clear.what}, or `{retry.command}`, or {void.what} with `{void.command}`"
     )

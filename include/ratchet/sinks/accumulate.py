@@ -24,18 +24,20 @@ PARTS = ("sum", "min", "max")
 
 
 class Accumulate(Keyed, frozen=True):
-    """Per key: exact sums, least and greatest values, and the number of rows.
-
-    Column `x` gives `x_sum`, `x_min`, `x_max`; `count` names the column with the number of rows.
-    """
+    """Per key: exact sums, least and greatest values, and the number of rows."""
 
     has_positions: ClassVar[bool] = False
     kind: Literal["accumulate"] = "accumulate"
     key: str
+    """The columns that make a key, as `"customer string"`."""
     sum: str | None = None
+    """Columns of integers or decimals whose values are summed; `x` gives `x_sum`."""
     min: str | None = None
+    """Columns whose least value is kept; `x` gives `x_min`."""
     max: str | None = None
+    """Columns whose greatest value is kept; `x` gives `x_max`."""
     count: str | None = None
+    """The name of the column with the number of rows."""
     _check = field_validator("key", "sum", "min", "max")(lambda ddl: ddl if ddl is None else sink_columns(ddl))
 
     @model_validator(mode="after")

@@ -31,20 +31,18 @@ What it has not come to is read by everyone who looks for a transaction's rows.
 
 
 class Append(Kept, frozen=True):
-    """Every row that the transform returns, once.
-
-    Readers see a view of the table's name. Each of `indexes` is a list of columns, as `"customer_id, at"`, and
-    becomes an index of the table behind it. With `existing=True` the table is one of your own: each commit copies its
-    rows into it, and you index it yourself. With `keep` the rows of a transaction are deleted, all together, when it
-    was committed longer ago than that.
-    """
+    """Every row that the transform returns, once. Readers see a view of the table's name."""
 
     is_view: ClassVar[bool] = True
     kind: Literal["append"] = "append"
     columns: str
+    """The columns of the table, as `"id bigint not null, at timestamp"`."""
     indexes: tuple[str, ...] = ()
+    """Indexes of the table behind the view, each a list of columns, as `"customer_id, at"`."""
     existing: bool = False
+    """Whether the table is one of your own: each commit copies its rows into it, and you index it yourself."""
     keep: Annotated[timedelta, Field(gt=timedelta(0))] | None = None
+    """How long rows are kept: those of a transaction are deleted, all together, when it was committed longer ago."""
     _check = field_validator("columns")(sink_columns)
 
     @model_validator(mode="after")

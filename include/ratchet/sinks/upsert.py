@@ -30,18 +30,21 @@ if TYPE_CHECKING:
 
 
 class Upsert(Keyed, frozen=True):
-    """The last row of each key: the greatest `order` column, then the later record.
+    """The last row of each key.
 
-    Of records with equal orders in two partitions none is the later, but by transaction and by offset.
-    Without `order` the key must be the Kafka key, whose records Kafka keeps in order in one partition;
-    then, and only then, a tombstone deletes the row. Where a person has said from where on keys are in other
-    partitions, a record from there on is later than every one before.
+    Of records with equal orders in two partitions none is the later, but by transaction and by offset. Where a person
+    has said from where on keys are in other partitions, a record from there on is later than every one before.
     """
 
     kind: Literal["upsert"] = "upsert"
     key: str
+    """The columns that make a key, as `"id bigint"`."""
     columns: str
+    """The columns beside the key."""
     order: str | None = None
+    """The column whose greatest value tells the last row; of equal ones the later record counts. Without it the key
+    must be the Kafka key, whose records Kafka keeps in order in one partition; then, and only then, a tombstone deletes
+    the row."""
     _check = field_validator("key", "columns")(sink_columns)
 
     @model_validator(mode="after")

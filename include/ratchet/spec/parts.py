@@ -16,12 +16,12 @@ from ratchet.spec.types import WIDER
 
 
 class Arrivals(Declaration, frozen=True):
-    """Records start runs: one is started when `min_records` wait that no run will take, counted in offsets, or when the
-    oldest of them has waited for `max_wait`; and while so many wait, runs follow one another.
-    """
+    """Records start runs; while enough of them wait, runs follow one another."""
 
     min_records: Annotated[int, Field(ge=1)] = 1
+    """A run starts when so many records wait that no run will take, counted in offsets."""
     max_wait: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=365))] = timedelta(minutes=1)
+    """A run starts when the oldest of them has waited for so long."""
 
 
 def _pairs(given: object) -> object:
@@ -33,14 +33,14 @@ Renamed = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_pairs)]
 
 
 class DeclaredSink(Declaration, ABC, frozen=True):
-    """A table that a pipeline writes; `name` is `table` (in public) or `schema.table`.
-
-    `renamed` says of columns what they were called, as `renamed={"customer": "client"}`, so that `migrate` renames what
-    is there instead of adding an empty column; once that is done it may be left out.
-    """
+    """A table that a pipeline writes."""
 
     name: str = Field(kw_only=False)
+    """The table: `table`, which is in schema `public`, or `schema.table`."""
     renamed: Renamed = ()
+    """What columns were called, as `{"customer": "client"}`: `migrate` renames what is there instead of adding an empty
+    column. Once that is done it may be left out.
+    """
     _check_name = field_validator("name")(table_name)
 
     @property

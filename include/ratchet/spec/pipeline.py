@@ -26,50 +26,63 @@ MAX_FUTURE = timedelta(days=1)
 
 
 class Pipeline(Declaration, frozen=True):
-    """One topic → one transform → its sinks, in one ordered line of transactions.
-
-    `transform` is `module:function`; without one each sink takes the columns of its own names. `max_records` caps a
-    transaction, `slice_records` a slice, both in offsets. `max_in_flight` is how many transactions may be unfinished at
-    once. `schedule` is a cron expression or preset by which runs start; what has arrived when such a run begins, or one
-    that a person starts, is taken by it and by runs that follow it, and no more. With `runs=Arrivals(…)`, in place of a
-    schedule, records start runs, when there are enough of them or they have waited for long enough. `lease_seconds` is
-    how long a run may be silent before another may ask whether it still lives. `timeout_seconds` is how long an epoch
-    may stay unprepared before it is aborted. After `max_failures` failed claims of one transaction, outages not
-    counted, the line halts. Committed transactions can be revised for `keep_deltas`. `gates` are checked before each
-    commit. `plan` is "stable" for all that is decided in Kafka, or "interval" for what is older than the end of the
-    run's data interval; there a record that is stamped more than `max_future` from now is taken with its neighbours,
-    whatever its time. A commit that a foreign key refuses, since another pipeline has not brought the row yet, is tried
-    again for `foreign_keys_within`, and not counted before. With `private` no value of a record is in a log, an error,
-    the history or a dead letter's reason.
-    `kafka`, `spark` and `ledger` are Airflow connection ids. `airflow` has arguments of the DAG, `default_args` of its
-    tasks among them. `on_halt` names what is called once when the line halts, with a `Halt`.
-    """
+    """One topic → one transform → its sinks, in one ordered line of transactions."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+    """The name of the line and of its DAG: up to 32 of a to z, 0 to 9 and `_`, a letter first."""
     description: str = ""
+    """Text in Markdown, which the DAG's page shows first."""
     source: Topic
+    """The Kafka topic that the pipeline reads."""
     transform: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
+    """The function between topic and sinks, as `module:function`. Without one each sink takes the columns of its own
+    names."""
     sinks: Annotated[list[SerializeAsAny[InstanceOf[DeclaredSink]]], Field(min_length=1)]
+    """The tables that the pipeline fills."""
     schedule: str | None = None
+    """The cron expression or preset by which Airflow starts runs. Such a run, and those that follow it, take what has
+    arrived when it begins, and no more; so does a run that a person starts."""
     runs: Arrivals | None = None
+    """In place of a schedule: records start runs."""
     max_records: Annotated[int, Field(ge=1)] = 1_000_000
+    """The most offsets of one transaction."""
     slice_records: Annotated[int, Field(ge=1)] = 250_000
+    """The most offsets of one slice, which is one Spark job. A transaction has at most 1,000 slices."""
     max_in_flight: Annotated[int, Field(ge=1, le=32)] = 4
+    """How many transactions may be unfinished at once."""
     lease_seconds: Annotated[int, Field(ge=5)] = 60
+    """How long a run may be silent before another one asks Airflow whether it still lives."""
     timeout_seconds: Annotated[int, Field(ge=1)] | None = None
+    """How long an epoch may stay unprepared before it is aborted; without it there is no limit."""
     max_failures: Annotated[int, Field(ge=1)] = 3
+    """After so many failed claims of one transaction, outages not counted, the line halts."""
     keep_deltas: Annotated[timedelta, Field(ge=timedelta(0))] = timedelta(days=30)
+    """How long a committed transaction can be revised; older deltas are merged."""
     gates: list[SerializeAsAny[InstanceOf[DeclaredGate]]] = []
+    """The checks on prepared rows before each commit."""
     plan: Literal["stable", "interval"] = "stable"
+    """Where a plan ends: `"stable"` at the last offset that is decided in Kafka, `"interval"` at the end of the run's
+    data interval, by the records' timestamps."""
     max_future: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=365_000))] = MAX_FUTURE
+    """With `plan="interval"`: a record that is stamped further than this from now is taken with its neighbours,
+    whatever its time."""
     foreign_keys_within: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=365_000))] | None = None
+    """How long a commit that a foreign key refuses is tried again before it counts as a failure: another pipeline may
+    not have brought the row yet."""
     private: bool = False
+    """Whether values of records stay out of logs, errors, the history and the reasons of dead letters."""
     kafka: str = "ratchet_kafka"
+    """The id of the Airflow connection to Kafka."""
     spark: str = "ratchet_spark"
+    """The id of the Airflow connection to Spark."""
     ledger: str = "ratchet_ledger"
+    """The id of the Airflow connection to the ledger's database."""
     tags: list[str] = []
+    """Tags of the DAG."""
     airflow: DagArguments = DagArguments()
+    """Arguments of the DAG by Airflow's own names, a dict, with those of its tasks in `default_args`."""
     on_halt: References = ()
+    """What is called once when the line halts, with a `Halt`: `module:name`, or a list of these."""
 
     @field_validator("sinks", "gates", mode="before")
     @classmethod

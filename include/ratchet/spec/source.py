@@ -19,6 +19,7 @@ class DeclaredFormat(Declaration, ABC, frozen=True):
 
     kind: str
     columns: str = Field(kw_only=False)
+    """The declared columns, as `"id bigint, at timestamp from order.at not null"`."""
     _check_columns = field_validator("columns")(column_list)
 
     @property
@@ -38,19 +39,20 @@ class DeclaredFormat(Declaration, ABC, frozen=True):
 
 
 class Topic(Declaration, frozen=True):
-    """The Kafka topic that a pipeline reads.
-
-    `value` is the format of its values. `key` declares the Kafka key: as one column (UTF-8 text of its type), or by a
-    format with columns of its own. `tombstones` says what a record without a value is: a dead letter, or a deletion of
-    its key. `reader` is the source that reads it: "columnar", or "spark" for Spark's own Kafka source, which is slower,
-    and which reads in any case by a connection that the columnar one cannot use.
-    """
+    """The Kafka topic that a pipeline reads."""
 
     name: str = Field(kw_only=False, pattern=r"^[a-zA-Z0-9._-]{1,249}$")
+    """The topic's name in Kafka."""
     value: SerializeAsAny[InstanceOf[DeclaredFormat]]
+    """The format of the values."""
     key: SerializeAsAny[InstanceOf[DeclaredFormat]] | str | None = None
+    """The Kafka key: one column, as `"id bigint"`, whose value is sent as UTF-8 text, or a format with columns of its
+    own."""
     tombstones: Literal["dead_letter", "delete"] = "dead_letter"
+    """What a record without a value is: a dead letter, or a deletion of its key."""
     reader: Literal["columnar", "spark"] = "columnar"
+    """What reads the topic: ratchet's columnar reader, or Spark's own Kafka source, which is slower. Spark's source
+    reads in any case by a connection that the columnar reader cannot use."""
 
     @field_validator("value", mode="before")
     @classmethod

@@ -5,14 +5,10 @@ import { MoveButton, Moves } from "./moves";
 import { Answer, Table } from "./parts";
 import { to, useAsked } from "./use";
 
-function text(of: string | null, base64: string | null, raw: boolean, isJson = false): string {
+// As it was sent: to read and write JSON anew would turn 8.00 into 8, and round what has more than 15 digits.
+function text(of: string | null, base64: string | null, raw: boolean): string {
   if (base64 === null) return "null";
-  if (raw || of === null) return base64;
-  try {
-    return isJson ? JSON.stringify(JSON.parse(of), null, 1) : of;
-  } catch {
-    return of;
-  }
+  return raw || of === null ? base64 : of;
 }
 
 function One({ name, letter, raw }: { name: string; letter: Letter; raw: boolean }) {
@@ -22,7 +18,7 @@ function One({ name, letter, raw }: { name: string; letter: Letter; raw: boolean
       <td className="n"><a href={to(name, letter.txid)}>{letter.txid}</a></td>
       <td>{letter.reason}</td>
       <td><pre>{text(letter.key_text, letter.key_base64, raw)}</pre></td>
-      <td><pre>{text(letter.value_text, letter.value_base64, raw, letter.is_json)}</pre>{letter.value_size !== null && letter.value_base64 !== null && letter.value_size > 10_000 && <p className="quiet">the first 10,000 of {number(letter.value_size)} bytes</p>}</td>
+      <td><pre>{text(letter.value_text, letter.value_base64, raw)}</pre>{letter.value_size !== null && letter.value_base64 !== null && letter.value_size > 10_000 && <p className="quiet">the first 10,000 of {number(letter.value_size)} bytes</p>}</td>
       <td>{letter.headers.map((h) => `${h.key}=${h.text ?? h.base64}`).join(", ") || "–"}</td>
       <td>{moment(letter.timestamp)}</td>
     </tr>
