@@ -158,6 +158,17 @@ def test_a_record_is_found_and_a_row_traced(open_, line):
     shot(page, "places")
 
 
+def test_a_row_is_shown_with_all_its_digits(open_, postgres):
+    with made_anew(postgres) as ledger:
+        begun = start(ledger, SPEC, Log(stable={0: 1, 1: 0}), "a")
+        do(ledger, SPEC, begun, lambda *_: {"rows": [{"a": 2**53 + 1}]})
+        commit(ledger, SPEC, begun.claim)
+        page = settled(open_("/ratchet/#/line/places"))
+        page.get_by_label("Offset").fill("0")
+        page.get_by_role("button", name="Find it").click()
+        expect(page.locator("pre")).to_contain_text('"a": 9007199254740993')
+
+
 def test_a_dead_letter_is_shown_as_it_was_sent(open_, postgres):
     sent = '{"amount": 8.00, "id": 12345678901234567890}'
     with made_anew(postgres) as ledger:

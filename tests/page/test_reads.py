@@ -101,7 +101,8 @@ def test_where_a_record_is_and_where_a_row_comes_from(as_: As, ledger, log):
     committed(ledger, log, "a")
     client = as_("vera")
     found = client.get("/pipelines/line/where", params={"partition": 1, "offset": 4}).json()
-    assert found["places"][0]["sinks"][0]["rows"] == [{"a": 4, "_partition": 1, "_offset": 4, "_n": 0}]
+    of = found["places"][0]["sinks"][0]
+    assert of["rows"] == [json.loads(row) for row in of["shown"]] == [{"a": 4, "_partition": 1, "_offset": 4, "_n": 0}]
     made = client.get("/pipelines/line/origin", params={"sink": "rows", "key": ["a=4", "_partition=1"]}).json()["made"]
     assert [(m["txid"], m["partition"], m["offset"]) for m in made] == [(1, 1, 4)]
     said = client.get("/pipelines/line/origin", params={"sink": "rows", "key": "a"})

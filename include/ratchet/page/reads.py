@@ -184,14 +184,18 @@ def where_is(
     partition: Annotated[int, Query(ge=0)],
     offset: Annotated[int, Query(ge=0)],
 ) -> JSONResponse:
-    """Which transactions have a record, and its rows in each sink; of private pipelines' rows as of letters."""
+    """Which transactions have a record, and its rows in each sink; of private pipelines' rows as of letters.
+
+    `shown` are the rows once more, each as text: JavaScript rounds numbers of more than 15 digits.
+    """
     pipelines = known(request)
     spec = pipelines.spec(dag_id)
     found = document(where(pipelines.ledger(spec), spec, partition, offset))
     withheld = _is_withheld(spec, user)
-    for place in found["places"] if withheld else ():  # pyright: ignore[reportGeneralTypeIssues]: a list
+    for place in found["places"]:  # pyright: ignore[reportGeneralTypeIssues]: a list
         for sink in place["sinks"]:
-            sink["rows"] = [{} for _ in sink["rows"]]
+            sink["rows"] = [{} if withheld else row for row in sink["rows"]]
+            sink["shown"] = [json.dumps(row, ensure_ascii=False) for row in sink["rows"]]
     return answer({**found, "withheld": withheld})
 
 

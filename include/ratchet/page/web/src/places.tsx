@@ -6,7 +6,7 @@ import { to, useAsked } from "./use";
 
 interface Where {
   partition: number; offset: number; planned_from: number | null; planned_until: number | null;
-  places: { source: number; topic: string; txid: number; revision: number; state: string; from_offset: number; until_offset: number; lost_why: string | null; sinks: { sink: string; rows: Record<string, unknown>[]; unknown: string | null }[] }[];
+  places: { source: number; topic: string; txid: number; revision: number; state: string; from_offset: number; until_offset: number; lost_why: string | null; sinks: { sink: string; shown: string[]; unknown: string | null }[] }[];
 }
 interface Origins { sink: string; made: { txid: number; revision: number; topic: string; partition: number | null; offset: number | null }[]; more: boolean; merged: number }
 
@@ -66,7 +66,7 @@ export function PlacesPage({ name }: { name: string }) {
           <p>Transaction <a href={to(name, place.txid)}>{named(place.txid, place.revision)}</a> <Badge kind={place.state}>{place.state}</Badge> has it, in the range {number(place.from_offset)} to {number(place.until_offset)} of {place.topic}.</p>
           {place.lost_why && <p className="note">A person took it out of the plan: {place.lost_why}</p>}
           <Table label="Its rows" head={["Sink", "Rows"]}>
-            {place.sinks.map((of) => <tr key={of.sink}><th scope="row">{of.sink}</th><td>{of.unknown ? WHY[of.unknown] ?? of.unknown : of.rows.map((row, n) => <pre key={n}>{JSON.stringify(row)}</pre>)}</td></tr>)}
+            {place.sinks.map((of) => <tr key={of.sink}><th scope="row">{of.sink}</th><td>{of.unknown ? WHY[of.unknown] ?? of.unknown : of.shown.map((row, n) => <pre key={n}>{row}</pre>)}</td></tr>)}
           </Table>
         </section>
       ))}
