@@ -12,8 +12,9 @@ import pytest
 from kafka import TopicPartition
 from psycopg import sql
 from pyspark.sql import functions as F
+from typer.testing import CliRunner
 
-from ratchet import Accumulate, Append, Json, Topic, Upsert
+from ratchet import Accumulate, Append, Json, Topic, Upsert, cli, command
 from ratchet.errors import Fenced, SettingsError
 from ratchet.operate import release
 from ratchet.operate.verify import verify
@@ -23,6 +24,7 @@ from ratchet.source.letters import Letters, letters_of
 from ratchet.spark.slice import run_slice
 from ratchet.spark.trial import failing
 from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.answers import answer
 
 from .rig import SINK, address, spec_of
 
@@ -180,3 +182,32 @@ def test_letters_are_read_in_order_in_batches_and_only_those_of_the_ranges(rig, 
     assert found == sorted(found) == [(p, o) for p in (0, 1) for o in (1, 2, 3, 4, 5, 7, 8)]
     (only,) = [r for r in work.ranges if r.partition == 1]
     assert sum(batch.num_rows for batch in letters.read([only])) == 7
+
+
+def test_the_command_tries_a_release_and_asks_for_it(rig, topic, monkeypatch, tmp_path):
+    spec = spec_of(topic, None, "a int", sinks=[Append(SINK, columns="a int")])
+    commits(rig, spec, rig.begin(spec))
+    (tmp_path / "released").mkdir()
+    (tmp_path / "released" / "__init__.py").touch()
+    (tmp_path / "released" / "p.py").write_text(
+        f"from ratchet import *\nPIPELINE = Pipeline(name='p', source=Topic({topic!r}, value=Json('a int')), "
+        f"sinks=[Append({SINK!r}, columns='a int')])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    named = {"RATCHET_PIPELINES": "released", "RATCHET_LEDGER_URL": rig.ledger.url, "RATCHET_SPARK": ""}
+    for name, value in named.items():
+        monkeypatch.setenv(name, value)
+    command.variables.cache_clear()
+    done = CliRunner().invoke(cli.app, ["release", "p", "--dry-run"])
+    assert done.exit_code == 0, done.exception
+    first, *errors, last = done.stdout.splitlines()
+    assert first == "transaction 1: of 12 dead letters 0 would take effect"
+    assert "    2 would be dead letters again: no value (a tombstone)" in errors and last.startswith(
+        "this was a dry run"
+    )
+    done = CliRunner().invoke(cli.app, ["release", "p", "--dry-run", "--json", "--error", "tombstone"])
+    assert answer("release", done.stdout) == [
+        {"txid": 1, "letters": 2, "again": {"no value (a tombstone)": 2}, "fails": None}
+    ]
+    done = CliRunner().invoke(cli.app, ["release", "p", "--reason", "they can be read now", "--json"])
+    assert answer("release", done.stdout)["letters"] == {"1": 12}

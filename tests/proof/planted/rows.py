@@ -132,6 +132,46 @@ PLANTS = [
         "    if False:",
     ),
     plant(
+        "a release takes the older rows of an Append away",
+        "sinks/kept.py",
+        "        if of.release is not None:\n            return\n",
+        "",
+    ),
+    plant(
+        "the dead letters that a release takes stay",
+        "sinks/dead_letters.py",
+        "        conn.execute(delete(self.rows_table).where(*which))\n",
+        "",
+    ),
+    plant(
+        "what a release has taken is not counted",
+        "protocol/applied.py",
+        "        if taken:",
+        "        if False:",
+    ),
+    plant(
+        "a release adds to a delta that somebody has changed",
+        "sinks/keyed.py",
+        "            self._check_before(conn, of, of.release.before)",
+        "            pass",
+        layers=("ledger",),
+    ),
+    plant(
+        "rows of other records than its dead letters come in by a release",
+        "protocol/votes.py",
+        "            fault = delta.beside_letters(conn, sink, rows[sink.name], "
+        "letters.taken(row.pipeline, row.txid, errors))",
+        "            fault = None",
+        layers=("ledger",),
+    ),
+    plant(
+        "a replay that waits gives way to a release",
+        "protocol/replays.py",
+        "where=or_(replays.c.given_up.is_not(None), asks_all & is_other)",
+        "where=or_(replays.c.given_up.is_not(None), is_other)",
+        layers=("ledger",),
+    ),
+    plant(
         "a gate divides by the records of a transaction that has none",
         "protocol/gate_kinds.py",
         "        ratio = dead / of.records if of.records else 0.0",
