@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from ratchet.ledger.states import State
 from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import Committed, Waits
+from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.proof.simulate.actors import End
 from tests.proof.simulate.code import VERSIONS
 from tests.proof.simulate.openings import Opening
@@ -21,14 +22,17 @@ from tests.proof.simulate.shapes import KEEP_DELTAS, LEASE_SECONDS, SHAPES, SIZE
 from tests.proof.simulate.world import AirflowRun, Step, World
 
 STEPS = st.sampled_from([1000, 1, 2, 3, 5, 8, 13, 21, 34, 1000, 1000])
-KINDS = st.sampled_from(["task"] * 5 + ["go"] * 4 + ["outside"] * 2 + ["cut", "beside", "clear", "late", "lost"])
+_SELDOM = ["cut", "beside", "clear", "release", "late", "lost"]
+KINDS = st.sampled_from(
+    ["task"] * 5 + ["go"] * 4 + ["outside"] * 2 + ["cut", "beside", "clear", "release", "late", "lost"]
+)
 PICK = st.integers(0, 999)
 """Which of the things that are possible, modulo their number."""
 SHAPE = st.sampled_from([*SHAPES, next(iter(SHAPES))])
 SIZE = st.sampled_from([next(iter(SIZES)), *SIZES])
 OPENINGS = [Opening.NOTHING, Opening.A_RUN, Opening.TWO_RUNS, Opening.HISTORY]
 ABREAST = st.sampled_from([0, 2, 3])
-MOVES = ("retry", "abort", "void", "replay", "release", "release", "take back", "pause-at", "resume")
+MOVES = ("retry", "abort", "void", "replay", "release", "take back", "pause-at", "resume")
 """What a person may do to a transaction."""
 MAX_RUNS = 4
 """So many runs are active at most."""
@@ -106,7 +110,8 @@ class Machine(RuleBasedStateMachine):
             else:
                 schedule.go(actor, steps)
         else:
-            steps_ = {"beside": self._beside, "clear": self._clears}.get(kind, self._tasks)() or self._tasks()
+            those = {"beside": self._beside, "clear": self._clears, "release": self._releases}
+            steps_ = those.get(kind, self._tasks)() or self._tasks()
             schedule.start(schedule.idle[0], _one(steps_, pick)(), steps)
         self._failed = False
 
@@ -132,6 +137,11 @@ class Machine(RuleBasedStateMachine):
         voided = [txid for txid, row in seen.newest().items() if row.state == State.VOIDED and txid <= seen.head]
         clears = [partial(self.world.clear, of) for of in self.world.runs if of.slices]
         return [*clears, *(partial(self.world.operate, "replay", txid) for txid in voided)]
+
+    def _releases(self) -> list[Callable[[], Step]]:
+        """Dead letters are to be released."""
+        given_up = {txid for _, _, txid, _ in self.theatre.watch.last.contents.get(DEAD_LETTERS, [])}
+        return [partial(self.world.operate, "release", txid) for txid in sorted(given_up)]
 
     def _tasks(self) -> list[Callable[[], Step]]:
         world = self.world
