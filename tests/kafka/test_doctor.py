@@ -336,10 +336,18 @@ def test_an_airflow_that_does_not_answer_or_is_no_address():
         assert found["dag"][1].what == "not checked, since airflow has a fault"
 
 
-def test_a_part_of_airflow_that_is_dead_is_named_and_one_that_is_not_there_is_not():
-    health = {"metadatabase": "healthy", "scheduler": "unhealthy", "triggerer": None, "dag_processor": "healthy"}
-    (found,) = judged_health("http://a", {name: {"status": status} for name, status in health.items()})
-    assert found.severity is Severity.FAULT and found.what == "Airflow says that its scheduler is not healthy"
+def test_a_part_of_airflow_that_is_dead_is_named_and_so_is_a_triggerer_that_is_not_there():
+    def judged(**parts: str | None) -> list[tuple[Severity, str]]:
+        health = {"metadatabase": "healthy", "scheduler": "healthy", "triggerer": "healthy", "dag_processor": None}
+        return [
+            (found.severity, found.what)
+            for found in judged_health("http://a", {name: {"status": said} for name, said in (health | parts).items()})
+        ]
+
+    assert judged() == [(Severity.OK, "Airflow at http://a is healthy")]
+    assert judged(scheduler="unhealthy") == [(Severity.FAULT, "Airflow says that its scheduler is not healthy")]
+    ((severity, said),) = judged(triggerer=None)
+    assert severity is Severity.FAULT and said.startswith("Airflow has no triggerer")
 
 
 def test_the_command_ends_with_3_at_a_fault_and_says_what_is_not_named(ledger, begun, kafka_properties, monkeypatch):

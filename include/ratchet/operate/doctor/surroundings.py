@@ -110,7 +110,11 @@ def judged_health(url: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[
     ill = [name for name, said in sorted(found.items()) if said.get("status") not in ("healthy", None)]
     for name in ill:
         yield fault("airflow", f"Airflow says that its {name} is not healthy", f"Start the {name} anew.")
-    if not ill:
+    has_triggerer = found.get("triggerer", {}).get("status") is not None
+    if not has_triggerer:
+        said = "Airflow has no triggerer: a commit that waits for its turn never wakes, and no record starts a run"
+        yield fault("airflow", said, "Start one: `airflow triggerer`.")
+    if not ill and has_triggerer:
         yield ok("airflow", f"Airflow at {url} is healthy")
 
 
