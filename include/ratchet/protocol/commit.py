@@ -25,7 +25,7 @@ from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, lock_rows, move, move_head, read_line, read_transaction
 from ratchet.ledger.work import Claim, turn_of
 from ratchet.protocol import leftovers, revise
-from ratchet.protocol.applied import newest_applied
+from ratchet.protocol.applied import newest_applied, newest_whole
 from ratchet.protocol.failures import commit_failed, first_line
 from ratchet.protocol.fold import Failed, check_constraints, decide, deltas, failing
 from ratchet.protocol.gates import is_passed, judge
@@ -371,10 +371,16 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
 
 
 def _check_replaceable(conn: Connection, spec: Pipeline, line: Line | None, row: Transaction) -> None:
-    """Failed where the older deltas are merged into a base or have expired, or are those of a newer revision."""
+    """Failed where the older deltas are merged into a base or have expired, or are those of a newer revision, and where
+    a release, which may have been begun with another spec, cannot be added to them.
+    """
     assert line is not None, "a foreign key holds each transaction to its pipeline"
     try:
         revise.check(conn, spec, line, row.txid)
+        if row.releases is not None:
+            whole = newest_whole(conn, spec.name, row.txid, State.COMMITTED)
+            assert whole is not None, "a release adds to what is committed"
+            revise.check_adding(conn, spec, whole)
     except NotRevisable as error:
         raise Failed from error
     newer = newest_applied(conn, spec.name, row.txid)

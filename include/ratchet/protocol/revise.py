@@ -10,12 +10,12 @@ from sqlalchemy import Connection, exists, select
 from ratchet.errors import NotRevisable
 from ratchet.ledger import history, letters
 from ratchet.ledger.rows import Line, Transaction
-from ratchet.ledger.schema import slices
+from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run
 from ratchet.protocol import claims
-from ratchet.protocol.applied import newest_whole, voted_of
+from ratchet.protocol.applied import are_applied, newest_whole, voted_of
 from ratchet.protocol.plan import copy_cut, cut_letters, cut_of, read_ranges
 from ratchet.sinks import erasures, retention
 from ratchet.sinks.lookup import sinks_of
@@ -119,12 +119,25 @@ def check_release(conn: Connection, spec: Pipeline, line: Line, txid: int, error
     planned = [r for part in cut_of(conn, applied, applied.epoch) for r in read_ranges(spec.source.name, part)]
     if letters.count(conn, spec.name, txid, errors, planned) != number:
         raise NotRevisable(f"{where} has dead letters that are none of its records, as `ratchet verify` tells")
-    for sink in sinks_of(spec):
-        before = voted_of(conn, spec.name, sink, txid)
-        why = sink.cannot_add_to(before) if before else None
-        if why:
-            raise NotRevisable(f"{where}: {why}; the dead letters stay")
+    check_adding(conn, spec, applied)
     return applied, number
+
+
+def check_adding(conn: Connection, spec: Pipeline, applied: Transaction) -> None:
+    """NotRevisable where a sink of the spec has rows to which those of a release cannot be added.
+
+    `applied` is the newest revision of the whole. A spec without a sink has left there what an older one had, in which
+    records may be rows that are dead letters since.
+    """
+    older = select(transactions.c.applied).where(*are_applied(spec.name, applied.txid, applied.txid))
+    older = conn.execute(older.where(transactions.c.revision < applied.revision)).scalars().all()
+    for sink in sinks_of(spec):
+        before = voted_of(conn, spec.name, sink, applied.txid)
+        why = sink.cannot_add_to(before) if before else None
+        if sink.name not in (applied.applied or {}) and any(sink.name in of for of in older):
+            why = f"{sink.name} has rows that {applied}, of a spec without it, has left; replay the transaction instead"
+        if why:
+            raise NotRevisable(f"{spec.name}: transaction {applied.txid}: {why}; the dead letters stay")
 
 
 def check_place(conn: Connection, spec: Pipeline, line: Line, txid: int) -> None:
