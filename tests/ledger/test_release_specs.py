@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from ratchet import Append
+from ratchet import Append, Json, Topic
 from ratchet.errors import NotRevisable
 from ratchet.ledger.work import Run
 from ratchet.operate import replay
@@ -15,7 +15,7 @@ from ratchet.protocol.begin import begin
 from ratchet.protocol.commit import commit
 from tests.proof.reference import ROWS, Made
 
-from .releasing import SPEC, Line, bad, good, second, three
+from .releasing import SPEC, Line, bad, good, released, second, three
 from .staging import always_active, do, expire
 
 WITHOUT = SPEC.model_copy(update={"sinks": [sink for sink in SPEC.sinks if sink.name not in (ROWS, "own")]})
@@ -83,3 +83,16 @@ def test_a_release_is_given_up_where_columns_have_changed_since_it_was_begun(lin
     line.spec = SPEC
     line.is_whole()
     assert begin(line.ledger, WIDER, Run("dag", "next"), line.log.offsets, always_active).reason == "no_records"
+
+
+@pytest.mark.invariant("I1")
+def test_rows_in_a_table_of_ones_own_name_the_topic_that_their_records_are_of(line):
+    line.ask(2, 2)
+    do(line.ledger, SPEC, line.begin(), second)
+    other = SPEC.model_copy(update={"source": Topic("other", key="k string", value=Json("a bigint"))})
+    adopted = adopted_with(line, other)
+    do(line.ledger, other, adopted, second)
+    commit(line.ledger, other, adopted.claim)
+    line.spec = SPEC
+    line.shows(2, released)
+    line.is_whole()

@@ -200,7 +200,7 @@ def advance(conn: Connection, spec: Pipeline, line: Line, by: Transaction | None
         if row.state == State.PREPARED:
             try:
                 with conn.begin_nested():
-                    _commit_one(conn, spec, row, by)
+                    _commit_one(conn, spec, line, row, by)
             except Failed as failure:
                 why = str(failure.__cause__)
                 if is_own:
@@ -287,12 +287,12 @@ def give_up_half(conn: Connection, row: Transaction, claim: Claim) -> NotRevisab
     return NotRevisable(f"{row.pipeline}: {claim}: {why}; clear the whole run to revise it; the old result stays")
 
 
-def _commit_one(conn: Connection, spec: Pipeline, row: Transaction, by: Transaction | None) -> None:
+def _commit_one(conn: Connection, spec: Pipeline, line: Line, row: Transaction, by: Transaction | None) -> None:
     """Fold and decide one transaction; Failed when its data cannot be applied."""
     together = "together with the void before it" if by is None else f"together with {by.txid}"
     started = time.monotonic()
     applied: dict[str, Applied] = {}
-    for sink, of in deltas(conn, spec, row):
+    for sink, of in deltas(conn, spec, line, row):
         with failing(spec, sink.name):
             applied[sink.name] = sink.fold(conn, of)
     check_constraints(conn, spec)
@@ -344,7 +344,7 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     assert before is not None, "a foreign key holds each transaction to its pipeline"
     _check_replaceable(conn, spec, before, row)
     replaced: list[tuple[Sink, Delta, Touched | Taken | None]] = []
-    for sink, of in deltas(conn, spec, row):
+    for sink, of in deltas(conn, spec, before, row):
         with failing(spec, sink.name):
             replaced.append((sink, of, sink.replace(conn, of, before.head)))
     line = lock_pipeline(conn, spec.name)

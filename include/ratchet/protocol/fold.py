@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ratchet.errors import Refused, StageMismatch
 from ratchet.ledger import writers
-from ratchet.ledger.rows import Transaction
+from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move
 from ratchet.protocol.applied import voted_of
@@ -31,7 +31,7 @@ class Failed(Exception):
     """A transaction that cannot be applied; `__cause__` says why."""
 
 
-def deltas(conn: Connection, spec: Pipeline, row: Transaction) -> Iterator[tuple[Sink, Delta]]:
+def deltas(conn: Connection, spec: Pipeline, line: Line, row: Transaction) -> Iterator[tuple[Sink, Delta]]:
     """What a transaction contributes to each sink; Failed where that is not what the spec's sinks can fold."""
     votes = read_votes(conn, spec.name, row.txid, row.epoch)
     sinks = sinks_of(spec)
@@ -56,7 +56,7 @@ def deltas(conn: Connection, spec: Pipeline, row: Transaction) -> Iterator[tuple
         renamed = len(renames.among(own.get(sink.table)))
         yield (
             sink,
-            Delta(spec.name, spec.source.name, row.txid, rows, replaces, since, until, private, renamed, release),
+            Delta(spec.name, line.topic, row.txid, rows, replaces, since, until, private, renamed, release),
         )
 
 
