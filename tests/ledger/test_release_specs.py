@@ -11,12 +11,15 @@ from ratchet.errors import NotRevisable
 from ratchet.ledger.work import Run
 from ratchet.operate import replay
 from ratchet.operate.migrate import migrate
+from ratchet.operate.replaced import replaced
 from ratchet.protocol.begin import begin
 from ratchet.protocol.commit import commit
+from ratchet.protocol.replays import done_otherwise
+from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.proof.reference import ROWS, Made
 
-from .releasing import SPEC, Line, bad, good, released, second, three
-from .staging import always_active, do, expire
+from .releasing import OTHER, SPEC, Line, bad, first, good, released, second, three
+from .staging import always_active, contents, do, expire
 
 WITHOUT = SPEC.model_copy(update={"sinks": [sink for sink in SPEC.sinks if sink.name not in (ROWS, "own")]})
 """The same line without two of its sinks."""
@@ -96,3 +99,22 @@ def test_rows_in_a_table_of_ones_own_name_the_topic_that_their_records_are_of(li
     line.spec = SPEC
     line.shows(2, released)
     line.is_whole()
+
+
+def test_what_a_replay_would_replace_and_what_was_done_with_other_code_is_the_whole_with_its_releases(line):
+    replay.ask(line.ledger, SPEC, 2, 2, "all of it", "amy")
+    line.spec = OTHER
+    line.one(first)
+    line.spec = SPEC
+    line.release(second, 2, 2, "number")
+    line.release(second, 2, 2, "date")
+    line.shows(2, released)
+    line.is_whole()
+    found = replaced(line.ledger, SPEC.name, (2,))
+    assert found.records == len(line.places[2])
+    assert found.codes == {SPEC.code_hash: (2,), OTHER.code_hash: (2,)}
+    there = contents(line.ledger, SPEC)
+    there = {ROWS: [row[-1] for row in there[ROWS]], DEAD_LETTERS: [row[2] for row in there[DEAD_LETTERS]]}
+    assert {name: found.rows[name] for name in there} == {name: txids.count(2) for name, txids in there.items()}
+    with line.ledger.begin() as conn:
+        assert [(row.txid, row.revision) for row in done_otherwise(conn, [SPEC.name])] == [(2, 1)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.dialects.postgresql import distinct_on
 
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import transactions
@@ -33,16 +34,21 @@ def replaced(ledger: Ledger, pipeline: str, txids: Collection[int]) -> Replaced:
     records, rows, codes = 0, dict[str, int](), dict[str, tuple[int, ...]]()
     wanted = set(txids)
     mine = (c.pipeline == pipeline, c.txid.between(min(wanted), max(wanted)), c.state == State.COMMITTED)
-    newest = select(c.txid, c.records, c.code_hash, c.applied).where(*mine).ext(distinct_on(c.txid))
+    newest_first = select(c.txid, c.records, c.releases, c.code_hash, c.applied).where(*mine)
     with ledger.snapshot() as conn:
-        for row in conn.execute(newest.order_by(c.txid, c.revision.desc())):
-            if row.txid not in wanted:
-                continue
-            records += row.records or 0
-            codes[row.code_hash] = (*codes.get(row.code_hash, ()), row.txid)
-            of: Mapping[str, Mapping[str, object]] = row.applied or {}
-            for sink, applied in of.items():
-                rows[sink] = rows.get(sink, 0) + int(str(applied["rows"]))
+        found = conn.execute(newest_first.order_by(c.txid, c.revision.desc()))
+        for txid, revisions in groupby((row for row in found if row.txid in wanted), key=lambda row: row.txid):
+            for row in revisions:
+                made = codes.get(row.code_hash, ())
+                codes[row.code_hash] = made if txid in made else (*made, txid)
+                of: Mapping[str, Mapping[str, Any]] = row.applied or {}
+                for sink, applied in of.items():
+                    taken = applied["taken"]["rows"] if "taken" in applied else 0
+                    rows[sink] = rows.get(sink, 0) + applied["rows"] - taken
+                if row.releases is None:
+                    # Those of a release are among them.
+                    records += row.records or 0
+                    break
     return Replaced(records, rows, codes)
 
 

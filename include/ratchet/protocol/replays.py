@@ -95,10 +95,10 @@ def given_up(conn: Connection, names: Collection[str]) -> list[Replay]:
 
 
 def done_otherwise(conn: Connection, names: Collection[str]) -> list[Transaction]:
-    """The newest committed revisions whose code is not that with which they were asked for."""
+    """The committed revisions that none of the whole has replaced, and that were asked for with other code."""
     c, newer = transactions.c, transactions.alias("newer")
     same = (newer.c.pipeline == c.pipeline, newer.c.txid == c.txid, newer.c.revision > c.revision)
-    replaced = select(newer.c.txid).where(*same, newer.c.state == State.COMMITTED)
+    replaced = select(newer.c.txid).where(*same, newer.c.state == State.COMMITTED, newer.c.releases.is_(None))
     # PostgreSQL expects almost every row to differ, but knows how few were asked for.
     mine = (c.pipeline.in_(names), c.asked_code.is_not(None), c.asked_code != c.code_hash, c.state == State.COMMITTED)
     return Transaction.all(
