@@ -355,3 +355,13 @@ def test_a_rename_in_a_ledger_whose_tables_are_made_with_it_is_done_already(line
     line.one(fresh)
     assert lines_of(migrate(ledger_url, [fresh]))[1:] == ["fresh: anew: fits"]
     assert line.faults(fresh) == []
+
+
+def test_a_view_that_a_person_has_dropped_is_made_anew_with_the_new_name(line):
+    one, new = only(OLD.sinks[0]), only(NEW.sinks[0])
+    line.one(one)
+    line.run("drop view every")
+    foreseen = line.foreseen(new)
+    assert list(migrate(line.ledger.url, [new]).sinks) == foreseen
+    assert line.columns("every")[0] == "x"
+    assert line.faults(new) == []

@@ -107,7 +107,7 @@ def carry_out(conn: Connection, sink: Sink, renamed: Sequence[Renamed]) -> None:
     """Rename these columns; the caller holds the pipeline's lock, under which they were found."""
     if not renamed:
         return
-    if sink.is_view:
+    if sink.is_view and catalog.kind_of(conn, *sink.table):
         # Before the table: whoever reads has locked the view first.
         _alter(conn, sink.table, [(old, new) for _, old, new in renamed])
     for relation in map(catalog.place, sink.tables):
