@@ -105,6 +105,7 @@ def test_an_error_names_the_field(changes, field):
         (lambda: Append("t"), "Append.columns"),
         (lambda: Append("T", columns="id int"), "not a legal table name"),
         (lambda: Append("a.b.c", columns="id int"), "not a legal table name"),
+        (lambda: Append("public.t", columns="id int"), "'public.t' is the table 't'; leave public out"),
         (lambda: Append('x"; drop table y; --', columns="id int"), "not a legal table name"),
         (lambda: Append("t", columns='id int, "x" int'), "not a legal column name"),
         (lambda: Append("t" * 52, columns="id int"), "has 59 characters and may have 58, because"),
@@ -231,7 +232,7 @@ def test_a_sink_cannot_take_a_name_that_is_kept(name):
 
 def test_two_sinks_cannot_share_a_table():
     with pytest.raises(SpecError, match="declared twice"):
-        pipeline(sinks=[Append("orders", columns="id int"), Append("public.orders", columns="id int")])
+        pipeline(sinks=[Append("orders", columns="id int"), Append("orders", columns="id bigint")])
 
 
 def test_an_upsert_without_order_needs_the_kafka_key():

@@ -70,6 +70,9 @@ def table_name(name: str) -> str:
         raise ValueError(
             f"{name!r} is not a legal table name; use table or schema.table, a to z, 0 to 9 and _, a letter first"
         )
+    if name.startswith("public."):
+        # By its sink's name the ledger finds what was written into a table.
+        raise ValueError(f"{name!r} is the table {name.removeprefix('public.')!r}; leave public out")
     whole = name if "." in name else f"public.{name}"
     if len(whole) > LONGEST_NAME - LONGEST_ENDING:
         raise ValueError(
