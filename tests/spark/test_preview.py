@@ -150,8 +150,8 @@ def test_the_command_prints_a_table_for_each_sink_and_nothing_that_a_terminal_ob
     (tmp_path / "seen" / "__init__.py").touch()
     (tmp_path / "seen" / "p.py").write_text(
         "from ratchet import *\nfrom ratchet import Upsert\n"
-        f"PIPELINE = Pipeline(name='p', source=Topic({topic!r}, key='k string', value=Json('a int, b string'), "
-        "tombstones='delete'), sinks=[Append('rows', columns='a int, b string'), "
+        f"PIPELINE = Pipeline(name='p', source=Topic({topic!r}, key='k string', value=Json('a int, b string')), "
+        "sinks=[Append('rows', columns='a int, b string'), "
         "Upsert('last', key='k string', columns='a int')])\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -169,12 +169,12 @@ def test_the_command_prints_a_table_for_each_sink_and_nothing_that_a_terminal_ob
     assert done.exit_code == 0, done.exception
     assert done.stdout.startswith(f"p: 5 offsets, {topic}-0[0,5), by this process\n")
     assert "\\x1b[31mred" in done.stdout and "\x1b[31m" not in done.stdout
-    assert "rows: 4 rows" in done.stdout and "dead_letters: 1 rows" in done.stdout
+    assert "rows: 3 rows" in done.stdout and "dead_letters: 2 rows" in done.stdout
     said = answer("preview", CliRunner().invoke(cli.app, ["preview", "p", "--records", "2", "--json"]).stdout)
     assert said["ranges"] == [{"topic": topic, "partition": 0, "from_offset": 0, "until_offset": 2}]
     assert said["sinks"]["rows"] == [{"a": 1, "b": "x", "_partition": 0, "_offset": 0, "_n": 0}]
     assert said["sinks"]["dead_letters"][0]["value"] == "no JSON"
     assert "JSON" in said["sinks"]["dead_letters"][0]["error"]
     assert CliRunner().invoke(cli.app, ["preview", "p", "--partition", "0"]).exit_code == 2
-    done = CliRunner().invoke(cli.app, ["preview", "p", "--partition", "0", "--offset", "4"])
+    done = CliRunner().invoke(cli.app, ["preview", "p", "--partition", "0", "--offset", "3"])
     assert done.stdout.splitlines()[1].strip() == "rows: 1 rows", done.stdout
