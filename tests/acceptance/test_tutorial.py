@@ -30,10 +30,13 @@ def test_the_tutorial_works_as_it_is_written(scratch: Path):
     assert "HALTED: payments is halted at transaction 2" in said["7"] and "RAT-501 TransformError" in said["7"]
     assert "transaction 2 is VOIDED and commits nothing" in said["7"] and "nothing was changed" in said["7"]
     assert "transaction 2 is OPEN and may be tried again" in said["8"]
-    assert "no rate for GBP" in said["9"] and "dead_letters: 0 added, 1 removed, 0 changed" in said["9"]
+    assert "no rate for GBP" in said["9"]
+    assert "transaction 2: of 1 dead letters 1 would take effect" in said["9"]
+    assert "a release of 1 dead letters of transaction 2 is asked for" in said["9"]
     assert table(said["9"])[-3:] == [
         ["ada", "13.49", "2", "1"],
         ["bob", "32.60", "2", "2"],
         ["eve", "9.36", "1", "2"],
     ]
-    assert "FAULT" not in said["10"] and "ok    recomputed transactions: 1 checked" in said["10"]
+    assert "spent: 0 added, 0 removed, 1 changed" in said["10"] and "32.90" in said["10"]
+    assert "FAULT" not in said["11"] and "ok    recomputed transactions: 1 checked" in said["11"]
