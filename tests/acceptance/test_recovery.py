@@ -52,11 +52,11 @@ def answers(look: Callable[[], object]) -> Callable[[], object]:
 
 LATER = [
     pytest.param(name, marks=pytest.mark.all)
-    for name in ("kafka", "scheduler", "triggerer", "api-server", "dag-processor")
+    for name in ("kafka", "connect", "scheduler", "triggerer", "api-server", "dag-processor")
 ]
 
 
-@pytest.mark.parametrize("name", ["connect", "postgres", *LATER])
+@pytest.mark.parametrize("name", ["postgres", *LATER])
 def test_a_killed_server_costs_time_and_nothing_else(whole, crash: Line, recovered, name: str):
     stack, _ = whole
     first = crash.head() + 1

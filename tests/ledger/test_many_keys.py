@@ -45,6 +45,7 @@ def ledger(ledger_url):
         yield opened
 
 
+@pytest.mark.all
 def test_keys_with_and_without_nulls_are_committed_and_revised_in_time(ledger, log):
     log.stable = {0: KEYS, 1: KEYS}
     for run, clear_number in (("a", 0), ("b", 0), ("a", 1)):

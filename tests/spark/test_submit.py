@@ -96,6 +96,7 @@ def test_a_submitted_driver_whose_transform_drops_everything_votes_for_all_it_re
     assert dead == [(0, 9, b"bad")]
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("work", [peeking.PIPELINE], indirect=True)
 def test_a_submitted_driver_whose_transform_looks_at_a_record_first_votes_for_all_it_read(
     work, ledger_url, kafka_properties
