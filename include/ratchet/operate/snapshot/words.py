@@ -79,7 +79,7 @@ def why_of(of: Status, row: Standing) -> str:
         by = f"run {row.run_id} works on it"
     match row.waits:
         case Waits.PERSON:
-            return "aborted, and halts the line until a person decides"
+            return "it has failed, and halts the line until a person decides"
         case Waits.CLEAR:
             return f"given up: {row.reason}; clear the run again"
         case Waits.VOTES:
