@@ -37,7 +37,8 @@ from ratchet.operate.snapshot.transaction import Revision, Whole
 from ratchet.spec.pipeline import DEAD_LETTERS
 from ratchet.telemetry.commits import Commit
 
-PRODUCER = "https://pypi.org/project/ratchet"
+PRODUCER = "urn:ratchet"
+"""OpenLineage wants to know by a URI who has made an event."""
 NAMESPACE = "OPENLINEAGE_NAMESPACE"
 """OpenLineage's own variable: whose jobs these are."""
 _COLUMNS = text(
