@@ -31,6 +31,7 @@ from ratchet.command import (
     print_done,
     print_json,
     print_json_each,
+    print_tried,
     say,
     spark_url,
     who,
@@ -332,12 +333,7 @@ def _differences(spec: Pipeline, first: int, last: int, *, voided: bool, as_json
                 lines = [f"transaction {of[0]} is left out: {of[1]}"]
             told.step()
             typer.echo("\n".join(lines), err=as_json)
-    if as_json:
-        print_json([asdict(of) for of in found])
-    else:
-        typer.echo("this was a dry run: nothing was changed")
-    if any(of.fails for of in found):
-        raise typer.Exit(1)
+    print_tried(found, any(of.fails for of in found), as_json)
 
 
 def main(run: Callable[[], None] = app) -> None:

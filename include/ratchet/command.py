@@ -122,6 +122,16 @@ def print_json_each(documents: Iterable[object]) -> None:
     typer.echo("\n]")
 
 
+def print_tried(found: Iterable[DataclassInstance], fails: bool, as_json: bool) -> None:
+    """The end of a dry run that has said each result already; exit status 1 where one of them says that it fails."""
+    if as_json:
+        print_json([asdict(of) for of in found])
+    else:
+        typer.echo("this was a dry run: nothing was changed")
+    if fails:
+        raise typer.Exit(1)
+
+
 def moment_given(said: str | None, option: str = "--at") -> datetime | None:
     """The moment that an option names, if it was given."""
     if said is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from ratchet.command import (
     REASON,
     ledger_of_environment,
     print_done,
-    print_json,
+    print_tried,
     variables,
     who,
 )
@@ -74,9 +73,4 @@ def _try(spec: Pipeline, first: int | None, last: int | None, errors: str, *, as
             found += [of] if isinstance(of, Trial) else []
             told.step()
             typer.echo("\n".join(lines), err=as_json)
-    if as_json:
-        print_json([asdict(of) for of in found])
-    else:
-        typer.echo("this was a dry run: nothing was changed")
-    if any(of.fails for of in found):
-        raise typer.Exit(1)
+    print_tried(found, any(of.fails for of in found), as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
@@ -11,7 +10,6 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from uuid import uuid4
 
 import httpx
@@ -39,6 +37,7 @@ from ratchet.telemetry.exporter import Exporter, Eye
 from ratchet.telemetry.measures import MEASURES
 from ratchet.telemetry.traces import trace_id
 from tests.kafka.exported import Line
+from tests.kafka.receiver import receiving
 from tests.ledger.staging import a_try, positions, rows_of, vote_of, write_all
 from tests.until import until
 
@@ -158,30 +157,17 @@ class Collector:
     def __init__(self, refuses: int):
         self.metrics: list[ExportMetricsServiceRequest] = []
         self.traces: list[ExportTraceServiceRequest] = []
-        self.refused = 0
-        outer = self
+        self.refused, self._refuses = 0, refuses
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                body = gzip.decompress(body) if self.headers["Content-Encoding"] == "gzip" else body
-                is_trace = self.path == "/v1/traces"
-                if is_trace and outer.refused < refuses:
-                    outer.refused += 1
-                    self.send_response(400)
-                elif is_trace:
-                    outer.traces.append(ExportTraceServiceRequest.FromString(body))
-                    self.send_response(200)
-                else:
-                    outer.metrics.append(ExportMetricsServiceRequest.FromString(body))
-                    self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+    def take(self, path: str, body: bytes) -> int:
+        if path != "/v1/traces":
+            self.metrics.append(ExportMetricsServiceRequest.FromString(body))
+        elif self.refused < self._refuses:
+            self.refused += 1
+            return 400
+        else:
+            self.traces.append(ExportTraceServiceRequest.FromString(body))
+        return 200
 
     @property
     def spans(self) -> list:
@@ -193,10 +179,9 @@ class Collector:
 @pytest.fixture
 def collector(monkeypatch) -> Iterator[Collector]:
     made = Collector(refuses=1)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{made.server.server_port}")
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with receiving(made.take) as url:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        yield made
 
 
 @pytest.fixture

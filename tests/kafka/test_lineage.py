@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import psycopg
 import pytest
@@ -17,6 +16,7 @@ from ratchet.protocol.commit import commit
 from ratchet.telemetry.exporter import Exporter, Eye
 from ratchet.telemetry.lineage import is_named
 from tests.kafka.exported import Line
+from tests.kafka.receiver import receiving
 from tests.ledger.staging import prepare
 from tests.until import until
 
@@ -26,35 +26,23 @@ class Receiver:
 
     def __init__(self, refuses: int):
         self.events: list[dict] = []
-        self.refused = 0
-        outer = self
+        self.refused, self._refuses = 0, refuses
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                if outer.refused < refuses:
-                    outer.refused += 1
-                    self.send_response(422)
-                else:
-                    outer.events.append(body)
-                    self.send_response(201)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+    def take(self, _: str, body: bytes) -> int:
+        if self.refused < self._refuses:
+            self.refused += 1
+            return 422
+        self.events.append(json.loads(body))
+        return 201
 
 
 @pytest.fixture
 def receiver(monkeypatch) -> Iterator[Receiver]:
     made = Receiver(refuses=1)
-    monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{made.server.server_port}")
-    monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "the-airflow")
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with receiving(made.take) as url:
+        monkeypatch.setenv("OPENLINEAGE_URL", url)
+        monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "the-airflow")
+        yield made
 
 
 @pytest.fixture
