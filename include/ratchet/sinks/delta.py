@@ -150,14 +150,14 @@ def overlap(conn: Connection, sink: Sink, rows: Rows, dead: Sink, letters: Rows)
 
 def beside_letters(conn: Connection, sink: Sink, rows: Rows, taken: Iterable[ColumnElement[bool]]) -> str | None:
     """A row of a release whose record is none of the dead letters that it takes, in a line; None when there is none."""
-    mine = named(rows, sink, "_partition", "_offset").subquery()
-    letters = select(dead_letter_deltas.c._partition, dead_letter_deltas.c._offset).where(*taken).subquery()
-    same = sa.and_(mine.c._partition == letters.c._partition, mine.c._offset == letters.c._offset)
-    other = select(mine).select_from(mine.outerjoin(letters, same)).where(letters.c._offset.is_(None))
-    found = conn.execute(other.limit(1)).first()
+    mine = named(rows, sink, "_partition", "_offset")
+    letters = select(dead_letter_deltas.c._partition, dead_letter_deltas.c._offset).where(*taken)
+    # A difference of sets: of a text within errors PostgreSQL expects one letter, and would join row by row.
+    found = conn.execute(mine.except_(letters).limit(1)).first()
     if found is None:
         return None
-    return f"partition {found[0]}, offset {found[1]} is none of the dead letters that are released"
+    partition, offset = tuple(found)
+    return f"partition {partition}, offset {offset} is none of the dead letters that are released"
 
 
 def _are(of: Table, rows: Rows) -> tuple[sa.ColumnElement[bool], ...]:
