@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -25,9 +24,10 @@ import pyarrow.compute as pc
 from msgspec import Raw
 
 from ratchet.formats.cells import Cell, Cells, elements_of, members_of, raw_of
+from ratchet.formats.decided import Reading, Row, decided, in_doubt
 from ratchet.formats.missing import Missing
 from ratchet.formats.port import Decoded, NoRow
-from ratchet.formats.vectors import Rows, Vector
+from ratchet.formats.vectors import Rows
 from ratchet.formats.wire import RowsOf, Wire, at, joined, path_of
 from ratchet.spec.columns import Column
 from ratchet.values.arrow import arrow_schema
@@ -44,16 +44,6 @@ _HALF = re.compile(
 )
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{}]")
-
-Row = list[Cell]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What one value says: its rows, each with a cell for each column, and how many of its moments were cut."""
-
-    rows: list[Row]
-    cut: int
 
 
 class JsonDecoder:
@@ -117,15 +107,8 @@ class JsonDecoder:
         doubtful = _suspects(values, held)
         wire, objects, parents = self._by_wire(values, held, doubtful)
         vectors = wire.vectors(objects, escapes=b"\\u0000" in held)
-        declined = [v.declined for v in vectors]
-        declined += [
-            np.flatnonzero(v.array.is_null().to_numpy(zero_copy_only=False))
-            for c, v in zip(self.columns, vectors, strict=True)
-            if not c.nullable and v.array.null_count
-        ]
-        for rows in declined:
-            doubtful.update(parents[rows].tolist())
-        return self._decided(values, vectors, parents, doubtful)
+        doubtful |= in_doubt(vectors, [c.nullable for c in self.columns], parents)
+        return decided(len(values), self._schema, vectors, parents, doubtful, lambda i: self.read(values[i].as_py()))
 
     def _by_wire(self, values: pa.BinaryArray, held: bytes, doubtful: set[int]) -> tuple[Wire, list[Any], Rows]:
         """The objects of all values, `held` when joined, that can be read in one call, each with its value's number.
@@ -152,33 +135,6 @@ class JsonDecoder:
             parents = np.repeat(parents, [len(value) for value in found])
             found = [row for value in found for row in value]
         return wire, found, parents
-
-    def _decided(self, values: pa.BinaryArray, vectors: list[Vector], parents: Rows, doubtful: set[int]) -> Decoded:
-        """The rows of all values: of the doubtful ones by their reading, of the others by their vectors."""
-        errors: list[str | None] = [None] * len(values)
-        cells: list[Row] = []
-        of: list[int] = []
-        cut = 0
-        for number in sorted(doubtful):
-            try:
-                reading = self.read(values[number].as_py())
-            except NoRow as reason:
-                errors[number] = str(reason)
-                continue
-            cells += reading.rows
-            of += [number] * len(reading.rows)
-            cut += reading.cut
-        kept = ~np.isin(parents, list(doubtful)) if doubtful else np.ones(len(parents), bool)
-        cut += sum(int(kept[v.cut].sum()) for v in vectors)
-        arrays = [v.array for v in vectors]
-        if doubtful:
-            mask, parents = pa.array(kept), np.concatenate([parents[kept], np.array(of, np.int64)])
-            order = np.argsort(parents, kind="stable")
-            slow = [pa.array([row[i] for row in cells], t.type) for i, t in enumerate(self._schema)]
-            both = [pa.concat_arrays([fast.filter(mask), other]) for fast, other in zip(arrays, slow, strict=True)]
-            arrays, parents = [array.take(pa.array(order)) for array in both], parents[order]
-        rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        return Decoded(rows, pa.array(parents, pa.int32()), pa.array(errors, pa.string()), cut=cut)
 
 
 def is_too_deep(value: bytes) -> bool:
