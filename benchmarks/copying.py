@@ -12,7 +12,7 @@ from psycopg import sql
 
 from benchmarks.backlog import COLUMNS
 from ratchet.formats.json import Json
-from ratchet.formats.port import decoder_of
+from ratchet.formats.port import Use, decoder_of
 from ratchet.ledger.work import OffsetRange
 from ratchet.sinks.binary import encoder_of
 from ratchet.source.columnar import ColumnarSource
@@ -69,7 +69,7 @@ def _load(kafka: dict[str, str], ledger_url: str, table: str, ranges: list[Offse
 
 
 def _decoded(kafka: dict[str, str], ranges: list[OffsetRange]) -> Iterator[pa.RecordBatch]:
-    decoder = decoder_of(Json(COLUMNS))
+    decoder = decoder_of(Json(COLUMNS), Use())
     # The source takes the ranges of one partition one after the other.
     for batch in ColumnarSource(kafka).read(ranges):
         rows = decoder.decode(batch.column("_value")).columns

@@ -2,6 +2,7 @@
 
 from ratchet.errors import Refused
 from ratchet.formats.json import Json
+from ratchet.formats.messagepack import MessagePack
 from ratchet.protocol.gate_kinds import Condition, MaxChange, MaxDeadLetters
 from ratchet.protocol.halt import Halt
 from ratchet.sinks.accumulate import Accumulate
@@ -20,6 +21,7 @@ __all__ = [
     "Json",
     "MaxChange",
     "MaxDeadLetters",
+    "MessagePack",
     "Pipeline",
     "Refused",
     "Topic",

@@ -19,7 +19,7 @@ import pytest
 from ratchet import Json, Topic
 from ratchet.errors import SpecError
 from ratchet.formats.envelope import Envelope
-from ratchet.formats.port import Decoded, Format
+from ratchet.formats.port import Decoded, Format, Use
 from ratchet.values.arrow import arrow_schema
 from ratchet.values.unfit import EXCERPT
 
@@ -41,7 +41,7 @@ class Conformance:
     case: ClassVar[Case]
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
-        return self.case.format.decoder().decode(pa.array(values, pa.binary()))
+        return self.case.format.decoder(Use()).decode(pa.array(values, pa.binary()))
 
     def test_a_spec_names_it_by_a_kind_of_its_own(self):
         declared = self.case.format
@@ -106,7 +106,7 @@ class Conformance:
         values = list(self.case.values)
         whole = pa.array(values, pa.binary())
         for begin in range(len(values)):
-            decoded = self.case.format.decoder().decode(whole.slice(begin, 2))
+            decoded = self.case.format.decoder(Use()).decode(whole.slice(begin, 2))
             assert rows_of(decoded, len(values[begin : begin + 2])) == [
                 self.case.values[value] for value in values[begin : begin + 2]
             ]

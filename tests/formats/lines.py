@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import field_validator
 
-from ratchet.formats.port import Decoded, Decoder, Format
+from ratchet.formats.port import Decoded, Decoder, Format, Use
 from ratchet.spec.columns import Column, parse_columns
 from ratchet.spec.types import STRING
 
@@ -31,7 +31,7 @@ class Lines(Format, frozen=True):
     def one_row(self) -> bool:
         return not self.split
 
-    def decoder(self) -> Decoder:
+    def decoder(self, use: Use) -> Decoder:
         return LinesDecoder(self.written, self.split)
 
 
@@ -42,7 +42,7 @@ class LinesDecoder:
         self.columns = columns
         self._split = split
 
-    def decode(self, values: pa.BinaryArray) -> Decoded:
+    def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> Decoded:
         import pyarrow as pa
 
         from ratchet.values.arrow import arrow_schema

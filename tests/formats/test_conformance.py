@@ -4,7 +4,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Literal
 
-from ratchet import Append, Json, Pipeline, Topic
+from msgspec import msgpack
+
+from ratchet import Append, Json, MessagePack, Pipeline, Topic
 
 from .conformance import Case, Conformance
 from .lines import Lines
@@ -60,6 +62,35 @@ ARRAYS = {
 }
 LINES = {b"one\ntwo": [("one",), ("two",)], b"": [], b"\xff": None, "é".encode(): [("é",)]}
 TEXTS = {b"one\ntwo": [("one\ntwo",)], b"": [("",)], b"\xff": None, "é".encode(): [("é",)]}
+
+
+MAPS = {
+    msgpack.encode({"a": 1, "b": "x", "c": Decimal("1.50"), "t": datetime(2024, 5, 1, 10, tzinfo=UTC)}): [
+        (1, "x", Decimal("1.50"), datetime(2024, 5, 1, 10, tzinfo=UTC))
+    ],
+    msgpack.encode({"a": None, "z": [1, {"y": 2.5}]}): [(None, None, None, None)],
+    msgpack.encode({1: 2}): [(None, None, None, None)],
+    msgpack.encode({"a": True}): None,
+    msgpack.encode({"a": 1.5}): None,
+    msgpack.encode({"a": 2**40}): None,
+    msgpack.encode({"b": b"x"}): None,
+    msgpack.encode({"b": "\x00"}): None,
+    msgpack.encode({"c": 1.5}): None,
+    msgpack.encode({"t": 1714557600}): None,
+    msgpack.encode({"t": "2024-05-01T10:00Z"}): [(None, None, None, datetime(2024, 5, 1, 10, tzinfo=UTC))],
+    msgpack.encode([1]): None,
+    msgpack.encode(None): None,
+    msgpack.encode({"a": 1})[:-1]: None,
+    msgpack.encode({"a": 1}) + b"\x01": None,
+    b"\x81\xa1b\xa1\xff": None,
+    b"\x81\xa1a\xc1": None,
+    b"\x81\xa1x" + b"\x91" * 100_000: None,
+    b"": None,
+}
+
+
+class TestMessagePack(Conformance):
+    case = Case(MessagePack("a int, b string, c decimal(4,2), t timestamp"), MAPS)
 
 
 class TestJsonObjects(Conformance):

@@ -19,13 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ratchet.formats.cells import Cell, Cells
-from ratchet.formats.port import Decoded, Decoder, decoder_of
+from ratchet.formats.port import Decoded, Decoder, Use, decoder_of
 from ratchet.formats.vectors import Rows
 from ratchet.spec.columns import Column, RecordPart
 from ratchet.spec.source import Topic
 from ratchet.spec.types import Binary, Map, String
 from ratchet.spec.types import Json as JsonType
 from ratchet.values.arrow import arrow_type
+from ratchet.values.endpoint import Endpoint
 from ratchet.values.jsonb import canonical
 from ratchet.values.unfit import Unfit
 from ratchet.values.withheld import record_error
@@ -89,16 +90,25 @@ class _PerRecord:
 class Envelope:
     """Opens the records of a topic; with `key_required` one without a key is an error.
 
-    `private` keeps what was found in a record out of its error.
+    `private` keeps what was found in a record out of its error. `endpoints` are the servers that formats name, by the
+    ids of their connections.
     """
 
-    def __init__(self, topic: Topic, *, key_required: bool = False, private: bool = False):
+    def __init__(
+        self,
+        topic: Topic,
+        *,
+        key_required: bool = False,
+        private: bool = False,
+        endpoints: Mapping[str, Endpoint] | None = None,
+    ):
         self._types = {c.name: c.type for c in topic.columns} if private else None
-        self._decoder = decoder_of(topic.value)
+        self._decoder = decoder_of(topic.value, Use("value", endpoints or {}))
         self._deletes = topic.tombstones == "delete"
         self._columns = topic.columns
         self._key_columns = topic.key_columns
-        self._key_decoder = None if topic.key is None or isinstance(topic.key, str) else decoder_of(topic.key)
+        by_format = None if isinstance(topic.key, str) else topic.key
+        self._key_decoder = None if by_format is None else decoder_of(by_format, Use("key", endpoints or {}))
         needed = key_required or self._deletes or any(not c.nullable for c in self._key_columns)
         self._key_required = needed and bool(self._key_columns)
         self._parts = [c for c in topic.value.fields if isinstance(c.source, RecordPart)]
@@ -109,10 +119,10 @@ class Envelope:
         """
         errors: dict[int, str] = {}
         batch = _dated(batch)
-        key, parts = self._key(batch.column("_key")), self._record_parts(batch)
-        values = batch.column("_value")
+        values, headers = batch.column("_value"), batch.column("_headers")
+        key, parts = self._key(batch.column("_key"), headers), self._record_parts(batch)
         present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-        decoded = self._decoder.decode(values.drop_null() if values.null_count else values)
+        decoded = self._decoder.decode(*_present(values, headers))
         if not self._deletes:
             errors |= dict.fromkeys(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)).tolist(), TOMBSTONE)
         if decoded.errors.null_count < len(decoded.errors):
@@ -175,13 +185,13 @@ class Envelope:
             of, deleted = of[order], deleted[order]
         return columns, of, deleted
 
-    def _key(self, keys: pa.BinaryArray) -> _PerRecord:
+    def _key(self, keys: pa.BinaryArray, headers: pa.ListArray) -> _PerRecord:
         """The columns of the key, one cell a record."""
         errors: dict[int, str] = {}
         if self._key_required and keys.null_count:
             errors = dict.fromkeys(np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False)).tolist(), NO_KEY)
         if self._key_decoder is not None:
-            return self._key_by_decoder(self._key_decoder, keys, errors)
+            return self._key_by_decoder(self._key_decoder, keys, headers, errors)
         arrays: dict[str, pa.Array] = {}
         cut = 0
         for column in self._key_columns:
@@ -191,9 +201,11 @@ class Envelope:
             cut += texts.cut
         return _PerRecord(arrays, errors, frozenset(arrays), None, cut)
 
-    def _key_by_decoder(self, decoder: Decoder, keys: pa.BinaryArray, errors: dict[int, str]) -> _PerRecord:
+    def _key_by_decoder(
+        self, decoder: Decoder, keys: pa.BinaryArray, headers: pa.ListArray, errors: dict[int, str]
+    ) -> _PerRecord:
         present = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
-        decoded = decoder.decode(keys.drop_null() if keys.null_count else keys)
+        decoded = decoder.decode(*_present(keys, headers))
         places: list[int | None] = [None] * len(keys)
         for row, parent in enumerate(decoded.parents.to_pylist()):
             places[present[parent]] = row
@@ -235,6 +247,14 @@ class Envelope:
             errors |= {**missing, **found.errors}
             cut += found.cut
         return _PerRecord(arrays, errors, cut=cut)
+
+
+def _present(sent: pa.BinaryArray, headers: pa.ListArray) -> tuple[pa.BinaryArray, pa.ListArray]:
+    """What was sent, without nulls, and the headers of the same records."""
+    if not sent.null_count:
+        return sent, headers
+    is_there = sent.is_valid()
+    return sent.filter(is_there), headers.filter(is_there)
 
 
 def _texts(column: Column, sent: pa.BinaryArray, where: str) -> _PerRecord:

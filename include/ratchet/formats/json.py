@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ratchet.formats.port import Decoder, Format
+from ratchet.formats.port import Decoder, Format, Use
 
 
 class Json(Format, frozen=True):
@@ -19,7 +19,7 @@ class Json(Format, frozen=True):
     def one_row(self) -> bool:
         return self.rows == "object"
 
-    def decoder(self) -> Decoder:
+    def decoder(self, use: Use) -> Decoder:
         from ratchet.formats.json_decoder import JsonDecoder
 
         return JsonDecoder(self.written, self.rows)

@@ -57,7 +57,7 @@ class JsonDecoder:
         self._exact, self._lenient = Wire(columns, rows, "exact"), Wire(columns, rows, "lenient")
         self._missing = Missing(columns, rows)
 
-    def decode(self, values: pa.BinaryArray) -> Decoded:
+    def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> Decoded:
         """What these values say; of every one of them what `read` says of it."""
         parts = [self._part(values.slice(begin, CHUNK)) for begin in range(0, max(len(values), 1), CHUNK)]
         decoded = parts[0] if len(parts) == 1 else _one_behind_the_other(parts)

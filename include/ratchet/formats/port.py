@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
+from ratchet.errors import SettingsError
 from ratchet.spec.columns import Column
 from ratchet.spec.source import DeclaredFormat
+from ratchet.values.endpoint import Endpoint
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,9 +46,27 @@ class Decoder(Protocol):
         """The columns that it makes, in order."""
         ...
 
-    def decode(self, values: pa.BinaryArray) -> Decoded:
-        """What these values say; none of them is null."""
+    def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> Decoded:
+        """What these values say; none of them is null.
+
+        `headers` has the headers of each value's record, list<struct<key string, value binary>>, for formats that look
+        at them; null where a record has none.
+        """
         ...
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a decoder is made for: the part of the records that it reads, and the servers that its format names."""
+
+    part: Literal["value", "key"] = "value"
+    endpoints: Mapping[str, Endpoint] = field(default_factory=dict[str, Endpoint])
+
+    def endpoint(self, connection: str) -> Endpoint:
+        """The server of a connection; SettingsError if it was not given."""
+        if connection not in self.endpoints:
+            raise SettingsError(f"connection {connection!r} is not given, and a format reads by it")
+        return self.endpoints[connection]
 
 
 class Format(DeclaredFormat, ABC, frozen=True):
@@ -56,13 +76,13 @@ class Format(DeclaredFormat, ABC, frozen=True):
     """
 
     @abstractmethod
-    def decoder(self) -> Decoder:
+    def decoder(self, use: Use) -> Decoder:
         """What reads such values, into the columns that are `written`."""
 
 
-def decoder_of(declared: DeclaredFormat) -> Decoder:
+def decoder_of(declared: DeclaredFormat, use: Use) -> Decoder:
     """What reads the values, or keys, that a spec declares so."""
-    return cast(Format, declared).decoder()
+    return cast(Format, declared).decoder(use)
 
 
 class NoRow(Exception):

@@ -90,7 +90,7 @@ def vector(kind: Type, cells: list[Any], lenient: bool, escapes: bool) -> Vector
         case Timestamp(None, strict):
             return _moments(cells, strict)
         case Timestamp() if not lenient:
-            return _numbered(kind, cells)
+            return numbered(kind, cells)
         case Uuid():
             return each(kind, cells, lambda _, text: _uuid(kind, text))
         case Time():
@@ -169,7 +169,7 @@ def _decimals(kind: Decimal, cells: list[Raw]) -> Vector:
     return each(kind, sent, lambda reader, raw: reader.of_json(kind, raw))
 
 
-def _numbered(kind: Timestamp, cells: list[int | None]) -> Vector:
+def numbered(kind: Timestamp, cells: list[int | None]) -> Vector:
     """Moments as whole numbers."""
     if kind.unit in ("micros", "millis", "seconds"):
         factor = {"micros": 1, "millis": 1000, "seconds": 1_000_000}[kind.unit]
@@ -206,7 +206,7 @@ def _trimmed(moved: pa.Array, texts: pa.Array, unit: str, strict: bool) -> Vecto
     else:
         micros, cut = moved.cast(pa.int64()), _NONE
     array = micros.cast(pa.timestamp("us", "UTC"))
-    if _within(micros, moments.EARLIEST + _DAY * 2, moments.AFTER_LATEST - _DAY * 2):
+    if within_years(micros):
         return Vector(array, cut if strict else _NONE, cut)
     values = micros.fill_null(0).to_numpy()
     outside = (values < moments.EARLIEST + _DAY * 2) | (values >= moments.AFTER_LATEST - _DAY * 2)
@@ -232,6 +232,11 @@ def _is_usual(texts: pa.Array) -> bool:
     hours = (letters[end - 5].astype(np.int64) - 0x30) * 10 + letters[end - 4].astype(np.int64) - 0x30
     offset = ((sign == 0x2B) | (sign == 0x2D)) & (colon == 0x3A) & (hours < 18)
     return bool((zulu | offset).all())
+
+
+def within_years(micros: pa.Array) -> bool:
+    """Whether all of these microseconds since 1970 are plainly within the years that a moment may be of."""
+    return _within(micros, moments.EARLIEST + _DAY * 2, moments.AFTER_LATEST - _DAY * 2)
 
 
 def _within(numbers: pa.Array, least: int, greatest: int) -> bool:
