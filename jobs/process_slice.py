@@ -2,9 +2,9 @@
 
 `process_slice.py PIPELINE TXID REVISION EPOCH SLICE TRY NONCE`
 
-
-The ledger's URL and Kafka's properties come from the environment (RATCHET_LEDGER_URL, RATCHET_KAFKA) or from the
-JSON file that RATCHET_SECRETS_FILE names; never from an argument, which everybody on the machine can read.
+The ledger's URL, Kafka's properties and the connections that formats name come from the environment
+(RATCHET_LEDGER_URL, RATCHET_KAFKA, RATCHET_CONNECTIONS) or from the JSON file that RATCHET_SECRETS_FILE names; never
+from an argument, which everybody on the machine can read.
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ from ratchet.protocol.failures import errors_recorded
 from ratchet.protocol.process import process_slice
 from ratchet.protocol.votes import load_work
 from ratchet.spark.engine import driver_session
+from ratchet.spark.servers import Servers
 from ratchet.spark.slice import run_slice
 from ratchet.spec.loading import load_pipeline
+from ratchet.values.endpoint import CONNECTIONS, endpoints_of
 from ratchet.values.withheld import kept_out
 
 
 def main(arguments: list[str]) -> None:
     """Process the slice that the arguments name."""
     token = token_of(arguments)
-    ledger_url, kafka = secrets()
+    ledger_url, servers = secrets()
     spec = load_pipeline(token.pipeline)
     with kept_out(spec.private), Ledger(ledger_url) as ledger, errors_recorded(ledger, token):
         work = load_work(ledger, spec, token)
         spark = driver_session(f"{token.pipeline} {token.dotted}", quiet=spec.private)
         try:
             with about(token):
-                done = process_slice(ledger, spec, work, lambda: run_slice(spark, spec, work, ledger_url, kafka))
+                done = process_slice(ledger, spec, work, lambda: run_slice(spark, spec, work, ledger_url, servers))
                 get_logger().info(str(done))
         finally:
             spark.stop()
@@ -72,8 +74,8 @@ def token_of(arguments: list[str]) -> SliceToken:
     return SliceToken(arguments[0], txid, epoch, number, try_number, revision, nonce)
 
 
-def secrets() -> tuple[str, dict[str, str]]:
-    """The ledger's URL and Kafka's properties; SettingsError when they are missing, unfit or open to others."""
+def secrets() -> tuple[str, Servers]:
+    """The ledger's URL and the other servers; SettingsError when they are missing, unfit or open to others."""
     file = os.environ.get("RATCHET_SECRETS_FILE")
     if file:
         said = _json("RATCHET_SECRETS_FILE", _private(Path(file)))
@@ -81,12 +83,15 @@ def secrets() -> tuple[str, dict[str, str]]:
             raise SettingsError(
                 "the file that RATCHET_SECRETS_FILE names has no ledger_url; give it ledger_url and kafka"
             )
-        return said["ledger_url"], _properties("RATCHET_SECRETS_FILE", said.get("kafka"))
+        kafka = _properties("RATCHET_SECRETS_FILE", said.get("kafka"))
+        return said["ledger_url"], Servers(kafka, endpoints_of("RATCHET_SECRETS_FILE", said.get("connections", {})))
     try:
         url, kafka = os.environ["RATCHET_LEDGER_URL"], os.environ["RATCHET_KAFKA"]
     except KeyError as missing:
         raise SettingsError(f"{missing.args[0]} is not set, nor is RATCHET_SECRETS_FILE; set one of them") from None
-    return url, _properties("RATCHET_KAFKA", _json("RATCHET_KAFKA", kafka.encode()))
+    connections = _json(CONNECTIONS, os.environ.get(CONNECTIONS, "{}").encode())
+    properties = _properties("RATCHET_KAFKA", _json("RATCHET_KAFKA", kafka.encode()))
+    return url, Servers(properties, endpoints_of(CONNECTIONS, connections))
 
 
 def _json(where: str, said: bytes) -> object:

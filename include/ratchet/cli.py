@@ -33,6 +33,7 @@ from ratchet.command import (
     print_json_each,
     print_tried,
     say,
+    servers,
     spark_url,
     who,
 )
@@ -317,14 +318,14 @@ def _differences(spec: Pipeline, first: int, last: int, *, voided: bool, as_json
     from ratchet.spark.engine import session_for
     from ratchet.spark.slice import encode
 
-    kafka = kafka_properties()
+    asked = servers(spec)
     found: list[Difference] = []
     with (
         ledger_of_environment() as ledger,
         progress(f"{spec.name}: processing once more", last - first + 1) as told,
         session_for(spec, spark_url()) as session,
     ):
-        again = partial(encode, session, spec, kafka=kafka)
+        again = partial(encode, session, spec, servers=asked)
         for of in differences(ledger, spec, lambda works, take: again(works, take=take), first, last, voided=voided):
             if isinstance(of, Difference):
                 found.append(of)

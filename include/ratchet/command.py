@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from ratchet.ledger.connection import Ledger
     from ratchet.operate.outcome import Outcome
+    from ratchet.spark.servers import Servers
+    from ratchet.spec.pipeline import Pipeline
+    from ratchet.values.endpoint import Endpoint
 
 JSON = typer.Option("--json", help="Print one JSON document instead of lines for people.")
 REASON = typer.Option("--reason", help="Why; it is kept in the history.", show_default=False)
@@ -151,6 +154,30 @@ def spark_url() -> str:
     if not url:
         raise SettingsError("no Spark is named; set RATCHET_SPARK=sc://HOST:15002")
     return url
+
+
+def endpoints(spec: Pipeline) -> dict[str, Endpoint]:
+    """The servers that a spec's formats name, by their connections; SettingsError where one is missing."""
+    from ratchet.values.endpoint import CONNECTIONS, endpoints_of
+
+    try:
+        given = endpoints_of(CONNECTIONS, json.loads(variables().get(CONNECTIONS) or "{}"))
+    except (ValueError, RecursionError):
+        raise SettingsError(f"{CONNECTIONS}: what it holds is no JSON") from None
+    for name in spec.connections:
+        if name not in given:
+            raise SettingsError(
+                f"{spec.name}: connection {name!r} is not in {CONNECTIONS}; set that to a JSON object of endpoints, "
+                f'for example {{"{name}": {{"url": "https://HOST:8081", "login": "…", "password": "…"}}}}'
+            )
+    return {name: given[name] for name in spec.connections}
+
+
+def servers(spec: Pipeline) -> Servers:
+    """What the jobs of a pipeline ask besides Spark and the ledger."""
+    from ratchet.spark.servers import Servers
+
+    return Servers(kafka_properties(), endpoints(spec))
 
 
 def kafka_properties() -> dict[str, str]:

@@ -21,6 +21,7 @@ from ratchet.command import (
     moment_given,
     print_done,
     print_json,
+    servers,
     variables,
 )
 from ratchet.progress import progress
@@ -65,8 +66,9 @@ def preview(
 
     if (partition is None) != (offset is None):
         raise typer.BadParameter("--partition and --offset go together")
-    spec, kafka = load_pipeline(name), kafka_properties()
-    with Kafka(kafka) as brokers:
+    spec = load_pipeline(name)
+    asked = servers(spec)
+    with Kafka(asked.kafka) as brokers:
         offsets = brokers.offsets(spec.source.name)
     if partition is not None and offset is not None:
         work = records_at(spec, offsets, partition, offset, records)
@@ -77,7 +79,7 @@ def preview(
     with ExitStack() as stack:
         stack.enter_context(progress(f"{spec.name}: reading and transforming"))
         session = stack.enter_context(session_for(spec, url)) if url and work.ranges else None
-        found = look(spec, work, kafka, session)
+        found = look(spec, work, asked, session)
     if as_json:
         print_json({**asdict(found), "sinks": {name: [*map(_plain, rows)] for name, rows in found.sinks.items()}})
     else:

@@ -12,6 +12,7 @@ from ratchet.command import (
     JSON,
     NAME,
     REASON,
+    endpoints,
     ledger_of_environment,
     print_done,
     print_tried,
@@ -67,7 +68,7 @@ def _try(spec: Pipeline, first: int | None, last: int | None, errors: str, *, as
         ledger = stack.enter_context(ledger_of_environment())
         told = stack.enter_context(progress(f"{spec.name}: processing dead letters"))
         session = stack.enter_context(session_for(spec, url)) if url else None
-        again = partial(failing, spec, ledger_url=ledger.url, spark=session)
+        again = partial(failing, spec, ledger_url=ledger.url, endpoints=endpoints(spec), spark=session)
         for of in trials(ledger, spec, again, first, last, errors):
             lines = trial_lines(of) if isinstance(of, Trial) else left_out_lines(spec.name, [of])
             found += [of] if isinstance(of, Trial) else []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ratchet.command import FAULTS, JSON, NAME, kafka_properties, ledger_of_environment, print_json, spark_url
+from ratchet.command import FAULTS, JSON, NAME, ledger_of_environment, print_json, servers, spark_url
 from ratchet.progress import progress
 
 if TYPE_CHECKING:
@@ -51,6 +51,6 @@ def _recompute(ledger: Ledger, spec: Pipeline, since: int, say: Callable[[str], 
     from ratchet.spark.engine import session_for
     from ratchet.spark.slice import recompute
 
-    kafka = kafka_properties()
+    asked = servers(spec)
     with session_for(spec, spark_url()) as session:
-        return look(ledger, spec, lambda works: recompute(session, spec, works, kafka), since, say)
+        return look(ledger, spec, lambda works: recompute(session, spec, works, asked), since, say)

@@ -24,6 +24,7 @@ from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.lookup import sink_of
 from ratchet.source.kafka import Kafka
+from ratchet.spark.servers import Servers
 from ratchet.spark.slice import run_slice
 
 SINK = "rows"
@@ -42,6 +43,10 @@ class Rig:
     ledger: Ledger
     kafka: dict[str, str]
     client: Kafka
+
+    @property
+    def servers(self) -> Servers:
+        return Servers(self.kafka)
 
     def topic(self, partitions: int = 1) -> str:
         name = f"slice-{uuid4().hex[:12]}"
@@ -74,7 +79,7 @@ class Rig:
         return work
 
     def run(self, spec: Pipeline, work: SliceWork) -> Vote:
-        return run_slice(self.spark, spec, work, self.ledger.url, self.kafka)
+        return run_slice(self.spark, spec, work, self.ledger.url, self.servers)
 
     def written(self, work: SliceWork, sink: str) -> list[dict]:
         """All that is written of a slice's transaction, by whomever."""

@@ -40,6 +40,7 @@ from ratchet.operate.migrate import migrate
 from ratchet.source.kafka import Kafka
 from ratchet.spark import engine, frame_lane
 from ratchet.spark.engine import connect_session
+from ratchet.spark.servers import Servers
 from ratchet.spark.slice import run_slice
 from tests.spark.rig import SINK, Rig, address, content, every, numbered, spec_of
 from tests.until import until
@@ -216,7 +217,7 @@ def test_a_server_that_is_silent_for_ever_is_given_up_and_holds_nobody_up(bare, 
     monkeypatch.setitem(engine._KEEPALIVE, "grpc.keepalive_timeout_ms", 2_000)
     monkeypatch.setattr(engine, "_PATIENCE", {"max_retries": 2})
     spec, work = prepared(bare, waits_on_a_worker)
-    job = ConnectJob(own_server.spark, spec, work, bare.ledger, bare.kafka)
+    job = ConnectJob(own_server.spark, spec, work, bare.ledger, Servers(bare.kafka))
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(job.run)
         until("the job has begun", mark.exists, seconds=90)
@@ -288,7 +289,7 @@ def test_where_kafka_does_not_answer_either_that_is_the_reason(bare, spark_conne
 def test_a_ledger_that_the_workers_do_not_reach_is_worth_another_try(rig):
     spec, work = prepared(rig, every)
     with pytest.raises(LedgerUnreachable, match="slice 0, try 1: the ledger at .* does not answer: .*refused"):
-        run_slice(rig.spark, spec, work, f"postgresql://nobody@{HOST}:1/none", rig.kafka)
+        run_slice(rig.spark, spec, work, f"postgresql://nobody@{HOST}:1/none", rig.servers)
 
 
 def test_more_tasks_than_postgresql_gives_connections_are_done_one_after_the_other(rig, postgres):

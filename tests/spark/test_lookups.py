@@ -56,7 +56,7 @@ def do(rig: Rig, spec: Pipeline, run: str) -> None:
     works = rig.begin(spec, run)
     for work in works:
         # Another try sees the same as one that is lost.
-        slice_module.run_slice(rig.spark, spec, work, rig.ledger.url, rig.kafka)
+        slice_module.run_slice(rig.spark, spec, work, rig.ledger.url, rig.servers)
         work = rig.retry(spec, work.token.slice)
         rig.check(spec, work, rig.run(spec, work))
     assert isinstance(commit(rig.ledger, spec, rig.claim), Committed)
@@ -89,7 +89,7 @@ def test_a_replay_sees_what_was_valid_at_its_transactions_time(rig, monkeypatch,
         return {row[0]: str(row[1]) for row in rows}
 
     def differs() -> bool:
-        again = recompute(rig.ledger, spec, lambda works: slice_module.recompute(rig.spark, spec, works, rig.kafka))
+        again = recompute(rig.ledger, spec, lambda works: slice_module.recompute(rig.spark, spec, works, rig.servers))
         return bool(again.faults)
 
     with psycopg.connect(rig.ledger.url, autocommit=True) as conn:

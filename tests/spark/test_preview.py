@@ -48,7 +48,7 @@ def look(rig, spec, spark=None, most=10):
     migrate(rig.ledger.url, [spec])
     before = everything(rig.ledger)
     work = next_records(rig.ledger, spec, rig.client.offsets(spec.source.name), most)
-    found = preview(spec, work, rig.kafka, spark)
+    found = preview(spec, work, rig.servers, spark)
     assert everything(rig.ledger) == before
     return found
 
@@ -99,7 +99,7 @@ def test_the_next_records_follow_what_is_planned_and_any_others_are_named(rig):
     with pytest.raises(RecordsLost, match="retention has deleted"):
         next_records(rig.ledger, spec, offsets, 3)
     work = records_at(spec, offsets, 0, 28, 10)
-    assert [row["a"] for row in preview(spec, work, rig.kafka, None).sinks[SINK]] == [28, 29]
+    assert [row["a"] for row in preview(spec, work, rig.servers, None).sinks[SINK]] == [28, 29]
     for partition, offset, said in ((0, 5, "begins at offset 20 now"), (0, 30, "up to offset 30"), (7, 0, "0, 1")):
         with pytest.raises((SettingsError, RecordsLost), match=said):
             records_at(spec, offsets, partition, offset, 1)

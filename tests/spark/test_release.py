@@ -21,6 +21,7 @@ from ratchet.operate.verify import verify
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote, load_work
 from ratchet.source.letters import Letters, letters_of
+from ratchet.spark.servers import Servers
 from ratchet.spark.slice import run_slice
 from ratchet.spark.trial import failing
 from ratchet.spec.pipeline import DEAD_LETTERS
@@ -74,7 +75,12 @@ def over_frames(records):
 
 def commits(rig, spec, works, kafka=None) -> None:
     for work in works:
-        cast_vote(rig.ledger, spec, work.token, run_slice(rig.spark, spec, work, rig.ledger.url, kafka or rig.kafka))
+        cast_vote(
+            rig.ledger,
+            spec,
+            work.token,
+            run_slice(rig.spark, spec, work, rig.ledger.url, Servers(kafka) if kafka else rig.servers),
+        )
     commit(rig.ledger, spec, rig.claim)
 
 
@@ -161,7 +167,7 @@ def test_a_job_of_a_release_that_was_begun_anew_writes_nothing(rig, topic):
     (old,) = rig.begin(spec, "again")
     new = rig.retry(spec)
     with pytest.raises(Fenced, match="try 2 has the slice"):
-        run_slice(rig.spark, spec, old, rig.ledger.url, NOWHERE)
+        run_slice(rig.spark, spec, old, rig.ledger.url, Servers(NOWHERE))
     # A submitted driver finds by its token what it has to read.
     assert load_work(rig.ledger, spec, new.token).releases == ""
     commits(rig, spec, [new], NOWHERE)

@@ -83,7 +83,7 @@ def is_exact(rig: Rig, topic: Keyed, spec: Pipeline) -> None:
     assert sorted(seen) == sorted(topic.written)
     assert last == {key: value for key, value in topic.last.items() if value is not None}
     assert [fault for check in verify(rig.ledger, spec) for fault in check.faults] == []
-    again = recompute(rig.ledger, spec, lambda works: slice_module.recompute(rig.spark, spec, works, rig.kafka))
+    again = recompute(rig.ledger, spec, lambda works: slice_module.recompute(rig.spark, spec, works, rig.servers))
     assert again.checked and again.faults == ()
 
 

@@ -238,7 +238,7 @@ def test_the_job_function_votes(rig):
     rig.send(topic, *numbered(range(5)))
     spec = spec_of(topic)
     (work,) = rig.begin(spec)
-    run = partial(run_slice, rig.spark, spec, work, rig.ledger.url, rig.kafka)
+    run = partial(run_slice, rig.spark, spec, work, rig.ledger.url, rig.servers)
     done = process_slice(rig.ledger, spec, work, run)
     assert done.cast.prepared and done.cast.prepared.records == done.vote.records == 5
     assert "every slice has voted" in str(done)
@@ -288,7 +288,7 @@ def test_what_is_recomputed_is_what_was_voted_for_and_another_result_is_named(ri
     assert commit(rig.ledger, spec, rig.claim).txids == (1,)
 
     def again(works):
-        return recompute(rig.spark, spec, works, rig.kafka)
+        return recompute(rig.spark, spec, works, rig.servers)
 
     found = verify.recompute(rig.ledger, spec, again)
     assert (found.checked, found.faults) == (1, ())

@@ -163,7 +163,7 @@ def test_the_ledger_sparks_workers_and_the_trigger_reach_it_and_refuse_another_r
     (work,) = rig.begin(spec)
     # Spark's workers
     with pytest.raises(RatchetError, match="certificate verify failed"):
-        run_slice(rig.spark, spec, work, server.bad, rig.kafka)
+        run_slice(rig.spark, spec, work, server.bad, rig.servers)
     assert rig.written(work, SINK) == []
     rig.check(spec, work, rig.run(spec, work))
     assert content(rig.written(work, SINK)) == Counter((0, value, value) for value in range(50))

@@ -35,7 +35,7 @@ SENT = (
 
 
 def read_back(spec, rig):
-    return verify.recompute(rig.ledger, spec, lambda work: recompute(rig.spark, spec, work, rig.kafka))
+    return verify.recompute(rig.ledger, spec, lambda work: recompute(rig.spark, spec, work, rig.servers))
 
 
 def test_every_type_is_staged_committed_and_verified(rig):

@@ -9,19 +9,29 @@ import pytest
 
 from jobs import process_slice
 from ratchet.errors import SettingsError
+from ratchet.spark.servers import Servers
+from ratchet.values.endpoint import CONNECTIONS, Endpoint
 
 
 @pytest.fixture
 def secrets(tmp_path, monkeypatch):
     file = tmp_path / "secrets.json"
-    file.write_text(json.dumps({"ledger_url": "postgresql://", "kafka": {"bootstrap.servers": "at:1"}}))
+    registry = {"url": "https://at:8081", "login": "me", "password": "hunter2"}
+    said = {
+        "ledger_url": "postgresql://",
+        "kafka": {"bootstrap.servers": "at:1"},
+        "connections": {"registry": registry},
+    }
+    file.write_text(json.dumps(said))
     monkeypatch.setenv("RATCHET_SECRETS_FILE", str(file))
     return file
 
 
 def test_a_file_that_only_its_owner_can_read_is_read(secrets):
     secrets.chmod(0o600)
-    assert process_slice.secrets() == ("postgresql://", {"bootstrap.servers": "at:1"})
+    registry = Endpoint("https://at:8081", "me", "hunter2", {})
+    assert process_slice.secrets() == ("postgresql://", Servers({"bootstrap.servers": "at:1"}, {"r": registry}))
+    assert "hunter2" not in repr(process_slice.secrets())
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
@@ -29,6 +39,27 @@ def test_a_file_that_others_can_read_is_refused(secrets, mode):
     secrets.chmod(mode)
     with pytest.raises(SettingsError, match="chmod 600"):
         process_slice.secrets()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "hunter2",
+        '"hunter2"',
+        '{"a": "hunter2"}',
+        '{"a": {}}',
+        '{"a": {"url": "hunter2", "more": 1}}',
+        '{"a": {"url": 5}}',
+    ],
+)
+def test_a_connection_that_is_no_endpoint_is_named_without_its_values(monkeypatch, said):
+    monkeypatch.delenv("RATCHET_SECRETS_FILE", raising=False)
+    monkeypatch.setenv("RATCHET_LEDGER_URL", "postgresql://h/d")
+    monkeypatch.setenv("RATCHET_KAFKA", "{}")
+    monkeypatch.setenv(CONNECTIONS, said)
+    with pytest.raises(SettingsError, match=CONNECTIONS) as caught:
+        process_slice.secrets()
+    assert "hunter2" not in str(caught.value)
 
 
 def test_without_secrets_it_says_what_to_set(monkeypatch):

@@ -75,8 +75,8 @@ def test_a_file_of_secrets_that_is_not_there_is_named(tmp_path, monkeypatch):
 
 def check_secrets(named: str) -> None:
     try:
-        url, kafka = process_slice.secrets()
+        url, servers = process_slice.secrets()
     except SettingsError as error:
         assert named in str(error) and "hunter2" not in str(error)
         return
-    assert isinstance(url, str) and all(isinstance(part, str) for pair in kafka.items() for part in pair)
+    assert isinstance(url, str) and all(isinstance(part, str) for pair in servers.kafka.items() for part in pair)

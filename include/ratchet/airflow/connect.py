@@ -13,6 +13,7 @@ from ratchet.protocol.failures import errors_recorded
 from ratchet.protocol.process import process_slice
 from ratchet.spark import failure
 from ratchet.spark.engine import session_for
+from ratchet.spark.servers import Servers
 from ratchet.spark.slice import run_slice
 from ratchet.spec.pipeline import Pipeline
 
@@ -23,8 +24,8 @@ SECONDS_TO_STOP = 10
 class ConnectJob:
     """The job function in a kept session of the server at `url`; every operation carries the try's tag."""
 
-    def __init__(self, url: str, spec: Pipeline, work: SliceWork, ledger: Ledger, kafka: dict[str, str]):
-        self._url, self._spec, self._work, self._ledger, self._kafka = url, spec, work, ledger, kafka
+    def __init__(self, url: str, spec: Pipeline, work: SliceWork, ledger: Ledger, servers: Servers):
+        self._url, self._spec, self._work, self._ledger, self._servers = url, spec, work, ledger, servers
         token = work.token
         self.tag = f"ratchet-{token.pipeline}-{token.txid}-{token.epoch}-{token.slice}-{token.try_number}"
         self._session: Any = None
@@ -36,7 +37,7 @@ class ConnectJob:
             session.addTag(self.tag)
             self._session = session
             try:
-                run = partial(run_slice, session, self._spec, self._work, self._ledger.url, self._kafka)
+                run = partial(run_slice, session, self._spec, self._work, self._ledger.url, self._servers)
                 return str(process_slice(self._ledger, self._spec, self._work, run))
             finally:
                 self._session = None

@@ -13,11 +13,15 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from ratchet.errors import SettingsError
 from ratchet.source.configured import configured
+from ratchet.spark.servers import Servers
+from ratchet.spec.pipeline import Pipeline
+from ratchet.values.endpoint import Endpoint
 
 _HOW = {
     "ledger": "airflow connections add {id} --conn-type postgres --conn-host HOST --conn-login USER "
     "--conn-password … --conn-schema DATABASE",
     "kafka": 'airflow connections add {id} --conn-type kafka --conn-extra \'{{"bootstrap.servers": "HOST:9092"}}\'',
+    "endpoint": "airflow connections add {id} --conn-type http --conn-host https://HOST --conn-port 8081",
     "spark": "airflow connections add {id} --conn-type spark_connect --conn-host sc://HOST --conn-port 15002 "
     "(or --conn-type spark --conn-host spark://HOST --conn-port 7077)",
 }
@@ -113,6 +117,23 @@ def kafka_properties(connection: str, say: Callable[[str], None] = lambda _: Non
             "and sasl.jaas.config into its extra, as a Kafka client would have them"
         )
     return properties
+
+
+def servers(spec: Pipeline) -> Servers:
+    """What the jobs of a pipeline ask besides Spark and the ledger; SettingsError as for each of them."""
+    return Servers(kafka_properties(spec.kafka), {name: endpoint(name) for name in spec.connections})
+
+
+def endpoint(connection: str) -> Endpoint:
+    """The server of a connection that a format names: its host is a URL, or a host of the scheme in its schema."""
+    found = _get(connection, "endpoint")
+    if not found.host:
+        raise SettingsError(
+            f"connection {connection!r} has no host; create it anew: " + _HOW["endpoint"].format(id=connection)
+        )
+    url = found.host if "://" in found.host else f"{found.schema or 'http'}://{found.host}"
+    port = f":{found.port}" if found.port else ""
+    return Endpoint(url.rstrip("/") + port, found.login or None, found.password or None, _extra(found))
 
 
 def spark_target(connection: str) -> SparkTarget:

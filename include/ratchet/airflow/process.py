@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ratchet.airflow.attend import Job
     from ratchet.ledger.connection import Ledger
     from ratchet.ledger.work import SliceWork
+    from ratchet.spark.servers import Servers
 
 SLICE_NAME = "{{ task.item.get('of', '?') }}: {{ task.item['name'] }}"
 """What the grid shows for each mapped task, with its transaction: `12: flights-0 [120,240)`."""
@@ -44,7 +45,7 @@ class ProcessOperator(BaseOperator):
         log = get_logger()
         with working_on(self.pipeline) as spec:
             target = connections.spark_target(spec.spark)
-            kafka = connections.kafka_properties(spec.kafka)
+            servers = connections.servers(spec)
             with Ledger(connections.ledger_url(spec.ledger)) as ledger:
                 claim = claims.claim_of(ledger, run_of(context))
                 prepare = _engine(target)
@@ -58,7 +59,7 @@ class ProcessOperator(BaseOperator):
                             f"{claim}, slice {self.item['name']}: try {work.token.try_number}, "
                             f"{sum(map(len, work.ranges)):,} offsets, on {target.connection}"
                         )
-                        self._job = prepare(target, spec, work, ledger, kafka, context)
+                        self._job = prepare(target, spec, work, ledger, servers, context)
                         log.info(attend(self._job, ledger, claim, spec.lease_seconds))
 
     def on_kill(self) -> None:
@@ -78,16 +79,16 @@ def _engine(target: SparkTarget):
 
 
 def _connect(
-    target: SparkTarget, spec: Pipeline, work: SliceWork, ledger: Ledger, kafka: dict[str, str], context: Any
+    target: SparkTarget, spec: Pipeline, work: SliceWork, ledger: Ledger, servers: Servers, context: Any
 ) -> Job:
     from ratchet.airflow.connect import ConnectJob
 
-    return ConnectJob(target.url, spec, work, ledger, kafka)
+    return ConnectJob(target.url, spec, work, ledger, servers)
 
 
 def _submit(
-    target: SparkTarget, spec: Pipeline, work: SliceWork, ledger: Ledger, kafka: dict[str, str], context: Any
+    target: SparkTarget, spec: Pipeline, work: SliceWork, ledger: Ledger, servers: Servers, context: Any
 ) -> Job:
     from ratchet.airflow.submit import SubmitJob
 
-    return SubmitJob(target, work.token, ledger, kafka, context)
+    return SubmitJob(target, work.token, ledger, servers, context)

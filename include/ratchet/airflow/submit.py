@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import SliceToken
+from ratchet.spark.servers import Servers
 
 SECRETS_FILE = "RATCHET_SECRETS_FILE"
-"""Names the file, readable by its user alone, that tells the driver the ledger's URL and Kafka's properties."""
+"""Names the file, readable by its user alone, that tells the driver the ledger's URL, Kafka's properties and the
+connections that the spec's formats name."""
 SPARK_JARS = "RATCHET_SPARK_JARS"
 """Spark's Kafka jars, separated by commas, where the connection's extra names none."""
 
@@ -40,9 +43,13 @@ def check(target: SparkTarget) -> None:
 class SubmitJob:
     """spark-submit of `jobs/process_slice.py`; its arguments are the token and nothing else."""
 
-    def __init__(self, target: SparkTarget, token: SliceToken, ledger: Ledger, kafka: dict[str, str], context: Any):
+    def __init__(self, target: SparkTarget, token: SliceToken, ledger: Ledger, servers: Servers, context: Any):
         self._target, self._token, self._ledger, self._context = target, token, ledger, context
-        self._secrets = {"ledger_url": ledger.url, "kafka": kafka}
+        self._secrets = {
+            "ledger_url": ledger.url,
+            "kafka": servers.kafka,
+            "connections": {name: asdict(endpoint) for name, endpoint in servers.endpoints.items()},
+        }
         self._operator: SparkSubmitOperator | None = None
 
     def run(self) -> str:

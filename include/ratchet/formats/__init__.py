@@ -1,4 +1,4 @@
 """What a message says: from the bytes of values to declared columns, as Arrow; neither Kafka nor Spark is needed.
 
-Imports: spec, values.
+Imports: errors, spec, values.
 """

@@ -21,6 +21,7 @@ from ratchet import (
     Json,
     MaxChange,
     MaxDeadLetters,
+    MessagePack,
     Pipeline,
     Topic,
     Upsert,
@@ -33,7 +34,8 @@ from ratchet.spec.source import DeclaredFormat
 
 SECTIONS: Mapping[str, tuple[type[Declaration], ...]] = {
     "The pipeline": (Pipeline,),
-    "Source": (Topic, Json),
+    "Source": (Topic,),
+    "Formats": (Json, MessagePack),
     "When runs start": (Arrivals,),
     "Sinks": (Append, Upsert, Accumulate),
     "Gates": (MaxDeadLetters, MaxChange, Condition),
@@ -62,7 +64,7 @@ _AIRFLOW = (
 _LINKS = {
     DeclaredSink: "[sink](#sinks)",
     DeclaredGate: "[gate](#gates)",
-    DeclaredFormat: "[format](#json)",
+    DeclaredFormat: "[format](#formats)",
     Topic: "[`Topic`](#topic)",
     Arrivals: "[`Arrivals`](#arrivals)",
     DagArguments: "[dict](#arguments-for-airflow)",

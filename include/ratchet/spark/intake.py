@@ -14,6 +14,7 @@ from ratchet.source.columnar import ColumnarSource
 from ratchet.source.letters import Letters
 from ratchet.source.port import Origin
 from ratchet.source.properties import unfit_for_columnar
+from ratchet.spark.servers import Servers
 from ratchet.spark.tally import Tally
 from ratchet.spec.source import Topic
 
@@ -33,14 +34,14 @@ class Intake:
 
     topic: Topic
     topic_id: str
-    kafka: dict[str, str]
+    servers: Servers
     key_required: bool
     parts: tuple[tuple[OffsetRange, ...], ...] | None
     private: bool = False
     letters: Letters | None = None
 
     def __repr__(self) -> str:
-        # The properties hold a password, and Spark may print a plan.
+        # The servers' settings hold passwords, and Spark may print a plan.
         return f"Intake({self.topic.name}, {self.parts})"
 
     def batches(self, given: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -65,7 +66,7 @@ class Intake:
                 yield batch
             return
         origins = {self.topic.name: Origin(0, self.topic_id)}
-        reading = ColumnarSource(self.kafka, origins).read(ranges)
+        reading = ColumnarSource(self.servers.kafka, origins).read(ranges)
         try:
             for batch in reading:
                 tally.read(batch)
@@ -79,7 +80,9 @@ class Intake:
 
     def opened(self, given: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[Opened]:
         """Rows and dead letters of a task's records, batch by batch, counted."""
-        envelope = Envelope(self.topic, key_required=self.key_required, private=self.private)
+        envelope = Envelope(
+            self.topic, key_required=self.key_required, private=self.private, endpoints=self.servers.endpoints
+        )
         for batch in self.batches(given, tally):
             opened = envelope.open(batch)
             tally.opened(opened)

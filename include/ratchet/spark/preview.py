@@ -16,6 +16,7 @@ from ratchet.sinks.types import POSITION
 from ratchet.spark import slice as slices
 from ratchet.spark import worker_lane
 from ratchet.spark.intake import Intake, parts_of, spark_instead
+from ratchet.spark.servers import Servers
 from ratchet.spec.pipeline import Pipeline
 from ratchet.transforms.kinds import Kind, kind_of
 from ratchet.values.withheld import WITHHELD
@@ -37,7 +38,7 @@ class Preview:
     """{sink: rows}, in the order of the records."""
 
 
-def preview(spec: Pipeline, work: SliceWork, kafka: dict[str, str], spark: SparkSession | None) -> Preview:
+def preview(spec: Pipeline, work: SliceWork, servers: Servers, spark: SparkSession | None) -> Preview:
     """What a slice's records become, by Spark or, where it is None, by the worker lane in this process.
 
     Nothing is written. Raises what `run_slice` raises, and SettingsError where only Spark can do it.
@@ -45,20 +46,21 @@ def preview(spec: Pipeline, work: SliceWork, kafka: dict[str, str], spark: Spark
     if not any(map(len, work.ranges)):
         return Preview(spec.name, (), "nothing to read", {sink.name: () for sink in sinks_of(spec)})
     if spark is None:
-        tables, engine = _here(spec, work, kafka), "this process"
+        tables, engine = _here(spec, work, servers), "this process"
     else:
-        tables, engine = slices.given(spark, spec, work, kafka, MOST_ROWS), "Spark"
+        tables, engine = slices.given(spark, spec, work, servers, MOST_ROWS), "Spark"
     sinks = {sink.name: _rows(tables.get(sink.name), private=spec.private) for sink in sinks_of(spec)}
     return Preview(spec.name, work.ranges, engine, sinks)
 
 
-def _here(spec: Pipeline, work: SliceWork, kafka: dict[str, str]) -> dict[str, pa.Table]:
+def _here(spec: Pipeline, work: SliceWork, servers: Servers) -> dict[str, pa.Table]:
     """The tasks of the worker lane, one after the other, without Spark."""
-    instead = "its transform is over DataFrames" if kind_of(spec) is Kind.FRAMES else spark_instead(spec.source, kafka)
+    by_frames = "its transform is over DataFrames" if kind_of(spec) is Kind.FRAMES else None
+    instead = by_frames or spark_instead(spec.source, servers.kafka)
     if instead:
         raise SettingsError(f"{spec.name}: only Spark can do this, since {instead}; set RATCHET_SPARK=sc://HOST:15002")
     parts, needs_key = parts_of(work.ranges), any(sink.needs_key for sink in spec.sinks)
-    intake = Intake(spec.source, work.topic_id, kafka, needs_key, parts, spec.private)
+    intake = Intake(spec.source, work.topic_id, servers, needs_key, parts, spec.private)
     numbers = pa.record_batch([pa.array(range(len(parts)), pa.int64())], ["id"])
     found: dict[str, pa.Table] = {}
     for sink in sinks_of(spec):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 
@@ -27,17 +27,19 @@ from ratchet.spark.failure import explained
 from ratchet.spark.intake import Intake, parts_of, spark_instead
 from ratchet.spark.reader import read
 from ratchet.spark.result import rows_of
+from ratchet.spark.servers import Servers
 from ratchet.spark.tally import Tally
 from ratchet.spark.writing import encoded, summed
 from ratchet.spec.columns import FieldPath
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.transforms.kinds import Kind, kind_of
+from ratchet.values.endpoint import Endpoint
 
 NOTHING = SinkVote((), 0, 0)
 _PLACE = [column.name for column in POSITION]
 
 
-def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: str, kafka: dict[str, str]) -> Vote:
+def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: str, servers: Servers) -> Vote:
     """Process one slice and return its vote, which the caller casts.
 
     1. Check that the topic is the planned one and still has the ranges; a release asks nothing of Kafka.
@@ -49,7 +51,7 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
     LedgerUnreachable, and Refused with the transform's own reason; then nothing is voted.
     """
     clock = _Clock()
-    with Kafka(kafka) as client:
+    with Kafka(servers.kafka) as client:
         # Step 1
         with clock.step("start"):
             _check_topic(spec, work, client)
@@ -58,10 +60,10 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
             votes, tally = dict.fromkeys((sink.name for sink in sinks_of(spec)), NOTHING), Tally()
             if _is_to_be_read(work):
                 into = Into(ledger_url, work.token, work.ranges, work.relations, work.source, spec.private)
-                votes, tally = _run(spark, spec, work, into, kafka, clock)
+                votes, tally = _run(spark, spec, work, into, servers, clock)
         with clock.step("check"):
             # Step 3
-            reached = _reached(spec, work, tally, client, kafka)
+            reached = _reached(spec, work, tally, client, servers)
             # Step 4
             _check_topic(spec, work, client)
     return Vote(
@@ -78,26 +80,28 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
     )
 
 
-def failing(spark: SparkSession, spec: Pipeline, works: Sequence[SliceWork], ledger_url: str) -> dict[str, int]:
+def failing(
+    spark: SparkSession, spec: Pipeline, works: Sequence[SliceWork], ledger_url: str, endpoints: Mapping[str, Endpoint]
+) -> dict[str, int]:
     """{error: number} of the records that slices of a release would make dead letters again. Nothing is written."""
     found: Counter[str] = Counter()
     with explained(_where(spec, works[0]), _transform(spec), lambda: None, spec.private):
         for work in works:
-            dead = _given(spark, spec, work, {}, ledger_url).get(DEAD_LETTERS)
+            dead = _given(spark, spec, work, Servers({}, endpoints), ledger_url).get(DEAD_LETTERS)
             counts = [] if dead is None else dead.groupBy("error").count().collect()
             found.update({row["error"]: row["count"] for row in counts})
     return dict(found)
 
 
 def recompute(
-    spark: SparkSession, spec: Pipeline, works: Sequence[SliceWork], kafka: dict[str, str]
+    spark: SparkSession, spec: Pipeline, works: Sequence[SliceWork], servers: Servers
 ) -> dict[str, tuple[int, int]]:
     """{sink: (rows, checksum)} that the slices of a transaction give now, read from Kafka and transformed once more.
 
     Nothing is written. The delta of the same code over the same records is the same. Raises what `run_slice` raises.
     """
     ranges = _ranges(works)
-    with _again(spark, spec, works, kafka) as found:
+    with _again(spark, spec, works, servers) as found:
         return {name: summed(rows, sink_of(spec, name), ranges, spec.private) for name, rows in found.items()}
 
 
@@ -105,22 +109,20 @@ def encode(
     spark: SparkSession,
     spec: Pipeline,
     works: Sequence[SliceWork],
-    kafka: dict[str, str],
+    servers: Servers,
     take: Callable[[Sink, Iterator[bytes]], None],
 ) -> None:
     """The same rows themselves: each sink takes them as PostgreSQL's binary COPY has them, in parts of about a MiB."""
     ranges = _ranges(works)
-    with _again(spark, spec, works, kafka) as found:
+    with _again(spark, spec, works, servers) as found:
         for name, rows in found.items():
             sink = sink_of(spec, name)
             take(sink, encoded(rows, sink, ranges, spec.private))
 
 
-def given(
-    spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str], most: int
-) -> dict[str, pa.Table]:
+def given(spark: SparkSession, spec: Pipeline, work: SliceWork, servers: Servers, most: int) -> dict[str, pa.Table]:
     """{sink: the first `most` rows that it is given of a slice}, for a person to look at. Nothing is written."""
-    with _again(spark, spec, [work], kafka) as found:
+    with _again(spark, spec, [work], servers) as found:
         return {name: rows.orderBy(*_PLACE).limit(most).toArrow() for name, rows in found.items()}
 
 
@@ -130,11 +132,11 @@ def _ranges(works: Sequence[SliceWork]) -> tuple[OffsetRange, ...]:
 
 @contextmanager
 def _again(
-    spark: SparkSession, spec: Pipeline, works: Sequence[SliceWork], kafka: dict[str, str]
+    spark: SparkSession, spec: Pipeline, works: Sequence[SliceWork], servers: Servers
 ) -> Iterator[dict[str, DataFrame]]:
     """{sink: what the slices of a transaction give it}, where they give anything; the topic is the planned one."""
     found: dict[str, list[DataFrame]] = {sink.name: [] for sink in sinks_of(spec)}
-    with Kafka(kafka) as client:
+    with Kafka(servers.kafka) as client:
 
         def check() -> None:
             for work in works:
@@ -143,7 +145,7 @@ def _again(
         check()
         with explained(_where(spec, works[0]), _transform(spec), check, spec.private):
             for work in filter(_is_to_be_read, works):
-                for name, rows in _given(spark, spec, work, kafka).items():
+                for name, rows in _given(spark, spec, work, servers).items():
                     found[name].append(rows)
             yield {name: reduce(DataFrame.unionByName, rows) for name, rows in found.items() if rows}
         check()
@@ -155,10 +157,10 @@ def _is_to_be_read(work: SliceWork) -> bool:
 
 
 def _run(
-    spark: SparkSession, spec: Pipeline, work: SliceWork, into: Into, kafka: dict[str, str], clock: _Clock
+    spark: SparkSession, spec: Pipeline, work: SliceWork, into: Into, servers: Servers, clock: _Clock
 ) -> tuple[dict[str, SinkVote], Tally]:
     """The slice through the lane of its transform."""
-    intake, given = _intake(spark, spec, work, kafka, into.ledger_url)
+    intake, given = _intake(spark, spec, work, servers, into.ledger_url)
     if kind_of(spec) is Kind.FRAMES:
         return frame_lane.run(given, spec, intake, work, into, clock.step)
     with clock.step("work"):
@@ -166,10 +168,10 @@ def _run(
 
 
 def _given(
-    spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str], ledger_url: str = ""
+    spark: SparkSession, spec: Pipeline, work: SliceWork, servers: Servers, ledger_url: str = ""
 ) -> dict[str, DataFrame]:
     """What each sink is given of a slice, dead letters among them."""
-    intake, given = _intake(spark, spec, work, kafka, ledger_url)
+    intake, given = _intake(spark, spec, work, servers, ledger_url)
     if kind_of(spec) is not Kind.FRAMES:
         return {
             sink.name: worker_lane.rows_of(given, worker_lane.Giving(spec, intake, work.txn_time, sink.name))
@@ -183,26 +185,28 @@ def _given(
 
 
 def _intake(
-    spark: SparkSession, spec: Pipeline, work: SliceWork, kafka: dict[str, str], ledger_url: str = ""
+    spark: SparkSession, spec: Pipeline, work: SliceWork, servers: Servers, ledger_url: str = ""
 ) -> tuple[Intake, DataFrame]:
     """How tasks read a slice, and the frame that they are given: numbers of parts, or records of Spark's source."""
     needs_key = any(sink.needs_key for sink in spec.sinks)
-    instead = _instead(spec, work, kafka)
+    instead = _instead(spec, work, servers)
     if instead is not None:
         if spec.source.reader != "spark":
             get_logger().warning(
                 f"{_where(spec, work)}: read by Spark's Kafka source, which is slower than the columnar one: {instead}"
             )
-        return Intake(spec.source, work.topic_id, kafka, needs_key, None, spec.private), read(spark, work.ranges, kafka)
+        return Intake(spec.source, work.topic_id, servers, needs_key, None, spec.private), read(
+            spark, work.ranges, servers.kafka
+        )
     parts = parts_of(work.ranges)
     numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
     letters = letters_of(work, ledger_url)
-    return Intake(spec.source, work.topic_id, kafka, needs_key, parts, spec.private, letters), numbers
+    return Intake(spec.source, work.topic_id, servers, needs_key, parts, spec.private, letters), numbers
 
 
-def _instead(spec: Pipeline, work: SliceWork, kafka: dict[str, str]) -> str | None:
+def _instead(spec: Pipeline, work: SliceWork, servers: Servers) -> str | None:
     """Why Spark's Kafka source reads the slice; None where tasks read parts of it."""
-    return spark_instead(spec.source, kafka) if work.releases is None else None
+    return spark_instead(spec.source, servers.kafka) if work.releases is None else None
 
 
 class _Clock:
@@ -260,10 +264,10 @@ def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
             )
 
 
-def _reached(spec: Pipeline, work: SliceWork, tally: Tally, client: Kafka, kafka: dict[str, str]) -> dict[int, int]:
+def _reached(spec: Pipeline, work: SliceWork, tally: Tally, client: Kafka, servers: Servers) -> dict[int, int]:
     """{partition: position reached}; IncompleteRead where records were left out at the end of a range."""
     until: dict[int, int] = {}
-    by_spark = _instead(spec, work, kafka) is not None
+    by_spark = _instead(spec, work, servers) is not None
     is_whole = not by_spark and len(tally.parts) == len(parts_of(work.ranges))
     for r in work.ranges:
         # Of a slice that was not read in whole parts nothing is known. Of Spark's source the last record is, and only

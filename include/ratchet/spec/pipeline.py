@@ -131,6 +131,11 @@ class Pipeline(Declaration, frozen=True):
         return {sink.name: sink for sink in self.sinks}[name]
 
     @property
+    def connections(self) -> tuple[str, ...]:
+        """The ids of the Airflow connections to servers besides Kafka, Spark and the ledger."""
+        return self.source.connections
+
+    @property
     def plan_hash(self) -> str:
         """A hash of what the spec says about data, gates included, and `private`, by which dead letters have other
         reasons: not of schedules, tags, limits, indexes, ages, or what columns were called.

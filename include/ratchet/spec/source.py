@@ -33,6 +33,11 @@ class DeclaredFormat(Declaration, ABC, frozen=True):
         return tuple(column for column in self.fields if isinstance(column.source, FieldPath))
 
     @property
+    def connections(self) -> tuple[str, ...]:
+        """The ids of the Airflow connections to the servers that reading it asks."""
+        return ()
+
+    @property
     @abstractmethod
     def one_row(self) -> bool:
         """Whether what it reads gives one row or an error, as a key must."""
@@ -90,6 +95,12 @@ class Topic(Declaration, frozen=True):
             if column.name.lower() in declared:
                 raise ValueError(f"key: column {column.name!r} is declared in value too")
         return self
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The ids of the Airflow connections that its formats name, each once."""
+        of_key = () if self.key is None or isinstance(self.key, str) else self.key.connections
+        return tuple(dict.fromkeys((*self.value.connections, *of_key)))
 
     @property
     def key_columns(self) -> tuple[Column, ...]:

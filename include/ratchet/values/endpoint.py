@@ -8,6 +8,9 @@ from typing import Any, cast
 
 from ratchet.errors import SettingsError
 
+CONNECTIONS = "RATCHET_CONNECTIONS"
+"""Names the variable that has the endpoints as JSON, where no Airflow is asked for its connections."""
+
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -19,23 +22,31 @@ class Endpoint:
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
 
-def endpoint_of(name: str, said: object) -> Endpoint:
-    """The endpoint of a JSON object `{"url": …, "login": …, "password": …, "extra": {…}}`, of which only `url` must be
-    there.
+def endpoints_of(where: str, said: object) -> dict[str, Endpoint]:
+    """{connection: its endpoint} of a JSON object `{"orders_registry": {"url": …, "login": …, "password": …, "extra":
+    {…}}}`, in which only `url` must be there.
 
-    SettingsError, which shows nothing but `name`, for anything else.
+    SettingsError, which shows nothing but names, for anything else.
     """
-    fields = cast("Mapping[str, Any]", said) if isinstance(said, Mapping) else {}
-    login, password = fields.get("login"), fields.get("password")
+    if not isinstance(said, dict):
+        raise SettingsError(f'{where}: connections are no JSON object, as {{"orders_registry": {{"url": …}}}}')
+    named = cast("dict[str, object]", said)
+    return {name: _endpoint(f"{where}: connection {name!r}", fields) for name, fields in named.items()}
+
+
+def _endpoint(where: str, said: object) -> Endpoint:
+    fields = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+    url, login, password = (fields.get(part) for part in ("url", "login", "password"))
+    extra = fields.get("extra", {})
     if (
-        not isinstance(fields.get("url"), str)
+        not isinstance(url, str)
         or not isinstance(login, str | None)
         or not isinstance(password, str | None)
-        or not isinstance(fields.get("extra", {}), Mapping)
+        or not isinstance(extra, dict)
         or fields.keys() - {"url", "login", "password", "extra"}
     ):
         raise SettingsError(
-            f"connection {name!r} is no object of texts url, login and password, and an object extra, as "
-            '{"url": "https://HOST:8081", "login": "…", "password": "…"}'
+            f'{where} is no object of texts url, login and password, and an object extra, as {{"url": '
+            '"https://HOST:8081", "login": "…", "password": "…"}'
         )
-    return Endpoint(fields["url"], login, password, fields.get("extra", {}))
+    return Endpoint(url, login, password, cast("dict[str, Any]", extra))

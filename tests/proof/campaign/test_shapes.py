@@ -18,6 +18,7 @@ from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.source.kafka import Kafka
 from ratchet.spark.engine import connect_session
+from ratchet.spark.servers import Servers
 from ratchet.spark.slice import run_slice
 from ratchet.spec.pipeline import Pipeline
 from tests.proof.witness.comparison import examine
@@ -73,6 +74,6 @@ def _commit(session, ledger: Ledger, spec: Pipeline, client: Kafka, kafka: dict[
             break
         for part in begun.slices:
             work = take_try(ledger, spec, begun.claim, part.number)
-            cast_vote(ledger, spec, work.token, run_slice(session, spec, work, ledger.url, kafka))
+            cast_vote(ledger, spec, work.token, run_slice(session, spec, work, ledger.url, Servers(kafka)))
         assert isinstance(commit(ledger, spec, begun.claim), Committed)
     return number

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from ratchet.ledger.work import OffsetRange, SliceToken, SliceWork
 from ratchet.source.kafka import Kafka
 from ratchet.spark.engine import session_for
+from ratchet.spark.servers import Servers
 from ratchet.spark.slice import recompute
 from ratchet.spec.pipeline import Pipeline
 
@@ -32,4 +33,4 @@ def warm(spec: Pipeline, spark: str, kafka: dict[str, str]) -> None:
         # No transaction has this token: nothing is staged, and it only names the work in errors.
         work = SliceWork(SliceToken(spec.name, 0, 0, 0, 0), ranges, {}, datetime.now(UTC), offsets.topic_id, 1, {})
         with session_for(spec, spark) as session:
-            recompute(session, spec, [work], kafka)
+            recompute(session, spec, [work], Servers(kafka))
