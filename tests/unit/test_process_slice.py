@@ -30,7 +30,7 @@ def secrets(tmp_path, monkeypatch):
 def test_a_file_that_only_its_owner_can_read_is_read(secrets):
     secrets.chmod(0o600)
     registry = Endpoint("https://at:8081", "me", "hunter2", {})
-    assert process_slice.secrets() == ("postgresql://", Servers({"bootstrap.servers": "at:1"}, {"r": registry}))
+    assert process_slice.secrets() == ("postgresql://", Servers({"bootstrap.servers": "at:1"}, {"registry": registry}))
     assert "hunter2" not in repr(process_slice.secrets())
 
 
