@@ -1,6 +1,7 @@
 """`make model`: the protocol's models searched exhaustively by spin, and wrong versions of them that must be found.
 
-There are two: the protocol as the code has it, and deltas that are written once, the next form of its sinks.
+There are three: the protocol, deltas that are written once, and sinks outside the ledger's database, which no code has
+yet.
 
 A scenario is one search through every interleaving that its settings allow. It fails on a violated assertion, on a
 line that comes to rest unfinished, or on a search that is not complete; what led there is told as a story. A plant is a
@@ -21,6 +22,7 @@ from pathlib import Path
 
 PROTOCOL = Path(__file__).with_name("protocol.pml")
 WRITTEN_ONCE = Path(__file__).with_name("written_once.pml")
+OUTSIDE = Path(__file__).with_name("outside.pml")
 DEPTH = 100_000
 MEMORY_MB = 9_000
 """For each of the two searches that run at once."""
@@ -60,6 +62,11 @@ def once(name: str, what: str, **settings: int) -> Scenario:
     return Scenario(f"once-{name}", what, settings, model=WRITTEN_ONCE)
 
 
+def outside(name: str, what: str, **settings: int) -> Scenario:
+    """A scenario of sinks elsewhere, with two actors that may stop for good."""
+    return Scenario(f"steps-{name}", what, settings, model=OUTSIDE)
+
+
 SCENARIOS = [
     scenario("line", "3 transactions, 3 actors, 2 tasks that die or become zombies", N=3, ACTORS=3, CRASHES=2),
     scenario("runs", "a run is lost, one is cleared at its work", N=2, CRASHES=1, LOST=1, RESUMES=1),
@@ -85,6 +92,15 @@ SCENARIOS = [
     once("revisions", "2 of one transaction, which may be void", N=1, REVISIONS=2, VOIDS=1, CRASHES=1),
     once("revised", "2, of one transaction or of two, beside the line", N=2, REVISIONS=2),
     once("compacted", "2 revisions, rows merged, deltas compacted", N=2, REVISIONS=2, MERGES=1, COMPACTIONS=1),
+    outside("line", "3 transactions in groups, 3 actors", N=3, ACTORS=3),
+    outside("groups", "2 sinks, a no or an abort, a void, a misfit", N=3, SINKS=2, ABORTS=1, VOIDS=1, MISFITS=1),
+    outside("jams", "the ledger's own sinks refuse what is decided, for a while", N=3, VOIDS=1, JAMS=1),
+    outside("revised", "2 revisions as steps, of one transaction or of two", N=2, SINKS=2, REVISIONS=2),
+    outside("gone", "one of 2 sinks is lost, and perhaps detached", N=3, SINKS=2, GONE=1, DETACHES=1),
+    outside("attached", "a sink is detached, and attached twice", N=3, ACTORS=3, DETACHES=1, ATTACHES=2),
+    outside("foreign", "somebody moves a mark", N=2, REVISIONS=1, FOREIGN=1, DETACHES=1, ATTACHES=1),
+    outside("restored", "a backup comes in place of the ledger", N=2, RESTORES=1, DETACHES=1, ATTACHES=1),
+    outside("fences", "tasks of an epoch that is over write late", N=2, WRITERS=1, ABORTS=1, DETACHES=1, ATTACHES=1),
 ]
 
 PLANTS = {
@@ -133,6 +149,21 @@ PLANTS_ONCE = {
 """What each mistake needs besides one transaction. Votes and gates do not complain, so that readers have to see it."""
 
 
+PLANTS_OUTSIDE = {
+    60: {},
+    61: {"FOREIGN": 1},
+    63: {"N": 3, "ACTORS": 3, "DETACHES": 1, "ATTACHES": 2},
+    64: {"N": 3, "DETACHES": 1, "ATTACHES": 1},
+    65: {"WRITERS": 1, "ABORTS": 1},
+    66: {"WRITERS": 1, "ABORTS": 1},
+    67: {"WRITERS": 1, "ABORTS": 1},
+    68: {"WRITERS": 1, "ABORTS": 1},
+    69: {"VOIDS": 1},
+    70: {"RESTORES": 1, "DETACHES": 1},
+}
+"""What each mistake with sinks elsewhere needs besides two transactions."""
+
+
 def search(of: Scenario, plant: int = 0) -> Found:
     """Let spin search a scenario, with a mistake planted or none."""
     defines = [f"-D{name}={value}" for name, value in {**of.settings, "PLANT": plant}.items()]
@@ -149,7 +180,11 @@ def search(of: Scenario, plant: int = 0) -> Found:
         seconds = time.monotonic() - started
         error = re.search(r"^pan:1: (.*?)(?: \(at depth \d+\))?$", said, re.MULTILINE)
         story = _run(["spin", "-t", *defines, of.model.name], directory) if error else ""
-    told = [line.strip() for line in story.splitlines() if re.match(r"\s*(actor|a person|the run|maintenance)", line)]
+    told = [
+        line.strip()
+        for line in story.splitlines()
+        if re.match(r"\s*(actor|a person|a sink|a backup|somebody|the run|maintenance)", line)
+    ]
     return Found(
         error=_short(error[1]) if error else None,
         story="\n".join(told),
@@ -178,6 +213,8 @@ def check_plant(number: int) -> bool:
     """Search for one mistake; it has to be found, and its scenario has to hold without it."""
     if number in PLANTS:
         small = scenario(f"plant {number}", words(PROTOCOL)[number], **{"N": 2, "CRASHES": 1, **PLANTS[number]})
+    elif number in PLANTS_OUTSIDE:
+        small = outside(f"plant {number}", words(OUTSIDE)[number], **{"N": 2, **PLANTS_OUTSIDE[number]})
     else:
         small = once(f"plant {number}", words(WRITTEN_ONCE)[number], **{"N": 1, "STRICT": 0, **PLANTS_ONCE[number]})
     found, without = search(small, plant=number), search(small)
@@ -199,7 +236,7 @@ def main(names: list[str]) -> int:
         if shutil.which(program) is None:
             print(f"the model needs {program}; Debian: apt-get install spin gcc", file=sys.stderr)
             return 2
-    for model, plants in ((PROTOCOL, PLANTS), (WRITTEN_ONCE, PLANTS_ONCE)):
+    for model, plants in ((PROTOCOL, PLANTS), (WRITTEN_ONCE, PLANTS_ONCE), (OUTSIDE, PLANTS_OUTSIDE)):
         assert set(words(model)) == set(plants), f"{model.name}: a plant has no scenario, or a scenario no plant"
     unknown = set(names) - {s.name for s in SCENARIOS}
     if unknown:
@@ -208,7 +245,7 @@ def main(names: list[str]) -> int:
         return 2
     with ThreadPoolExecutor(2) as pool:
         held = list(pool.map(check, [s for s in SCENARIOS if not names or s.name in names]))
-        caught = list(pool.map(check_plant, [] if names else [*PLANTS, *PLANTS_ONCE]))
+        caught = list(pool.map(check_plant, [] if names else [*PLANTS, *PLANTS_ONCE, *PLANTS_OUTSIDE]))
     print(f"{sum(held)} of {len(held)} scenarios hold, {sum(caught)} of {len(caught)} plants are caught")
     return 0 if all(held) and all(caught) else 1
 
