@@ -77,6 +77,7 @@ def test_what_an_aborted_epoch_has_written_is_discarded(strict: Line):
     strict.is_whole()
 
 
+@pytest.mark.all
 def test_no_runs_pile_up_behind_a_paused_pipeline(warm: Line):
     warm.publish(20)
     assert warm.ended(warm.trigger()) == "success"

@@ -128,6 +128,7 @@ def test_a_task_that_airflow_has_lost_in_its_queue_is_queued_again(whole, warm: 
     warm.is_whole()
 
 
+@pytest.mark.all
 @pytest.mark.invariant("I10")
 def test_a_run_that_is_lost_while_it_waits_is_finished_by_the_next_in_order(warm: Line):
     warm.publish(100)
@@ -172,6 +173,7 @@ def test_a_missing_connection_fails_before_anything_starts(lost: Line):
     assert lost.transaction(run) is None and lost.head() == 0
 
 
+@pytest.mark.all
 @pytest.mark.invariant("I10")
 def test_a_submitted_driver_ends_with_its_run_the_next_one_finishes_and_shows_no_secret(cold: Line, whole):
     cold.publish(100)

@@ -75,7 +75,7 @@ def _copy(primary: Stack, home: Path, *options: str) -> None:
 
 
 @pytest.mark.invariant("I6")
-@pytest.mark.parametrize("how", [promoted, restored])
+@pytest.mark.parametrize("how", [pytest.param(promoted, marks=pytest.mark.all), restored])
 def test_what_jobs_of_before_do_is_no_part_of_what_the_same_numbers_mean_now(scratch, monkeypatch, how):
     log, home = Log(), scratch / how.__name__
     with ExitStack() as open_:

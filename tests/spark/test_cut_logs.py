@@ -72,6 +72,7 @@ def drain(rig: Rig, spec: Pipeline, name: str) -> None:
     raise AssertionError("it goes on and on")
 
 
+@pytest.mark.all
 @pytest.mark.invariant("I1")
 def test_a_line_is_exact_over_a_disk_that_is_restored(session, ledger_url, scratch):
     home = scratch / "restored-line"

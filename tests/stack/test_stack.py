@@ -227,6 +227,7 @@ def health(stack: Stack) -> dict:
         return {name: (told or {}).get("status") for name, told in json.load(answer).items()}
 
 
+@pytest.mark.all
 def test_airflow_is_healthy_and_kept_to_this_checkout(airflow):
     assert set(health(airflow).values()) == {"healthy"}
     assert set(airflow.pids()) == {"postgres", "api-server", "scheduler", "dag-processor", "triggerer"}
@@ -236,6 +237,7 @@ def test_airflow_is_healthy_and_kept_to_this_checkout(airflow):
     assert ours["AIRFLOW__CORE__PARALLELISM"] == "3"
 
 
+@pytest.mark.all
 def test_the_pool_of_the_process_tasks_has_as_many_slots_as_slices_work_at_once(airflow):
     pool = psutil.Process(airflow.pids()["dag-processor"]).environ()["RATCHET_PROCESS_POOL"]
     with psycopg.connect(airflow.database_url("airflow")) as conn:
@@ -243,6 +245,7 @@ def test_the_pool_of_the_process_tasks_has_as_many_slots_as_slices_work_at_once(
         assert conn.execute(slots, [pool]).fetchone() == (5, False)
 
 
+@pytest.mark.all
 def test_a_killed_scheduler_is_restarted_without_its_old_workers(airflow):
     before = airflow.pids()["scheduler"]
     old = until(
