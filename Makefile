@@ -31,7 +31,7 @@ clean: down  ## forget the demo's data
 test: install  ## everything but the longest, on embedded servers of its own
 	@$(PY) -m pytest tests $(PARALLEL)
 
-test-all: install  ## that, clusters, faults, a pooler, alerts, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc prometheus chromium)
+test-all: install .jars/connect/.installed  ## that, clusters, faults, a pooler, alerts, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc prometheus chromium)
 	@ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 \
 	  || { echo "test-all needs a PostgreSQL with TLS; Debian: apt-get install postgresql" >&2; exit 1; }
 	@PATH="$$PATH:/usr/sbin" command -v pgbouncer > /dev/null \
@@ -116,7 +116,16 @@ lock: .venv/.installed  ## make requirements.txt anew from pyproject.toml
 	@$(PY) -c 'from ratchet.dev.stack.prerequisites import java; print(java())' > .venv/.java 2> .venv/.java-error \
 	  || { tail -n 1 .venv/.java-error | sed 's/^[^ ]*: //' >&2; exit 1; }
 	@echo "fetching Java libraries into .jars (67 MB)"
-	@mkdir -p .jars && "$$(cat .venv/.java)" -jar $(IVY) -ivy ivy.xml -cache .jars/cache -confs spark broker bench \
+	@$(call fetched,spark broker bench) && touch $@
+
+.jars/connect/.installed: .jars/.installed
+	@echo "fetching Debezium and Kafka Connect into .jars/connect (38 MB)"
+	@$(call fetched,connect) && touch $@
+
+# Ivy's libraries of these configurations, each in a folder of its own.
+define fetched
+mkdir -p .jars && "$$(cat .venv/.java)" -jar $(IVY) -ivy ivy.xml -cache .jars/cache -confs $(1) \
 	  -retrieve ".jars/[conf]/[artifact]-[revision].[ext]" > .jars/ivy.log 2>&1 \
-	  || { echo "Ivy could not fetch the Java libraries; the end of .jars/ivy.log:" >&2; tail -n 15 .jars/ivy.log >&2; exit 1; }
-	@rm -r .jars/cache && touch $@
+	  || { echo "Ivy could not fetch the Java libraries; the end of .jars/ivy.log:" >&2; tail -n 15 .jars/ivy.log >&2; exit 1; }; \
+	rm -r .jars/cache
+endef

@@ -106,7 +106,7 @@ def describe(spec: Pipeline) -> str:
         "### Reads",
         f"Topic `{spec.source.name}` as {spec.source.value.kind}: `{spec.source.value.columns}`"
         + (f", key `{', '.join(map(str, spec.source.key_columns))}`" if spec.source.key else "")
-        + f". {tombstones[spec.source.tombstones]}",
+        + f". {'' if spec.source.value.deletes else tombstones[spec.source.tombstones]}".rstrip(),
         "",
         "### Writes",
         *(f"- `{sink.shown}`: {sink.described}" for sink in sinks_of(spec)),

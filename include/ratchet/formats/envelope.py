@@ -64,7 +64,7 @@ HIDDEN: dict[str, pa.DataType] = {
 class Opened:
     """What became of a batch of records; each of them is in exactly one of the three.
 
-    `rows` has the declared columns and HIDDEN, then `_deleted` where tombstones delete. `dead` has HIDDEN and `error`,
+    `rows` has the declared columns and HIDDEN, then `_deleted` where the topic deletes. `dead` has HIDDEN and `error`,
     `empty` has HIDDEN: records whose value says that there are no rows. The rest is as in `Decoded`.
     """
 
@@ -104,12 +104,13 @@ class Envelope:
     ):
         self._types = {c.name: c.type for c in topic.columns} if private else None
         self._decoder = decoder_of(topic.value, Use("value", endpoints or {}))
-        self._deletes = topic.tombstones == "delete"
+        self._tombstones = topic.tombstones
+        self._deletes, self._by_format = topic.deletes, topic.value.deletes
         self._columns = topic.columns
         self._key_columns = topic.key_columns
         by_format = None if isinstance(topic.key, str) else topic.key
         self._key_decoder = None if by_format is None else decoder_of(by_format, Use("key", endpoints or {}))
-        needed = key_required or self._deletes or any(not c.nullable for c in self._key_columns)
+        needed = key_required or topic.tombstones == "delete" or any(not c.nullable for c in self._key_columns)
         self._key_required = needed and bool(self._key_columns)
         self._parts = [c for c in topic.value.fields if isinstance(c.source, RecordPart)]
 
@@ -123,7 +124,7 @@ class Envelope:
         key, parts = self._key(batch.column("_key"), headers), self._record_parts(batch)
         present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
         decoded = self._decoder.decode(*_present(values, headers))
-        if not self._deletes:
+        if self._tombstones == "dead_letter" and not self._by_format:
             errors |= dict.fromkeys(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)).tolist(), TOMBSTONE)
         if decoded.errors.null_count < len(decoded.errors):
             wrong = np.flatnonzero(decoded.errors.is_valid().to_numpy(zero_copy_only=False))
@@ -165,23 +166,24 @@ class Envelope:
         """(the columns of the value, the record of each row, whether it is a deletion), in the order of the records."""
         of = present[decoded.parents.to_numpy()]
         columns = decoded.columns
+        deleted = np.zeros(len(of), bool)
+        if decoded.deleted is not None:
+            deleted = decoded.deleted.to_numpy(zero_copy_only=False)
         if errors:
             kept = ~np.isin(of, np.array(list(errors), np.int64))
-            columns, of = columns.filter(pa.array(kept)), of[kept]
+            columns, of, deleted = columns.filter(pa.array(kept)), of[kept], deleted[kept]
         gone = np.empty(0, np.int64)
-        if self._deletes and values.null_count:
+        if self._tombstones == "delete" and values.null_count:
             gone = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
             gone = gone[~np.isin(gone, np.array(list(errors), np.int64))]
-        deleted = np.zeros(len(of) + len(gone), bool)
         if len(gone):
-            of = np.concatenate([of, gone])
+            of, deleted = np.concatenate([of, gone]), np.concatenate([deleted, np.ones(len(gone), bool)])
             order = np.argsort(of, kind="stable")
             nothing = [pa.nulls(len(gone), column.type) for column in columns.columns]
             both = [
                 pa.concat_arrays([a, b]).take(pa.array(order)) for a, b in zip(columns.columns, nothing, strict=True)
             ]
             columns = pa.RecordBatch.from_arrays(both, schema=columns.schema)
-            deleted[len(of) - len(gone) :] = True
             of, deleted = of[order], deleted[order]
         return columns, of, deleted
 

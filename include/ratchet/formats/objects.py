@@ -172,6 +172,8 @@ class Objects:
                 return value
             case Floating(), int() | float() if not isinstance(value, bool):
                 return self._floating(kind, value)
+            case Floating(), Exact():
+                return self._cells.of_text(kind, _digits(kind, value))
             case Decimal(), Exact() | int() if not isinstance(value, bool):
                 return self._cells.of_text(kind, _digits(kind, value))
             case Timestamp(), datetime():

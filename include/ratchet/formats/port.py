@@ -24,7 +24,8 @@ class Decoded:
     has the number of each row's value, ascending. `errors` has the error of each value, or null; an error begins with
     what it is about: `the value: …`, `column name: …` or `row 0, column name: …`. `found` names the columns whose field
     was in some value without an error, though it may have been null there; `beside` has for each other column names
-    that stood where its field was looked for. `cut` counts the moments that lost digits.
+    that stood where its field was looked for. `cut` counts the moments that lost digits. `deleted` says which rows are
+    deletions, where the format `deletes`.
     """
 
     columns: pa.RecordBatch
@@ -33,6 +34,7 @@ class Decoded:
     found: frozenset[str] = frozenset()
     beside: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     cut: int = 0
+    deleted: pa.BooleanArray | None = None
 
 
 class Decoder(Protocol):

@@ -18,6 +18,7 @@ from ratchet import (
     Append,
     Arrivals,
     Condition,
+    Debezium,
     Json,
     MaxChange,
     MaxDeadLetters,
@@ -35,7 +36,7 @@ from ratchet.spec.source import DeclaredFormat
 SECTIONS: Mapping[str, tuple[type[Declaration], ...]] = {
     "The pipeline": (Pipeline,),
     "Source": (Topic,),
-    "Formats": (Json, MessagePack),
+    "Formats": (Json, MessagePack, Debezium),
     "When runs start": (Arrivals,),
     "Sinks": (Append, Upsert, Accumulate),
     "Gates": (MaxDeadLetters, MaxChange, Condition),

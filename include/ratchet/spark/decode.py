@@ -77,7 +77,7 @@ def good_fields(topic: Topic) -> list[spark.StructField]:
     """The columns of good records, but the time of their transaction, as a transform over DataFrames is given them."""
     fields = [spark.StructField(c.name, data_type(c.type)) for c in topic.columns]
     fields += [spark.StructField(name, kind) for name, kind in _HIDDEN]
-    deleted = [spark.StructField("_deleted", spark.BooleanType())] if topic.tombstones == "delete" else []
+    deleted = [spark.StructField("_deleted", spark.BooleanType())] if topic.deletes else []
     return fields + deleted
 
 
@@ -137,5 +137,5 @@ class Decoding:
 def frame_schema(topic: Topic) -> dict[str, pa.DataType]:
     """The columns of a frame of decoded records, as Arrow has them."""
     declared = {c.name: arrow_type(c.type) for c in topic.columns}
-    deleted = {"_deleted": pa.bool_()} if topic.tombstones == "delete" else {}
+    deleted = {"_deleted": pa.bool_()} if topic.deletes else {}
     return {**declared, **HIDDEN, **deleted, "_error": pa.string(), SEEN: _SEEN_ARROW}

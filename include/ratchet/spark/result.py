@@ -20,7 +20,7 @@ def rows_of(spec: Pipeline, sink: Sink, frame: DataFrame) -> DataFrame:
     Raises TransformError that names sink and column.
     """
     found = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-    deletes = DELETED in sink.written and spec.source.tombstones == "delete"
+    deletes = DELETED in sink.written and spec.source.deletes
     for hidden in ("_partition", "_offset", *([DELETED.name] if deletes else [])):
         if hidden not in found:
             raise lost_column(spec, sink.name, hidden)

@@ -95,9 +95,9 @@ class DeclaredSink(Declaration, ABC, frozen=True):
 
         Columns that it does not declare as the sink needs them, and what a tombstone that deletes is to the sink.
         """
-        if source.tombstones == "delete" and not self.takes_deletions:
+        if source.deletes and not self.takes_deletions:
             return (
-                f"{self.name!r} knows no deletions, and of each tombstone of topic {source.name!r} it would get a row "
+                f"{self.name!r} knows no deletions, and of each one in topic {source.name!r} it would get a row "
                 "without values; give a transform that says what a deletion is to it"
             )
         found = {column.name: column for column in source.columns}

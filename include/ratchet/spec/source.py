@@ -38,6 +38,11 @@ class DeclaredFormat(Declaration, ABC, frozen=True):
         return ()
 
     @property
+    def deletes(self) -> bool:
+        """Whether its values say themselves which rows are deleted."""
+        return False
+
+    @property
     @abstractmethod
     def one_row(self) -> bool:
         """Whether what it reads gives one row or an error, as a key must."""
@@ -54,7 +59,8 @@ class Topic(Declaration, frozen=True):
     """The Kafka key: one column, as `"id bigint"`, whose value is sent as UTF-8 text, or a format with columns of its
     own."""
     tombstones: Literal["dead_letter", "delete"] = "dead_letter"
-    """What a record without a value is: a dead letter, or a deletion of its key."""
+    """What a record without a value is: a dead letter, or a deletion of its key; it is nothing where the format itself
+    says what is deleted."""
     reader: Literal["columnar", "spark"] = "columnar"
     """What reads the topic: ratchet's columnar reader, or Spark's own Kafka source, which is slower. Spark's source
     reads in any case by a connection that the columnar reader cannot use."""
@@ -88,6 +94,9 @@ class Topic(Declaration, frozen=True):
 
     @model_validator(mode="after")
     def _deletions_need_a_key(self) -> Topic:
+        if self.tombstones == "delete" and self.value.deletes:
+            kind = type(self.value).__name__
+            raise ValueError(f'tombstones="delete": a {kind}(…) says itself what is deleted; leave tombstones out')
         if self.tombstones == "delete" and self.key is None:
             raise ValueError('tombstones="delete" needs key: a deletion names its row by the Kafka key')
         declared = {c.name.lower() for c in self.value.fields}
@@ -95,6 +104,11 @@ class Topic(Declaration, frozen=True):
             if column.name.lower() in declared:
                 raise ValueError(f"key: column {column.name!r} is declared in value too")
         return self
+
+    @property
+    def deletes(self) -> bool:
+        """Whether some of its records are deletions, so that rows have a column that says so."""
+        return self.tombstones == "delete" or self.value.deletes
 
     @property
     def connections(self) -> tuple[str, ...]:

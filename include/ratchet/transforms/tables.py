@@ -67,7 +67,7 @@ class TableTransform:
 
     def _rows(self, sink: Sink, table: pa.Table) -> pa.Table:
         names = table.column_names
-        deletes = DELETED in sink.written and self._spec.source.tombstones == "delete"
+        deletes = DELETED in sink.written and self._spec.source.deletes
         for hidden in ("_partition", "_offset", *([DELETED.name] if deletes else [])):
             if hidden not in names:
                 raise lost_column(self._spec, sink.name, hidden)
