@@ -68,7 +68,7 @@ def over_frames(records):
     wrong = ~F.col("a").rlike("^-?[0-9]+$") if is_text else F.col("a") < 0
     bad = records.where(wrong).withColumn("error", F.lit("unfit"))
     rows = records.where(~wrong).withColumn("a", F.col("a").cast("int")).withColumn("k", F.col("_key"))
-    said = F.concat_ws(";", F.transform("_headers", lambda h: F.concat_ws("=", h["key"], F.hex(h["value"]))))
+    said = F.concat_ws(";", F.transform("_headers", lambda h: F.concat_ws("=", F.hex(h["key"]), F.hex(h["value"]))))
     rows = rows.withColumn("h", F.when(F.col("_headers").isNotNull(), said)).withColumn("sent", F.col("_timestamp"))
     return {SINK: rows, "sums": rows, "lasts": rows, DEAD_LETTERS: bad}
 
@@ -94,7 +94,10 @@ def rows(rig, table: str, *columns: str) -> Counter:
 def topic(rig):
     topic = rig.topic(2)
     keys = [b"x", b"y", None, b"\xff\x00", b"x", b"y", b"x", b"", b"z"]
-    for partition, headers in ((0, [("one", b"\x00\xff"), ("two", b"2"), ("one", b"")]), (1, None)):
+    for partition, headers in (
+        (0, [("one", b"\x00\xff"), ("two\x00", b"2"), ("one", b""), ("two\ufffd", b"")]),
+        (1, None),
+    ):
         rig.send(topic, *VALUES, keys=keys, headers=headers, partition=partition)
     return topic
 
