@@ -1,4 +1,4 @@
-"""The dead letters of a transaction that a release takes, which is said here for all that ask, and how headers are kept."""
+"""The dead letters of a transaction that a release takes, said here for all that ask, and how headers are kept."""
 
 from __future__ import annotations
 

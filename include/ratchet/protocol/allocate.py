@@ -40,6 +40,8 @@ class AskKafka:
     """Kafka has to be asked, of a line of which so much is known."""
 
     known: Known
+    is_for_plan: bool = True
+    """Else it is asked for work that is begun already, which waits for the answer."""
 
 
 @dataclass(frozen=True)
