@@ -121,7 +121,7 @@ def test_what_is_released_is_what_kafka_would_have_given(rig, topic, transform, 
     commits(rig, other, rig.begin(other, "other"))
     for partition in (0, 1):
         rig.client.admin.delete_records({TopicPartition(topic, partition): len(VALUES)})
-    again = partial(failing, now, ledger_url=rig.ledger.url, spark=rig.spark)
+    again = partial(failing, now, ledger_url=rig.ledger.url, endpoints={}, spark=rig.spark)
     (tried,) = release.trials(rig.ledger, now, again, None, None, "")
     assert (tried.letters, tried.good) == (14, 6) and tried.again["unfit"] == 2
     if transform is over_tables:
@@ -147,7 +147,7 @@ def test_what_is_released_is_what_kafka_would_have_given(rig, topic, transform, 
 
 def failing_here(rig, spec) -> dict[str, int]:
     """What fails again, without Spark."""
-    again = partial(failing, spec, ledger_url=rig.ledger.url, spark=None)
+    again = partial(failing, spec, ledger_url=rig.ledger.url, endpoints={}, spark=None)
     return next(iter(release.trials(rig.ledger, spec, again, None, None, ""))).again
 
 
