@@ -10,7 +10,7 @@ from ratchet.errors import BrokerUnreachable, LedgerUnreachable, Locked, NotMigr
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.migrations import REVISION
 from ratchet.ledger.transactions import read_line
-from ratchet.ledger.work import OffsetRange, Run, name_of
+from ratchet.ledger.work import OffsetRange, Run, counted, name_of
 from ratchet.operate.migrate import differences, has_ledger, unseen
 from ratchet.protocol import due
 from ratchet.protocol.begin import KafkaOffsets, begin
@@ -134,12 +134,13 @@ def lines_of(found: Upcoming) -> Iterator[str]:
         yield f"{name}: the next run begins nothing: {said.removeprefix(f'{name}: ')}"
     else:
         what = name_of(found.txid, found.revision or 0)
-        yield f"{name}: the next run takes {what}, {found.how}: {found.offsets:,} offsets in {len(found.slices)} slices"
+        size = f"{counted(found.offsets, 'offset')} in {counted(len(found.slices), 'slice')}"
+        yield f"{name}: the next run takes {what}, {found.how}: {size}"
     yield from (f"  slice {part.number}: {_ranges(part.ranges)}" for part in found.slices)
     left = sum(found.waiting.values())
     if left:
         by = ", ".join(f"{offsets:,} of partition {p}" for p, offsets in found.waiting.items() if offsets)
-        yield f"  {left:,} more offsets wait: {by}"
+        yield f"  {counted(left, 'more offset waits', 'more offsets wait')}: {by}"
     if found.not_due:
         yield f"  runs that start by themselves leave them: {found.not_due.removeprefix(f'{name}: ')}"
     for run in found.silent:
