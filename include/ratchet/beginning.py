@@ -11,6 +11,7 @@ import typer
 
 from ratchet.command import kafka_properties, ledger_url
 from ratchet.errors import RatchetError, SettingsError
+from ratchet.ledger.work import counted
 
 if TYPE_CHECKING:
     from ratchet.spec.pipeline import Pipeline
@@ -96,7 +97,7 @@ def _topic(topic: str) -> str:
             offsets = brokers.offsets(topic)
     except RatchetError as error:
         return f"topic {topic} is not as it should be: {error}"
-    return f"topic {topic} has {len(offsets.stable)} partitions"
+    return f"topic {topic} has {counted(len(offsets.stable), 'partition')}"
 
 
 def _tables(spec: Pipeline) -> str:

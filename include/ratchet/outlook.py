@@ -24,6 +24,7 @@ from ratchet.command import (
     servers,
     variables,
 )
+from ratchet.ledger.work import counted
 from ratchet.progress import progress
 
 if TYPE_CHECKING:
@@ -94,9 +95,9 @@ def _shown(found: Preview) -> Iterator[Text | Table]:
         yield Text(f"{found.pipeline}: no records wait")
         return
     said = ", ".join(map(str, found.ranges))
-    yield Text(f"{found.pipeline}: {sum(map(len, found.ranges)):,} offsets, {said}, by {found.engine}")
+    yield Text(f"{found.pipeline}: {counted(sum(map(len, found.ranges)), 'offset')}, {said}, by {found.engine}")
     for sink, rows in found.sinks.items():
-        table = Table(title=Text(f"{sink}: {len(rows):,} rows"), title_justify="left")
+        table = Table(title=Text(f"{sink}: {counted(len(rows), 'row')}"), title_justify="left")
         names = list(dict.fromkeys(column for row in rows for column in row))
         for column in names:
             table.add_column(Text(column), overflow="fold")

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from ratchet.command import JSON, NAME, TXID, kafka_properties, ledger_of_environment, print_json, print_json_each
 from ratchet.errors import SettingsError
-from ratchet.ledger.work import name_of, utc
+from ratchet.ledger.work import counted, name_of, utc
 from ratchet.protocol.pause import why_paused
 from ratchet.values.plain import plain
 
@@ -120,7 +120,7 @@ def dlq(
     with ledger_of_environment() as ledger:
         found = each(ledger, named, reason, txid, limit)
         if out is not None:
-            typer.echo(f"{_write(out, found):,} letters are written to {out}", err=as_json)
+            typer.echo(f"{counted(_write(out, found), 'letter is', 'letters are')} written to {out}", err=as_json)
         elif as_json:
             print_json_each(map(asdict, found))
         else:
@@ -173,7 +173,7 @@ def _whole(of: Whole) -> Iterator[str | Table]:
             yield f"  {row.reason}"
         if row.rows:
             rows = ", ".join(f"{count:,} in {sink}" for sink, count in row.rows.items())
-            yield f"  {row.records or 0:,} records read; rows: {rows}"
+            yield f"  {counted(row.records or 0, 'record')} read; rows: {rows}"
     if of.pause:
         yield why_paused(of.pipeline, of.pause)
     table = _table("partition", "from", "until", "offsets", numbers=("from", "until", "offsets"), title="ranges")
@@ -213,7 +213,7 @@ def _lags(found: Iterable[Lag]) -> Table:
         odd = "" if of.paused_behind is None else f"paused behind {of.paused_behind}"
         odd = odd if of.is_told else f"topic {of.topic} is not shown"
         odd = f"topic {of.topic} was made again" if of.is_made_again else odd
-        odd = f"{of.lost:,} offsets are LOST" if of.lost else odd
+        odd = f"{counted(of.lost, 'offset is', 'offsets are')} LOST" if of.lost else odd
         left = (of.deleted_at - of.at).total_seconds() if of.deleted_at else None
         table.add_row(*_cells(of.pipeline, of.records, of.waiting, _span(of.seconds), _span(left), odd))
     return table
@@ -279,11 +279,11 @@ def _origins(of: Origins) -> Iterator[str | Table]:
         yield f"up to transaction {of.merged} one stands for those before it"
 
 
-def _letters(counted: Counts, found: Iterable[Letter], raw: bool) -> Iterator[str | Table]:
-    of = "" if counted.is_all else " of the newest"
-    yield f"{counted.pipeline}: {counted.counted:,}{of} dead letters"
+def _letters(of: Counts, found: Iterable[Letter], raw: bool) -> Iterator[str | Table]:
+    said = counted(of.counted, "dead letter") if of.is_all else f"{of.counted:,} of the newest dead letters"
+    yield f"{of.pipeline}: {said}"
     table = _table("letters", "first", "last", "reason", numbers=("letters", "first", "last"))
-    for reason in counted.reasons:
+    for reason in of.reasons:
         table.add_row(*_cells(reason.letters, reason.first_txid, reason.last_txid, reason.reason))
     yield table
     for letter in found:

@@ -1,4 +1,4 @@
-"""A line that goes no further: after failures, past a deadline, by a refusal, by a gate."""
+"""A line that goes no further: after failures, past a deadline, by a refusal, by a gate, by a person's pause."""
 
 from __future__ import annotations
 
@@ -130,6 +130,42 @@ def test_a_refusal_ends_the_run_at_once_with_the_transforms_own_words(warm: Line
     assert warm.ended(second) == "success"
     assert (warm.transaction(second).txid, warm.transaction(second).epoch) == (tx.txid, 2)
     warm.is_whole()
+
+
+@pytest.mark.all
+@pytest.mark.invariant("I2")
+def test_what_waits_behind_a_pause_is_committed_after_it_by_itself_in_order_and_once(asked: Line):
+    asked.publish(100)
+    first = asked.trigger_held()
+    behind = []
+    for _ in range(2):
+        asked.publish(100)
+        behind.append(asked.trigger())
+        asked.task(behind[-1], "commit", "deferred")
+    txid = asked.transaction(first).txid
+    asked.command("pause-at", "asked", str(txid), "--reason", "the books are audited")
+    asked.release()
+    # The pause does not hold up the transaction behind which the line stops.
+    assert asked.ended(first) == "success" and asked.head() == txid
+    # A later run begins nothing, and has ended, with what waits where it was.
+    asked.publish(100)
+    refused = asked.trigger()
+    assert asked.ended(refused) == "success" and asked.transaction(refused) is None
+    assert f"asked is paused behind transaction {txid} by " in asked.log(refused, "begin")
+    assert f"asked is paused behind transaction {txid} by " in asked.command("status", "asked")
+    assert [asked.transaction(run).state for run in behind] == ["PREPARED"] * 2 and asked.head() == txid
+    assert [asked.states(run)["commit"] for run in behind] == ["deferred"] * 2
+    asked.command("resume", "asked", "--reason", "they are right")
+    assert [asked.ended(run) for run in behind] == ["success"] * 2
+    committed = [asked.transaction(run) for run in (first, *behind)]
+    assert [tx.txid for tx in committed] == [txid, txid + 1, txid + 2]
+    times = [tx.committed_at for tx in committed]
+    assert times == sorted(times) and {(tx.state, tx.epoch) for tx in committed} == {("COMMITTED", 1)}
+    # What was published during the pause is taken after it, by this run or by one that had started by itself.
+    assert asked.ended(asked.trigger()) == "success"
+    until("no run is active", lambda: not asked.active())
+    assert asked.head() == txid + 3
+    asked.is_whole()
 
 
 def test_a_gate_that_says_no_says_its_numbers_and_commits_nothing(strict: Line):

@@ -119,6 +119,11 @@ def _key(topic: Topic, key: bytes | None) -> dict[str, object]:
     return {c.name: text_cell(c.type, key) for c in columns}
 
 
+def _named(name: str) -> dict[str, str]:
+    """PostgreSQL has no U+0000 in JSON."""
+    return {"key_base64": b64encode(name.encode()).decode()} if "\x00" in name else {"key": name}
+
+
 def _around(column: Column, arrived: Arrived) -> object:
     """The value of a column that comes from the record."""
     source, found = column.source, None
@@ -130,7 +135,7 @@ def _around(column: Column, arrived: Arrived) -> object:
         sent = [value for name, value in arrived.headers if name == source.header]
         found = text_cell(column.type, sent[-1]) if sent else None
     elif arrived.headers:
-        found = [{"key": n.replace("\x00", "\ufffd"), "value": b64encode(v).decode()} for n, v in arrived.headers]
+        found = [{**_named(n), "value": b64encode(v).decode()} for n, v in arrived.headers]
     if found is None and not column.nullable:
         raise NoRow(f"{column.name} is missing or null")
     return found

@@ -8,14 +8,14 @@ import pytest
 from sqlalchemy import select
 
 from ratchet import Accumulate, Upsert
-from ratchet.errors import NotRevisable, Refused
+from ratchet.errors import NotRevisable, Refused, TopicChanged, UnknownTopic
 from ratchet.ledger.schema import events, replays, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.work import Run
 from ratchet.operate import replay
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.begin import begin
-from ratchet.protocol.begun import Skip, Skipped
+from ratchet.protocol.begun import Begun, Skip, Skipped
 from ratchet.protocol.commit import commit
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.proof.reference import NEWEST, Made
@@ -49,6 +49,58 @@ def test_what_a_release_takes_joins_its_transaction_in_every_sink_and_what_fails
         line.shows(txid, lambda p, o: found if DEAD_LETTERS not in (found := released(p, o)) else good("third", p, o))
     line.is_whole()
     assert contents(line.ledger, SPEC)[DEAD_LETTERS] == []
+
+
+@pytest.mark.parametrize("becomes", ["deleted", "made again"])
+def test_a_release_is_begun_without_the_topic_and_what_would_read_it_waits(line, log, becomes):
+    replay.ask(line.ledger, SPEC, 1, 1, "again", "me")
+    line.ask(2, 2)
+    if becomes == "made again":
+        log.topic_id = "second"
+
+    def offsets(*asked):
+        if becomes == "deleted":
+            raise UnknownTopic
+        return log.offsets(*asked)
+
+    def next_(run, **how):
+        return begin(line.ledger, SPEC, Run("dag", run), offsets, always_active, **how)
+
+    said = UnknownTopic if becomes == "deleted" else TopicChanged
+    foreseen = next_("d", dry_run=True)
+    begun = next_("d")
+    assert isinstance(begun, Begun) and isinstance(foreseen, Begun)
+    for found in (foreseen, begun):
+        assert (found.how, found.claim.txid, found.claim.revision) == ("replayed", 2, 1)
+    do(line.ledger, SPEC, begun, second)
+    commit(line.ledger, SPEC, begun.claim)
+    line.shows(2, released)
+    # The revision needs the topic's records: none is begun to fail, and it waits on.
+    with pytest.raises(said):
+        next_("e")
+    with line.ledger.begin() as conn:
+        assert conn.execute(select(replays.c.txid, replays.c.given_up)).all() == [(1, None)]
+
+
+@pytest.mark.parametrize("becomes", ["deleted", "made again"])
+def test_work_that_needs_the_topic_is_not_passed_for_a_release(line, log, becomes):
+    """A run that was cleared has its own transaction to go on with, which other code has begun."""
+    log.stable = {p: at + 5 for p, at in log.stable.items()}
+    own = begin(line.ledger, SPEC, Run("dag", "own"), log.offsets, always_active)
+    assert isinstance(own, Begun) and own.how == "allocated"
+    line.ask(2, 2)
+    if becomes == "made again":
+        log.topic_id = "second"
+
+    def offsets(*asked):
+        if becomes == "deleted":
+            raise UnknownTopic
+        return log.offsets(*asked)
+
+    with pytest.raises(UnknownTopic if becomes == "deleted" else TopicChanged):
+        begin(line.ledger, OTHER, Run("dag", "own", 1), offsets, always_active)
+    with line.ledger.begin() as conn:
+        assert conn.execute(select(replays.c.txid)).scalars().all() == [2]
 
 
 @pytest.mark.invariant("I1")

@@ -249,7 +249,13 @@ def places_of(ledger) -> list[tuple[int, int, int]]:
 def test_a_letter_has_its_bytes_and_their_text_where_they_are_any(ledger, log):
     log.stable = {0: 4, 1: 1}
     values = {0: b'{"a": 1}', 1: b"\xff\x00", 2: None, 3: "Zürich".encode()}
-    headers = json.dumps([{"key": "h", "value": base64.b64encode(b"\xfe").decode()}, {"key": "n", "value": None}])
+    headers = json.dumps(
+        [
+            {"key": "h", "value": base64.b64encode(b"\xfe").decode()},
+            {"key": "n", "value": None},
+            {"key_base64": "eAB5", "value": None},
+        ]
+    )
     dead(ledger, log, "a", lambda p, o: {"key": b"k", "value": values[o], "error": "no", "headers": headers})
     found = letters.letters(ledger, "line").letters
     assert [(x.value_text, x.value_base64, x.value_size, x.is_json) for x in found[:4]] == [
@@ -259,7 +265,11 @@ def test_a_letter_has_its_bytes_and_their_text_where_they_are_any(ledger, log):
         ("Zürich", base64.b64encode(values[3]).decode(), 7, False),
     ]
     assert (found[0].topic, found[0].timestamp, found[0].reason, found[0].key_text) == ("t", WHEN, "no", "k")
-    assert [(h.key, h.text, h.base64) for h in found[0].headers] == [("h", None, "/g=="), ("n", None, None)]
+    assert [(h.key, h.text, h.base64) for h in found[0].headers] == [
+        ("h", None, "/g=="),
+        ("n", None, None),
+        ("x\0y", None, None),
+    ]
     cut = letters.letters(ledger, "line", most_bytes=3).letters[0]
     assert (cut.value_text, cut.value_size, cut.is_json) == ('{"a', 8, False)
 

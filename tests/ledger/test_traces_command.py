@@ -12,6 +12,7 @@ from ratchet import MaxDeadLetters
 from ratchet.cli import app
 from ratchet.errors import SettingsError
 from ratchet.operate.replay import ask
+from ratchet.operate.upcoming import lines_of, upcoming
 from ratchet.protocol.commit import commit
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.answers import answer
@@ -56,6 +57,22 @@ def test_a_transaction_is_shown_in_80_columns(ledger, log, ratchet):
     assert max(map(len, tables)) <= 80 and any(line.split()[:4] == ["t-0", "0", "10", "10"] for line in tables)
     shown = json.loads(ratchet("show", "line", "1", "--json"))
     assert shown["applied"] == 0 and [s["voted_at"] is not None for s in shown["slices"]] == [True, True]
+
+
+def test_one_of_a_kind_is_said_in_the_singular(ledger, log, ratchet, tmp_path):
+    log.stable = {0: 1, 1: 0}
+    assert "1 offset in 1 slice\n" in "".join(f"{line}\n" for line in lines_of(upcoming(ledger, SPEC, log.offsets)))
+    dead(ledger, log, "a", b"?")
+    assert ratchet("dlq", "line").startswith("line: 1 dead letter\n")
+    assert "1 letter is written to" in ratchet("dlq", "line", "--out", str(tmp_path / "letters"))
+    assert "  1 record read; rows: " in ratchet("show", "line", "1")
+    said = ratchet("release", "line", "--reason", "corrected")
+    assert "a release of 1 dead letter of transaction 1 is asked for" in said
+    assert "line: 1 revision or release waits; runs" in said
+    assert "  1 revision is asked for and waits\n" in ratchet("status", "line")
+    assert "line: 1 revision waits; runs" in ratchet("replay", "line", "--from", "1", "--to", "1", "--reason", "again")
+    said = ratchet("drop", "line", "--reason", "done", "--dry-run")
+    assert "dropped line line: 1 transaction, the head was 1; 1 dead letter, 0 stages" in said
 
 
 def test_what_a_gate_has_said_is_shown(ledger, log, ratchet):

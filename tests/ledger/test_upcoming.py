@@ -236,6 +236,45 @@ def test_a_role_that_may_not_migrate_sees_what_a_migration_would_do(ledger, log)
             conn.execute(text(f"drop role {role}"))
 
 
+@pytest.mark.parametrize("has_line", [True, False], ids=["of a line", "before its migration"])
+def test_a_role_that_may_not_see_a_table_is_told_the_rest_and_which_grant_is_missing(ledger, log, has_line):
+    mine = Append("books.orders", columns="a bigint", existing=True)
+    spec = SPEC.model_copy(update={"sinks": [*SPEC.sinks, mine]})
+    wider = spec.model_copy(update={"sinks": [*WIDER.sinks, mine]})
+    added = '_txid bigint, _topic text collate "C", _partition int, _offset bigint, _n int'
+    role = f"Plans {datetime.now(UTC):%H%M%S%f}"
+    with ledger.begin() as conn:
+        conn.execute(text("create schema books"))
+        conn.execute(text(f"create table books.orders (a bigint, {added})"))
+        conn.execute(text(f"create role \"{role}\" login password 'p'"))
+    migrate(ledger.url, [spec if has_line else SPEC], pipeline_role=role)
+    url = make_url(ledger.url).set(username=role, password="p").render_as_string(hide_password=False)
+    try:
+        with ledger.begin() as conn:
+            conn.execute(text(f'revoke all on books.orders from "{role}"'))
+            conn.execute(text(f'revoke all on schema books from "{role}"'))
+        with Ledger(url) as limited:
+            found = upcoming(limited, wider, log.offsets)
+            (unseen,) = found.tables.unseen
+            assert unseen == (
+                "books.orders may not be seen by this role, which lacks a right: "
+                f'GRANT USAGE ON SCHEMA books TO "{role}"; GRANT SELECT ON books.orders TO "{role}"'
+            )
+            assert f"  tables: {unseen}" in lines_of(found) and not found.tables.fit
+            every = upcoming(ledger, wider, log.offsets).tables
+            assert every.unseen == () and found.tables.refused is None is every.refused
+            rest = [said for said in every.changes if "orders" not in said]
+            assert len(rest) == 2 and [said for said in found.tables.changes if "orders" not in said] == rest
+            with ledger.begin() as conn:
+                for grant in unseen.partition(": ")[2].split("; "):
+                    conn.execute(text(grant))
+            assert upcoming(limited, wider, log.offsets).tables == every
+    finally:
+        with ledger.begin() as conn:
+            conn.execute(text(f'drop owned by "{role}"'))
+            conn.execute(text(f'drop role "{role}"'))
+
+
 def test_a_ledger_that_is_not_there_yet_is_said_to_be_made(ledger_url, log):
     with Ledger(ledger_url) as empty:
         found = foreseen(empty, SPEC, log)

@@ -9,14 +9,18 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
+from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
-from ratchet.protocol.commit import commit
+from ratchet.ledger.work import Run
+from ratchet.operate.snapshot.status import status
+from ratchet.protocol.claims import settle
+from ratchet.protocol.commit import Committed, Waits, commit
 from ratchet.spec.pipeline import DEAD_LETTERS
-from tests.ledger.staging import SPEC, Log, committed, do, fail, prepare, start
+from tests.ledger.staging import SPEC, Log, appended, committed, do, fail, is_whole, prepare, start, state
 
 from .conftest import made_anew
 
@@ -127,6 +131,79 @@ def test_a_blocked_transaction_is_found_and_voided_by_keyboard_alone(open_, line
     with line.begin() as conn:
         assert read_transaction(conn, "line", 4).state == State.VOIDED
     expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def make(page: Page, button: str, reason: str) -> Locator:
+    """Make a move by its button's dialog: what it would do is read, a reason given, and it confirmed; the dialog."""
+    page.get_by_role("button", name=button, exact=True).click()
+    dialog = page.get_by_role("dialog", name=f"{button}: line")
+    expect(dialog.get_by_text("this was a dry run: nothing was changed")).to_be_visible()
+    assert axe_of(page) == 0
+    confirm = dialog.get_by_role("button", name=button, exact=True)
+    expect(confirm).to_be_disabled()
+    dialog.get_by_label("Reason").fill(reason)
+    confirm.click()
+    expect(dialog.get_by_role("status")).to_be_visible()
+    expect(dialog.get_by_text("this was a dry run")).to_have_count(0)
+    return dialog
+
+
+def test_a_line_is_paused_and_resumed_by_its_buttons(open_, postgres):
+    with made_anew(postgres) as ledger:
+        log = Log(stable={0: 500, 1: 500})
+        first, second = (start(ledger, SPEC, log, run) for run in "ab")
+        prepare(ledger, SPEC, second)
+        page = settled(open_("/ratchet/#/line"))
+        page.get_by_label("Behind transaction").fill("1")
+        dialog = make(page, "Pause", "the books are audited")
+        pause = status(ledger, "line").pause
+        assert pause and (pause.txid, pause.who, pause.reason) == (1, "ada", "the books are audited")
+        dialog.get_by_role("button", name="Close").click()
+        expect(page.get_by_role("status").filter(has_text="paused behind transaction 1 by ada")).to_be_visible()
+        prepare(ledger, SPEC, first)
+        assert isinstance(commit(ledger, SPEC, first.claim), Committed)
+        assert isinstance(commit(ledger, SPEC, second.claim), Waits)
+        assert (status(ledger, "line").head, state(ledger, 2)) == (1, State.PREPARED)
+        waits = page.get_by_role("region", name="Unfinished").get_by_role("row").filter(has_text="PREPARED")
+        expect(waits).to_contain_text("prepared; the line is paused behind transaction 1", timeout=15_000)
+        expect(page.get_by_role("status").filter(has_text="by ada since")).to_contain_text("the books are audited")
+        dialog = make(page, "Resume", "they are right")
+        assert status(ledger, "line").pause is None and state(ledger, 2) == State.PREPARED
+        dialog.get_by_role("button", name="Close").click()
+        expect(page.get_by_text("paused behind transaction 1")).to_have_count(0)
+        assert isinstance(commit(ledger, SPEC, second.claim), Committed)
+        expect(page.get_by_text("2 of 2", exact=True)).to_be_visible(timeout=15_000)
+        is_whole(ledger, first, second)
+        with ledger.snapshot() as conn:
+            made = [(e.move, e.who, e.detail["why"]) for e in history.read(conn, "line") if e.who == "ada"]
+        assert made == [("pause-at", "ada", "the books are audited"), ("resume", "ada", "they are right")]
+
+
+def test_dead_letters_are_released_by_their_button_and_their_revision_commits(open_, postgres):
+    with made_anew(postgres) as ledger:
+        log = Log(stable={0: 1, 1: 0})
+        letter = {"timestamp": None, "key": b"k", "value": b"?", "headers": None, "error": "no number"}
+        begun = start(ledger, SPEC, log, "a")
+        do(ledger, SPEC, begun, lambda *_: {DEAD_LETTERS: [letter]})
+        commit(ledger, SPEC, begun.claim)
+        settle(ledger, SPEC, Run("dag", "a"), succeeded=True)
+        page = settled(open_("/ratchet/#/line/letters"))
+        page.get_by_role("button", name="Only these").click()
+        dialog = make(page, "Release these", "the number is read now")
+        assert status(ledger, "line").replays == 1
+        dialog.get_by_role("button", name="Close").click()
+        # The next run does what was asked for, with code that can read it.
+        release = start(ledger, SPEC, log, "b")
+        assert (release.how, release.claim.revision) == ("replayed", 1)
+        assert "ada has asked for a release of dead letters: the number is read now" in release.message
+        do(ledger, SPEC, release, lambda *_: {"rows": [{"a": 7}]})
+        assert isinstance(commit(ledger, SPEC, release.claim), Committed)
+        assert status(ledger, "line").replays == 0 and appended(ledger) == [(0, 0, 0, 1)]
+        page.reload()
+        expect(settled(page).get_by_text("0 in all.")).to_be_visible()
+        with ledger.snapshot() as conn:
+            (made,) = [e for e in history.read(conn, "line") if e.move == "release"]
+        assert (made.who, made.detail["why"]) == ("ada", "the number is read now")
 
 
 def axe_of(page: Page) -> int:

@@ -84,10 +84,11 @@ def fault(source: Topic, message: Message, rows: list[dict], letter: dict | None
     """What is wrong with what became of a message."""
     if letter is None:
         return fault_of(source, message, rows, None)
-    # PostgreSQL has no U+0000 in JSON.
-    headers = [(k.replace("\x00", "\ufffd"), v) for k, v in message.headers]
-    kept = [(h["key"], b64decode(h["value"])) for h in json.loads(letter["headers"] or "[]")]
-    if kept != headers:
+    kept = [
+        (h["key"] if "key" in h else b64decode(h["key_base64"]).decode(), b64decode(h["value"]))
+        for h in json.loads(letter["headers"] or "[]")
+    ]
+    if kept != [*message.headers]:
         return f"{message}: its dead letter has the headers {kept}"
     if not REASONS.match(letter["error"]):
         return f"{message}: its dead letter has the reason {letter['error']!r}"

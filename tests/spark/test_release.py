@@ -68,7 +68,7 @@ def over_frames(records):
     wrong = ~F.col("a").rlike("^-?[0-9]+$") if is_text else F.col("a") < 0
     bad = records.where(wrong).withColumn("error", F.lit("unfit"))
     rows = records.where(~wrong).withColumn("a", F.col("a").cast("int")).withColumn("k", F.col("_key"))
-    said = F.concat_ws(";", F.transform("_headers", lambda h: F.concat_ws("=", h["key"], F.hex(h["value"]))))
+    said = F.concat_ws(";", F.transform("_headers", lambda h: F.concat_ws("=", F.hex(h["key"]), F.hex(h["value"]))))
     rows = rows.withColumn("h", F.when(F.col("_headers").isNotNull(), said)).withColumn("sent", F.col("_timestamp"))
     return {SINK: rows, "sums": rows, "lasts": rows, DEAD_LETTERS: bad}
 
@@ -94,7 +94,10 @@ def rows(rig, table: str, *columns: str) -> Counter:
 def topic(rig):
     topic = rig.topic(2)
     keys = [b"x", b"y", None, b"\xff\x00", b"x", b"y", b"x", b"", b"z"]
-    for partition, headers in ((0, [("one", b"\x00\xff"), ("two", b"2"), ("one", b"")]), (1, None)):
+    for partition, headers in (
+        (0, [("one", b"\x00\xff"), ("two\x00", b"2"), ("one", b""), ("two\ufffd", b"")]),
+        (1, None),
+    ):
         rig.send(topic, *VALUES, keys=keys, headers=headers, partition=partition)
     return topic
 
@@ -118,7 +121,7 @@ def test_what_is_released_is_what_kafka_would_have_given(rig, topic, transform, 
     commits(rig, other, rig.begin(other, "other"))
     for partition in (0, 1):
         rig.client.admin.delete_records({TopicPartition(topic, partition): len(VALUES)})
-    again = partial(failing, now, ledger_url=rig.ledger.url, spark=rig.spark)
+    again = partial(failing, now, ledger_url=rig.ledger.url, endpoints={}, spark=rig.spark)
     (tried,) = release.trials(rig.ledger, now, again, None, None, "")
     assert (tried.letters, tried.good) == (14, 6) and tried.again["unfit"] == 2
     if transform is over_tables:
@@ -144,7 +147,7 @@ def test_what_is_released_is_what_kafka_would_have_given(rig, topic, transform, 
 
 def failing_here(rig, spec) -> dict[str, int]:
     """What fails again, without Spark."""
-    again = partial(failing, spec, ledger_url=rig.ledger.url, spark=None)
+    again = partial(failing, spec, ledger_url=rig.ledger.url, endpoints={}, spark=None)
     return next(iter(release.trials(rig.ledger, spec, again, None, None, ""))).again
 
 

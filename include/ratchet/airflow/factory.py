@@ -14,6 +14,7 @@ from ratchet.airflow.process import SLICE_NAME, ProcessOperator
 from ratchet.airflow.run import START
 from ratchet.airflow.settle import SettleOperator
 from ratchet.airflow.started import BEGIN
+from ratchet.ledger.work import counted
 from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
 
@@ -114,8 +115,9 @@ def describe(spec: Pipeline) -> str:
         f"The transform is `{spec.transform}`." if spec.transform else "Each sink takes the columns of its own names.",
         "",
         "### Limits",
-        f"- at most {spec.max_records:,} records a transaction, {spec.slice_records:,} a slice",
-        f"- at most {spec.max_in_flight} transactions at once; begin and settle start runs while records are due",
+        f"- at most {counted(spec.max_records, 'record')} a transaction, {spec.slice_records:,} a slice",
+        f"- at most {counted(spec.max_in_flight, 'transaction')} at once; "
+        "begin and settle start runs while records are due",
         *(
             [f"- an epoch that is not prepared after {spec.timeout_seconds} s is aborted"]
             if spec.timeout_seconds

@@ -18,7 +18,7 @@ from ratchet.airflow import connections, halted
 from ratchet.airflow.run import START, activity, run_of, withheld
 from ratchet.airflow.started import begins_to_come, is_paused, run_id_for, start_run
 from ratchet.errors import BrokerUnreachable, GroupHasMembers, Locked, NotGranted, RatchetError, UnknownTopic
-from ratchet.ledger.work import Run, turn_of
+from ratchet.ledger.work import Run, counted, turn_of
 from ratchet.logs import about, get_logger, quiet_clients
 from ratchet.spec.loading import read_specs
 from ratchet.spec.pipeline import Pipeline
@@ -97,11 +97,13 @@ class UpkeepOperator(BaseOperator):
         for connection, of in groupby(sorted(mine, key=lambda spec: spec.ledger), key=lambda spec: spec.ledger):
             upkeep.run(connection, list(of))
         get_logger().info(
-            f"looked at {len(mine)} pipelines: {upkeep.needy} needed something, {upkeep.started} runs started"
+            f"looked at {counted(len(mine), 'pipeline')}: {upkeep.needy} needed something, "
+            f"{counted(upkeep.started, 'run')} started"
         )
         if upkeep.failed:
             said = "; ".join(f"{name}: {why.removeprefix(f'{name}: ')}" for name, why in sorted(upkeep.failed.items()))
-            raise AirflowFailException(f"the upkeep of {len(upkeep.failed)} of {len(mine)} pipelines failed: {said}")
+            of = counted(len(mine), "pipeline")
+            raise AirflowFailException(f"the upkeep of {len(upkeep.failed)} of {of} failed: {said}")
 
 
 class Pass:

@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from ratchet.airflow import connections
 from ratchet.airflow.started import begins_to_come
 from ratchet.errors import BrokerUnreachable, LedgerUnreachable, RatchetError, UnknownTopic
+from ratchet.ledger.work import counted
 from ratchet.logs import about, get_logger, quiet_clients
 from ratchet.protocol.arrivals import Arrived, Arriving
 
@@ -100,7 +101,8 @@ class Watching:
                 except Exception as error:
                     if not lost:
                         get_logger().warning(
-                            f"{len(self._watches)} pipelines are not watched, tries again: {_said(error)}"
+                            f"{counted(len(self._watches), 'pipeline is', 'pipelines are')} not watched, "
+                            f"tries again: {_said(error)}"
                         )
                     pause, lost = min(2 * pause, MOST_SECONDS), True
                     with suppress(Exception):

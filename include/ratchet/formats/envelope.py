@@ -305,6 +305,8 @@ def _all_headers(column: Column, headers: pa.ListArray) -> _PerRecord:
                 return None if said is None else canonical(said)
             case Map(value):
                 last = {h["key"]: h["value"] for h in of}
+                if any("\x00" in name for name in last):
+                    raise Unfit("a header's name with U+0000", column.type)
                 return [(n, None if sent is None else reader.of_text(value, sent)) for n, sent in last.items()]
             case _:
                 raise Unfit("headers", column.type)
@@ -313,19 +315,22 @@ def _all_headers(column: Column, headers: pa.ListArray) -> _PerRecord:
 
 
 def headers_json(headers: list[dict[str, Any]] | None) -> str | None:
-    """Headers as JSON, [{key, value as base64}]; null if there are none. U+0000, which PostgreSQL's JSON lacks, is
-    replaced.
+    """Headers as JSON, [{key, value as base64}]; null if there are none.
+
+    A key with U+0000, which PostgreSQL's JSON lacks, is base64 of its UTF-8 as well, and called `key_base64`.
     """
     if not headers:
         return None
-    pairs = [
-        {
-            "key": h["key"].replace("\x00", "\ufffd"),
-            "value": None if h["value"] is None else b64encode(h["value"]).decode(),
-        }
-        for h in headers
-    ]
+    pairs = [{**_name(h["key"]), "value": None if h["value"] is None else _base64(h["value"])} for h in headers]
     return json.dumps(pairs, ensure_ascii=False, separators=(",", ":"))
+
+
+def _name(key: str) -> dict[str, str]:
+    return {"key_base64": _base64(key.encode())} if "\x00" in key else {"key": key}
+
+
+def _base64(held: bytes) -> str:
+    return b64encode(held).decode()
 
 
 def _dated(batch: pa.RecordBatch) -> pa.RecordBatch:

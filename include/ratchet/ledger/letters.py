@@ -1,8 +1,9 @@
-"""The dead letters of a transaction that a release takes: which they are is said here, for all that ask."""
+"""The dead letters of a transaction that a release takes, said here for all that ask, and how headers are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Integer, and_, column, false, func, or_, select
 
@@ -34,3 +35,13 @@ def txids(conn: Connection, pipeline: str, first: int, last: int, errors: str) -
     c = dead_letter_deltas.c
     mine = (c._pipeline == pipeline, c._txid.between(first, last), func.strpos(c.error, errors) > 0)
     return list(conn.execute(select(c._txid).where(*mine).distinct().order_by(c._txid)).scalars())
+
+
+def headers(kept: Sequence[Mapping[str, str | None]]) -> Iterator[tuple[str, bytes | None]]:
+    """(key, value) of each header, from the form in which dead letters keep them."""
+    for header in kept:
+        key, value = header.get("key"), header["value"]
+        if key is None:
+            # One with U+0000, which PostgreSQL's JSON lacks.
+            key = b64decode(header["key_base64"] or "").decode()
+        yield key, None if value is None else b64decode(value)

@@ -302,7 +302,11 @@ dead_letter_deltas = Table(
     Column("error", Text, nullable=False),
     Column("key", LargeBinary),
     Column("value", LargeBinary),
-    Column("headers", Text, comment="[{key, value as base64}] as JSON, the very text that was voted for"),
+    Column(
+        "headers",
+        Text,
+        comment="[{key, value as base64}] as JSON, the very text that was voted for; a key with U+0000 is key_base64",
+    ),
     Index("dead_letters_seen", "_pipeline", "_txid"),
     Index("dead_letters_writer", "_writer"),
     schema=DELTA_SCHEMA,

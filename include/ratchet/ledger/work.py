@@ -45,6 +45,11 @@ def divided(ranges: Sequence[OffsetRange], size: int) -> list[tuple[OffsetRange,
     return [*parts, tuple(current)] if current else parts
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number of things as people read it: `1 dead letter`, `2,000 dead letters`; `many` where an s does not do."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def name_of(txid: int, revision: int = 0) -> str:
     """How people read it: `transaction 5`, or `revision 2 of transaction 5`."""
     return f"revision {revision} of transaction {txid}" if revision else f"transaction {txid}"

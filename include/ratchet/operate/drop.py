@@ -20,7 +20,7 @@ from ratchet.ledger.schema import (
     transactions,
 )
 from ratchet.ledger.transactions import is_unfinished, lock_pipeline, lock_rows
-from ratchet.ledger.work import utc
+from ratchet.ledger.work import counted, utc
 from ratchet.operate.locks import patiently
 from ratchet.operate.roles import check_owner
 from ratchet.sinks import stage, tables
@@ -50,8 +50,8 @@ def lines_of(done: Dropped) -> list[str]:
         f"left {table}, a table of your own; before its name is used again, take the rows away" for table in done.left
     ]
     said.append(
-        f"dropped line {done.pipeline}: {done.last_txid:,} transactions, the head was {done.head:,}; "
-        f"{done.dead_letters:,} dead letters, {done.stages} stages"
+        f"dropped line {done.pipeline}: {counted(done.last_txid, 'transaction')}, the head was {done.head:,}; "
+        f"{counted(done.dead_letters, 'dead letter')}, {counted(done.stages, 'stage')}"
     )
     return [*said, "this was a dry run: nothing was changed"] if done.dry_run else said
 

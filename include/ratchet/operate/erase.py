@@ -14,6 +14,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import transactions
 from ratchet.ledger.transactions import is_unfinished, lock_rows, read_line, read_transaction
+from ratchet.ledger.work import counted
 from ratchet.protocol import replays
 from ratchet.protocol.applied import voted
 from ratchet.sinks import erasures, tables
@@ -46,15 +47,21 @@ def lines_of(done: Erased) -> list[str]:
     if done.rows:
         first, last = min(done.rows), max(done.rows)
         of_which = (
-            f"transaction {first}" if first == last else f"{len(done.rows):,} transactions from {first} to {last}"
+            f"transaction {first}"
+            if first == last
+            else f"{counted(len(done.rows), 'transaction')} from {first} to {last}"
         )
-        said = [f"{of}: {sum(done.rows.values()):,} rows of {of_which} are erased; none of these is revised any more"]
+        number = sum(done.rows.values())
+        rows = counted(number, "row")
+        said = [
+            f"{of}: {rows} of {of_which} {'is' if number == 1 else 'are'} erased; none of these is revised any more"
+        ]
     else:
         said = [f"{of}: up to transaction {done.head} no row has these values in {', '.join(done.columns)}"]
     if done.beyond:
         said.append(
-            f"{done.beyond} transactions and revisions are not committed yet, and were not looked at; erase once more "
-            "after them"
+            f"{counted(done.beyond, 'transaction or revision is', 'transactions and revisions are')} not committed "
+            "yet, and not looked at; erase once more after them"
         )
     return [*said, "this was a dry run: nothing was changed"] if done.dry_run else said
 

@@ -12,7 +12,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
 from ratchet.errors import NotMigrated
@@ -21,6 +21,7 @@ from ratchet.ledger.connection import Ledger, be_patient
 from ratchet.ledger.history import record_migration
 from ratchet.ledger.migrations import REVISION
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
+from ratchet.ledger.work import Relation
 from ratchet.operate.locks import patiently
 from ratchet.operate.roles import Granted, grant
 from ratchet.sinks import catalog, indexes, tables
@@ -153,13 +154,33 @@ def _migrate(
 def differences(conn: Connection, spec: Pipeline) -> list[Made]:
     """What a migration would make for a pipeline, by the catalog alone: nothing is tried, and nobody is held up.
 
-    Where there is no ledger yet it is left out. Raises NotMigrated where a migration would refuse.
+    Where there is no ledger yet it is left out, and so is a sink of whose tables this role would have to see rows, and
+    may not: `unseen` names those. Raises NotMigrated where a migration would refuse.
     """
     sinks = [sink for _, sink in _declared([spec])]
     if _revision(conn) is None:
         return [tables.anew(spec.name, sink) for sink in sinks]
     migrations.check(conn)
-    return [tables.differences(conn, spec.name, sink) for sink in sinks]
+    hidden = unseen(conn, spec)
+    found: list[Made] = []
+    for sink in sinks:
+        try:
+            with conn.begin_nested():
+                found.append(tables.differences(conn, spec.name, sink))
+        except ProgrammingError as error:
+            if not (isinstance(error.orig, psycopg.errors.InsufficientPrivilege) and _is_of(sink, hidden)):
+                raise
+    return found
+
+
+def unseen(conn: Connection, spec: Pipeline) -> dict[Relation, list[str]]:
+    """{table of a sink: the grants that this role lacks to see its rows}, of those tables that are there."""
+    of = [catalog.place(table) for _, sink in _declared([spec]) for table in sink.tables]
+    return catalog.unseen(conn, of) if of else {}
+
+
+def _is_of(sink: Sink, relations: Iterable[Relation]) -> bool:
+    return not {catalog.place(table) for table in sink.tables}.isdisjoint(relations)
 
 
 def has_ledger(conn: Connection) -> bool:

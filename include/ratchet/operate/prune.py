@@ -33,6 +33,7 @@ from ratchet.ledger.rows import Line, Prune
 from ratchet.ledger.schema import events, pipelines, prunes, ranges, replays, slices, stages, transactions, writers
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_unfinished, lock_pipeline, lock_rows
+from ratchet.ledger.work import counted
 from ratchet.operate.roles import check_owner
 from ratchet.protocol.compact import old_until
 from ratchet.sinks import retention
@@ -59,7 +60,7 @@ class Pruned:
 
 def lines_of(done: Pruned) -> list[str]:
     """What a person reads of it."""
-    rows = ", ".join(f"{count:,} {table}" for table, count in done.rows.items())
+    rows = ", ".join(counted(count, table.removesuffix("s")) for table, count in done.rows.items())
     said = f"{done.pipeline}: transactions {done.first} to {done.last} are pruned from the ledger: {rows}"
     return [said, "this was a dry run: nothing was changed"] if done.dry_run else [said]
 

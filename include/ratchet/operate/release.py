@@ -12,7 +12,7 @@ from ratchet.ledger import letters
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
 from ratchet.ledger.transactions import lock_pipeline, read_line
-from ratchet.ledger.work import SliceWork
+from ratchet.ledger.work import SliceWork, counted
 from ratchet.operate.replay import spans
 from ratchet.protocol import replays
 from ratchet.protocol.revise import check_release
@@ -70,10 +70,12 @@ def lines_of(done: Released) -> list[str]:
     if done.before:
         said.append(f"{done.pipeline}: {spans(done.before)}: a revision or a release was asked for before, and waits")
     if done.letters:
-        of = f"{sum(done.letters.values()):,} dead letters of {spans(done.letters)}"
+        of = f"{counted(sum(done.letters.values()), 'dead letter')} of {spans(done.letters)}"
         said.append(f"{done.pipeline}: a release of {of} is asked for, with code {done.code}")
     how = "runs do them one at a time, live transactions first; what is committed stays as it is until then"
-    said.append(f"{done.pipeline}: {done.waiting:,} revisions and releases wait; {how}")
+    said.append(
+        f"{done.pipeline}: {counted(done.waiting, 'revision or release waits', 'revisions and releases wait')}; {how}"
+    )
     return [*said, "this was a dry run: nothing was changed"] if done.dry_run else said
 
 
@@ -82,8 +84,14 @@ def trial_lines(found: Trial) -> list[str]:
     where = f"transaction {found.txid}"
     if found.fails:
         return [f"{where}: a release would fail: {found.fails}"]
-    said = f"{where}: of {found.letters:,} dead letters {found.good:,} would take effect"
-    return [said, *(f"    {number:,} would be dead letters again: {error}" for error, number in found.again.items())]
+    said = f"{where}: of {counted(found.letters, 'dead letter')} {found.good:,} would take effect"
+    return [
+        said,
+        *(
+            f"    {counted(number, 'would be a dead letter', 'would be dead letters')} again: {error}"
+            for error, number in found.again.items()
+        ),
+    ]
 
 
 def left_out_lines(pipeline: str, left_out: Sequence[tuple[int, str]]) -> list[str]:

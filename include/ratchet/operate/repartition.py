@@ -14,7 +14,7 @@ from ratchet.ledger.rows import Line, SliceRow, Transaction
 from ratchet.ledger.schema import slices, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_row, move, read_transaction
-from ratchet.ledger.work import OffsetRange, utc
+from ratchet.ledger.work import OffsetRange, counted, utc
 from ratchet.operate.decisions import Decided, finish, lock, take_out
 from ratchet.operate.outcome import Change, Move, Opened, Outcome, Start, left_of, opened_lines
 from ratchet.protocol import due, halts, plan
@@ -104,8 +104,8 @@ def _starts(conn: Connection, line: Line, course: Course, offsets: TopicOffsets,
     before = newest(conn, line)[1]
     if len(offsets.stable) <= before:
         raise IllegalMove(
-            f"{line.pipeline}: topic {offsets.topic} has {len(offsets.stable)} partitions, and had as many before; "
-            "where keys have moved all the same, say since when with --at"
+            f"{line.pipeline}: topic {offsets.topic} has {counted(len(offsets.stable), 'partition')}, "
+            "and had as many before; where keys have moved all the same, say since when with --at"
         )
     old = {p: end if p < before else 0 for p, end in ends_now.items()}
     return {p: max(end, course.taken.get(p, 0)) for p, end in old.items()}

@@ -12,6 +12,7 @@ from sqlalchemy import select
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
+from ratchet.ledger.work import counted
 from ratchet.operate.replay import spans
 from ratchet.spec.pipeline import Pipeline
 
@@ -55,7 +56,7 @@ def replaced(ledger: Ledger, pipeline: str, txids: Collection[int]) -> Replaced:
 def lines_of(found: Replaced, spec: Pipeline, first: int, last: int, *, voided: bool) -> list[str]:
     """What a person reads of it, and the command that says the rest."""
     rows = ", ".join(f"{count:,} in {sink}" for sink, count in sorted(found.rows.items()) if count)
-    said = [f"{spec.name}: what stands was made of {found.records:,} records, and is rows: {rows or 'none'}"]
+    said = [f"{spec.name}: what stands was made of {counted(found.records, 'record')}, and is rows: {rows or 'none'}"]
     for code, txids in found.codes.items():
         now = "today's" if code == spec.code_hash else f"and today's is {spec.code_hash}"
         said.append(f"{spec.name}: {spans(txids)}: made with code {code}, {now}")

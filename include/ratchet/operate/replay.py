@@ -13,6 +13,7 @@ from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, newest_revision
+from ratchet.ledger.work import counted
 from ratchet.protocol import replays
 from ratchet.protocol.revise import check_cut, check_place, erased_of
 from ratchet.spec.pipeline import Pipeline
@@ -55,7 +56,7 @@ def _lines_of(done: Asked) -> list[str]:
     if done.txids:
         said.append(f"{named}: a revision is asked for, with code {done.code}")
     how = "runs do them one at a time, live transactions first; the old results stay until then"
-    return [*said, f"{done.pipeline}: {done.waiting:,} revisions wait; {how}"]
+    return [*said, f"{done.pipeline}: {counted(done.waiting, 'revision waits', 'revisions wait')}; {how}"]
 
 
 def spans(txids: Iterable[int]) -> str:

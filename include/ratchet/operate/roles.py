@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 
 from ratchet.errors import SettingsError
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
-from ratchet.ledger.work import Relation
+from ratchet.ledger.work import Relation, counted
 from ratchet.sinks import tables
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.tables import Rights
@@ -54,7 +54,11 @@ class Granted:
     """Rights on tables of lines that are not migrated now, which nobody here could give."""
 
     def __str__(self) -> str:
-        may = f"may read {self.tables} tables" if self.is_reader else f"may do what runs do, on {self.tables} tables"
+        may = (
+            f"may read {counted(self.tables, 'table')}"
+            if self.is_reader
+            else f"may do what runs do, on {counted(self.tables, 'table')}"
+        )
         lacks = f"; could not be given {', '.join(self.lacks)}" if self.lacks else ""
         return f"role {self.role}: {may}{lacks}"
 

@@ -10,8 +10,8 @@ from ratchet.errors import BrokerUnreachable, LedgerUnreachable, Locked, NotMigr
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.migrations import REVISION
 from ratchet.ledger.transactions import read_line
-from ratchet.ledger.work import OffsetRange, Run, name_of
-from ratchet.operate.migrate import differences, has_ledger
+from ratchet.ledger.work import OffsetRange, Run, counted, name_of
+from ratchet.operate.migrate import differences, has_ledger, unseen
 from ratchet.protocol import due
 from ratchet.protocol.begin import KafkaOffsets, begin
 from ratchet.protocol.begun import Begun, Skipped
@@ -33,10 +33,12 @@ class Tables:
     """What a migration would do, a line for each change."""
     refused: str | None
     """What it would refuse, and why; then it would do nothing else."""
+    unseen: tuple[str, ...] = ()
+    """Tables whose rows this role may not see, each with the grants that it lacks; what is said may leave them out."""
 
     @property
     def fit(self) -> bool:
-        return not self.changes and self.refused is None
+        return not self.changes and self.refused is None and not self.unseen
 
 
 @dataclass(frozen=True)
@@ -132,12 +134,13 @@ def lines_of(found: Upcoming) -> Iterator[str]:
         yield f"{name}: the next run begins nothing: {said.removeprefix(f'{name}: ')}"
     else:
         what = name_of(found.txid, found.revision or 0)
-        yield f"{name}: the next run takes {what}, {found.how}: {found.offsets:,} offsets in {len(found.slices)} slices"
+        size = f"{counted(found.offsets, 'offset')} in {counted(len(found.slices), 'slice')}"
+        yield f"{name}: the next run takes {what}, {found.how}: {size}"
     yield from (f"  slice {part.number}: {_ranges(part.ranges)}" for part in found.slices)
     left = sum(found.waiting.values())
     if left:
         by = ", ".join(f"{offsets:,} of partition {p}" for p, offsets in found.waiting.items() if offsets)
-        yield f"  {left:,} more offsets wait: {by}"
+        yield f"  {counted(left, 'more offset waits', 'more offsets wait')}: {by}"
     if found.not_due:
         yield f"  runs that start by themselves leave them: {found.not_due.removeprefix(f'{name}: ')}"
     for run in found.silent:
@@ -156,16 +159,21 @@ def _lines_of_tables(found: Tables) -> Iterator[str]:
     yield from (f"`ratchet migrate` would have {line}" for line in found.changes)
     if found.refused:
         yield found.refused
+    yield from found.unseen
 
 
 def _tables(ledger: Ledger, spec: Pipeline) -> Tables:
     with ledger.snapshot() as conn:
+        hidden = tuple(
+            f"{'.'.join(table)} may not be seen by this role, which lacks a right: {'; '.join(grants)}"
+            for table, grants in unseen(conn, spec).items()
+        )
         try:
             made = differences(conn, spec)
             ledger_lacks = [] if has_ledger(conn) else [f"ledger: created at {REVISION}"]
         except NotMigrated as error:
-            return Tables((), str(error))
-    return Tables((*ledger_lacks, *(str(each) for each in made if each.is_change)), None)
+            return Tables((), str(error), hidden)
+    return Tables((*ledger_lacks, *(str(each) for each in made if each.is_change)), None, hidden)
 
 
 def _left(ledger: Ledger, spec: Pipeline, offsets: TopicOffsets, begun: Begun | None) -> dict[int, int]:

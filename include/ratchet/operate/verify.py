@@ -15,7 +15,7 @@ from ratchet.ledger.rows import Line, Prune, Transaction
 from ratchet.ledger.schema import ranges, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_line
-from ratchet.ledger.work import SliceWork
+from ratchet.ledger.work import SliceWork, counted
 from ratchet.operate.prune import newest as newest_prune
 from ratchet.protocol.applied import are_applied, voted
 from ratchet.protocol.votes import work_of
@@ -124,11 +124,11 @@ def recompute(
                 say(f"not recomputed: {error}")
                 continue
             checked += 1
-            say(f"{where}: {sum(rows for rows, _ in given.values()):,} rows")
+            say(f"{where}: {counted(sum(rows for rows, _ in given.values()), 'row')}")
             for name, there in kept.items():
                 anew = given.get(name, NOTHING)
                 if anew != there:
-                    has = f"{name} has {there[0]:,} rows with checksum {there[1]}"
+                    has = f"{name} has {counted(there[0], 'row')} with checksum {there[1]}"
                     faults.add(f"{where}: {has}, recomputed {anew[0]:,} with {anew[1]}")
     return Check("recomputed transactions", checked, tuple(faults.lines))
 

@@ -12,7 +12,7 @@ from ratchet.ledger import history
 from ratchet.ledger.rows import Line
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import next_txid
-from ratchet.ledger.work import Run, utc
+from ratchet.ledger.work import Run, counted, utc
 from ratchet.protocol import claims, due, halts, sources
 from ratchet.protocol.begun import Begun, Skip, Skipped, given
 from ratchet.protocol.halt import why_halted
@@ -40,6 +40,8 @@ class AskKafka:
     """Kafka has to be asked, of a line of which so much is known."""
 
     known: Known
+    is_for_plan: bool = True
+    """Else it is asked for work that is begun already, which waits for the answer."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def _full(spec: Pipeline, line: Line) -> Skipped:
         return Skipped(Skip.PAUSED, why_paused(spec.name, line.pause))
     return Skipped(
         Skip.MAX_IN_FLIGHT,
-        f"{spec.name}: {line.in_flight} transactions are unfinished, {line.turn} to "
+        f"{spec.name}: {counted(line.in_flight, 'transaction is', 'transactions are')} unfinished, {line.turn} to "
         f"{line.last_txid}; max_in_flight is {spec.max_in_flight}; their runs will take the rest",
     )
 

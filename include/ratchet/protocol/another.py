@@ -10,7 +10,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_line
-from ratchet.ledger.work import name_of
+from ratchet.ledger.work import counted, name_of
 from ratchet.protocol import due, halts, replays
 from ratchet.protocol.begin import KafkaOffsets
 from ratchet.protocol.claims import IsActive, abandoned, unclaimed
@@ -40,7 +40,7 @@ class WaitingRecords:
 
     @property
     def message(self) -> str:
-        return f"{self.records:,} records wait"
+        return counted(self.records, "record waits", "records wait")
 
 
 @dataclass(frozen=True)

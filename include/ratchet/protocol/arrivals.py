@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ratchet.ledger.work import counted
+
 Ends = Mapping[int, int]
 """{partition: an offset}."""
 
@@ -75,11 +77,11 @@ class Arrived:
     def why(self, now: float, records: int) -> str | None:
         """Why so many records are a reason for a run, in a line; None if they are none yet."""
         if records >= self.of.min_records:
-            return f"{records:,} records wait"
+            return counted(records, "record waits", "records wait")
         since = self._grown[0][0] if self._grown else now
         if records and now - since >= self.of.max_wait:
             waited = f"have waited for {now - since:.0f} s" if since > float("-inf") else "wait since before this watch"
-            return f"{records:,} records {waited}"
+            return f"{counted(records, 'record')} {waited}"
         return None
 
     def may_ask(self, now: float, at: object) -> bool:

@@ -8,7 +8,16 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func
 
-from ratchet.errors import Fenced, Halted, NotRevisable, RatchetError, RecordsLost, SpecError, TopicChanged
+from ratchet.errors import (
+    Fenced,
+    Halted,
+    NotRevisable,
+    RatchetError,
+    RecordsLost,
+    SpecError,
+    TopicChanged,
+    UnknownTopic,
+)
 from ratchet.ledger import migrations
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Binding, Line, Transaction
@@ -22,6 +31,7 @@ from ratchet.protocol.claims import IsActive
 from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.plan import end_of_interval, voted_and_gone
 from ratchet.protocol.revise import check, check_cut, revise
+from ratchet.protocol.sources import Known
 from ratchet.sinks import tables
 from ratchet.source.interval import IntervalEnd
 from ratchet.source.lineage import Lineage
@@ -52,8 +62,8 @@ def begin(
     another one, or by the maintenance: it takes what is due, and any other makes all due that there is.
 
     No work is begun when it raises: Halted at a transaction that failed too often, NotRevisable, NotMigrated,
-    RecordsLost, TopicChanged, Fenced when its work went elsewhere. What was prepared with other code is begun anew with
-    today's, if Kafka still has it all.
+    RecordsLost, TopicChanged, UnknownTopic, Fenced when its work went elsewhere. What was prepared with other code is
+    begun anew with today's, if Kafka still has it all.
 
     A `dry_run` returns and raises what such a begin would, with the claim that it would take, and changes nothing.
     """
@@ -82,6 +92,17 @@ def begin(
             # Nothing can be planned until a person has decided; what is committed can be replayed meanwhile.
             with ledger.begin(dry_run=dry_run) as conn:
                 found = _replay(conn, spec, run, wants, error)
+        if isinstance(found, AskKafka):
+            # Step 3: only who allocates needs Kafka; what is prepared is finished without it.
+            try:
+                kafka = _heard(ledger, spec, kafka_offsets, wants, found.known, dry_run=dry_run)
+                continue
+            except (TopicChanged, UnknownTopic) as error:
+                if not found.is_for_plan:
+                    raise
+                # Kafka has none of the line's records any more, but the ledger has those of a release.
+                with ledger.begin(dry_run=dry_run) as conn:
+                    found = _replay(conn, spec, run, wants, error, only_releases=True)
         has_other_work = isinstance(found, Begun) and found.how in ("adopted", "resumed", "replayed")
         is_busy = not dry_run and (isinstance(found, Halted) or has_other_work)
         unheard = due.ask_besides(ledger, spec, kafka_offsets) if wants.asks and is_busy else None
@@ -89,16 +110,20 @@ def begin(
             raise found
         if isinstance(found, Begun) and unheard:
             return replace(found, message=f"{found.message}; {unheard}")
-        if not isinstance(found, AskKafka):
-            return found
-        # Step 3: only who allocates needs Kafka; what is prepared is finished without it.
-        before = end_of_interval(ledger, spec, wants.interval_end, cap)
-        offsets = kafka_offsets(before, found.known.lineages)
-        with ledger.begin(dry_run=dry_run) as conn:
-            sources.register(conn, spec.name, offsets)
-            # The line may have been dropped meanwhile, which has to stay so.
-            tables.probe(conn, spec)
-        kafka = KafkaSaid(offsets, found.known)
+        return found
+
+
+def _heard(
+    ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, wants: Wants, known: Known, *, dry_run: bool
+) -> KafkaSaid:
+    """What Kafka says when so much is known; TopicChanged where its topic is not the line's."""
+    before = end_of_interval(ledger, spec, wants.interval_end, wants.max_records)
+    offsets = kafka_offsets(before, known.lineages)
+    with ledger.begin(dry_run=dry_run) as conn:
+        sources.register(conn, spec.name, offsets)
+        # The line may have been dropped meanwhile, which has to stay so.
+        tables.probe(conn, spec)
+    return KafkaSaid(offsets, known)
 
 
 def _decide(
@@ -127,13 +152,19 @@ def _decide(
 
 
 def _replay(
-    conn: Connection, spec: Pipeline, run: Run, wants: Wants, nothing: Skipped | RatchetError
+    conn: Connection,
+    spec: Pipeline,
+    run: Run,
+    wants: Wants,
+    nothing: Skipped | RatchetError,
+    *,
+    only_releases: bool = False,
 ) -> Begun | Skipped | RatchetError:
     """The revision that is asked for and due, else `nothing`; a run with a data interval is kept for that."""
     line = lock_pipeline(conn, spec.name)
     if line is None or wants.interval_end is not None:
         return nothing
-    begun, lost = replays.begin_next(conn, spec, line, run)
+    begun, lost = replays.begin_next(conn, spec, line, run, only_releases=only_releases)
     if begun is None and isinstance(nothing, Skipped):
         return replace(nothing, message="; ".join((nothing.message, *lost)))
     if begun is None:
@@ -269,7 +300,7 @@ def _taken(
     needs_kafka = row.releases is None and row.state in (State.OPEN, State.PREPARED)
     if needs_kafka and row.code_hash != spec.code_hash:
         if kafka is None or sources.known(conn, line) != kafka.known:
-            return ask(conn, line)
+            return replace(ask(conn, line), is_for_plan=False)
         gone = ", ".join(map(str, voted_and_gone(conn, row, kafka.offsets)))
         said = f"{row} was begun with code {row.code_hash}, this process has {spec.code_hash}, and Kafka does not have"
         if gone and row.revision:

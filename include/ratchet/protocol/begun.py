@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 
 from ratchet.ledger.schema import slices
 from ratchet.ledger.transactions import read_line
-from ratchet.ledger.work import Claim
+from ratchet.ledger.work import Claim, counted
 from ratchet.protocol.plan import Slice, read_ranges
 from ratchet.protocol.turns import waits_for
 from ratchet.spec.pipeline import Pipeline
@@ -69,8 +69,8 @@ def given(conn: Connection, spec: Pipeline, claim: Claim, how: How, why: str) ->
     waits = None if claim.revision else waits_for(conn, line, claim.txid)
     place = "it waits for no turn" if claim.revision else "it is next in line"
     message = (
-        f"{claim}: {why}; {len(cut_)} slices, {sum(map(len, cut_)):,} offsets; epoch {claim.epoch}, "
-        f"claim {claim.number}; {waits or place}"
+        f"{claim}: {why}; {counted(len(cut_), 'slice')}, {counted(sum(map(len, cut_)), 'offset')}; "
+        f"epoch {claim.epoch}, claim {claim.number}; {waits or place}"
     )
     return Begun(claim, cut_, how, message)
 

@@ -12,6 +12,7 @@ from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import pipelines, prunes, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, lock_rows
+from ratchet.ledger.work import counted
 from ratchet.sinks import tables
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
@@ -60,7 +61,7 @@ def compact(ledger: Ledger, spec: Pipeline) -> str | None:
     left = f"; {merged + 1} to {until} are left to the next time" if merged < until else ""
     return (
         f"{spec.name}: deltas of transactions {line.merged + 1} to {merged} are merged into the base, "
-        f"{fewer:,} rows fewer{left}"
+        f"{counted(fewer, 'row fewer', 'rows fewer')}{left}"
     )
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.transactions import lock_rows, read_line
+from ratchet.ledger.work import counted
 from ratchet.protocol.compact import STEPS_SECONDS, old_until, step
 from ratchet.sinks import retention, tables
 from ratchet.sinks.lookup import sinks_of
@@ -35,7 +36,7 @@ def expire(ledger: Ledger, spec: Pipeline) -> Iterator[str]:
         if until is not None:
             yield (
                 f"{spec.name}: {sink.name}: rows of transactions up to {until} are older than {sink.expires_after} and "
-                f"deleted, {gone:,} rows"
+                f"deleted, {counted(gone, 'row')}"
             )
 
 

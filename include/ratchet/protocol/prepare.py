@@ -10,7 +10,7 @@ from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move
-from ratchet.ledger.work import Absent
+from ratchet.ledger.work import Absent, counted
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Prepared:
     absent: tuple[Absent, ...]
 
     def __str__(self) -> str:
-        said = f"{self.row}: every slice has voted, {self.records:,} records are prepared"
+        said = f"{self.row}: every slice has voted, {counted(self.records, 'record is', 'records are')} prepared"
         return "; ".join([said, *map(str, self.absent)])
 
 

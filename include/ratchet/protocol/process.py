@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ratchet.errors import Refused
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.work import SliceWork, Vote
+from ratchet.ledger.work import SliceWork, Vote, counted
 from ratchet.logs import get_logger
 from ratchet.protocol.votes import Cast, cast_vote, vote_no
 from ratchet.spec.pipeline import Pipeline
@@ -23,7 +23,7 @@ class Processed:
     def __str__(self) -> str:
         counts = ", ".join(f"{name} {sink.rows:,}" for name, sink in self.vote.sinks.items())
         seconds = sum(self.vote.seconds.values())
-        return f"{self.cast}; {self.vote.records:,} records read in {seconds:.2f} s; rows: {counts}"
+        return f"{self.cast}; {counted(self.vote.records, 'record')} read in {seconds:.2f} s; rows: {counts}"
 
 
 def process_slice(ledger: Ledger, spec: Pipeline, work: SliceWork, run: Callable[[], Vote]) -> Processed:

@@ -64,10 +64,10 @@ def forget(conn: Connection, pipeline: str, first: int, last: int, who: str, why
     return gone
 
 
-def first(conn: Connection, pipeline: str) -> Replay | None:
+def first(conn: Connection, pipeline: str, *, only_releases: bool = False) -> Replay | None:
     """The one that has waited longest."""
-    query = select(replays).where(*_waits(pipeline)).order_by(replays.c.id).limit(1)
-    return Replay.one_or_none(conn.execute(query))
+    mine = (*_waits(pipeline), *([replays.c.releases.is_not(None)] if only_releases else []))
+    return Replay.one_or_none(conn.execute(select(replays).where(*mine).order_by(replays.c.id).limit(1)))
 
 
 def is_asked(conn: Connection, pipeline: str, txid: int) -> bool:
@@ -119,19 +119,22 @@ def is_going_on(conn: Connection, pipeline: str, *, besides: int | None = None) 
     return conn.execute(select(exists(one))).scalar_one()
 
 
-def is_due(conn: Connection, pipeline: str) -> Replay | None:
+def is_due(conn: Connection, pipeline: str, *, only_releases: bool = False) -> Replay | None:
     """The one that a run could begin now; None where none waits, or a revision is going on."""
-    return None if is_going_on(conn, pipeline) else first(conn, pipeline)
+    return None if is_going_on(conn, pipeline) else first(conn, pipeline, only_releases=only_releases)
 
 
-def begin_next(conn: Connection, spec: Pipeline, line: Line, run: Run) -> tuple[tuple[Claim, Replay] | None, list[str]]:
+def begin_next(
+    conn: Connection, spec: Pipeline, line: Line, run: Run, *, only_releases: bool = False
+) -> tuple[tuple[Claim, Replay] | None, list[str]]:
     """Begin the revision that is due, for `run`; None where none is. The caller holds the pipeline's lock.
 
+    Where Kafka does not have the line's topic any more, `only_releases` are begun, which read nothing of it.
     What cannot be revised any more is given up: it waits no more, its history and the status of the line say why, and
     so does the second that is returned, a line for each.
     """
     lost: list[str] = []
-    while (wanted := is_due(conn, spec.name)) is not None:
+    while (wanted := is_due(conn, spec.name, only_releases=only_releases)) is not None:
         try:
             claim = _begin(conn, spec, line, wanted, run)
         except NotRevisable as error:

@@ -13,7 +13,7 @@ from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, newest_revision, read_transaction
-from ratchet.ledger.work import Claim, Run
+from ratchet.ledger.work import Claim, Run, counted
 from ratchet.protocol import claims
 from ratchet.protocol.applied import are_applied, newest_whole, voted_of
 from ratchet.protocol.plan import copy_cut, cut_letters, cut_of, read_ranges
@@ -54,7 +54,7 @@ def release(
     """
     applied, number = check_release(conn, spec, line, txid, errors)
     original = read_transaction(conn, spec.name, txid)
-    why = f"releases {number:,} dead letters of transaction {txid}"
+    why = f"releases {counted(number, 'dead letter')} of transaction {txid}"
     row = _open(conn, spec, run, original, why, asked_code, errors)
     cut_letters(conn, row, applied.epoch, errors)
     return row.token

@@ -19,6 +19,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from ratchet.errors import Repartitioned, TopicChanged
 from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import heads, leader_epochs, pipelines, ranges, sources, transactions
+from ratchet.ledger.work import counted
 from ratchet.source.lineage import Lineage
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
@@ -197,7 +198,8 @@ def check_partitions(conn: Connection, spec: Pipeline, line: Line, offsets: Topi
         conn.execute(update(sources).where(*of).values(partitions=len(offsets.stable)))
         return
     raise Repartitioned(
-        f"{spec.name}: topic {offsets.topic} has {len(offsets.stable)} partitions, {partitions} were there before: "
+        f"{spec.name}: topic {offsets.topic} has {counted(len(offsets.stable), 'partition')}, "
+        f"{partitions} were there before: "
         f"producers give keys to other partitions now, and {', '.join(sinks)} has no order column by which the last "
         f"record of such a key is told; nothing was planned; `ratchet repartitioned {spec.name} --reason …` goes on, "
         "with the partitions of before up to their present ends first"

@@ -20,7 +20,7 @@ from ratchet.ledger.rows import SliceRow, Transaction, WriterRow
 from ratchet.ledger.schema import slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, read_transaction
-from ratchet.ledger.work import Claim, Relation, SinkVote, SliceToken, SliceWork, Vote
+from ratchet.ledger.work import Claim, Relation, SinkVote, SliceToken, SliceWork, Vote, counted
 from ratchet.protocol.failures import other_code
 from ratchet.protocol.plan import read_ranges
 from ratchet.protocol.prepare import Prepared, prepare_if_complete
@@ -271,7 +271,7 @@ def _release_fault(
     """Whether a job has read the dead letters of its slice that a release takes, and its rows are all of these."""
     held = letters.count(conn, row.pipeline, row.txid, errors, vote.ranges)
     if vote.records != held:
-        return f"{vote.records:,} dead letters were read, and {held:,} are there"
+        return f"{counted(vote.records, 'dead letter was', 'dead letters were')} read, and {held:,} are there"
     for sink in sinks:
         if sink.has_positions:
             fault = delta.beside_letters(conn, sink, rows[sink.name], letters.taken(row.pipeline, row.txid, errors))
@@ -292,7 +292,11 @@ def _writers_fault(said: SinkVote, sink: str, token: SliceToken, found: Mapping[
         if of != token.numbers or writer.sink != sink:
             return f"writer {writer.writer} is not of this try"
     written = sum(writer.rows for writer in mine)
-    return None if written == said.rows else f"{written:,} rows are written, the vote says {said.rows:,}"
+    return (
+        None
+        if written == said.rows
+        else f"{counted(written, 'row is', 'rows are')} written, the vote says {said.rows:,}"
+    )
 
 
 def _rows_fault(conn: Connection, sink: Sink, rows: Rows, vote: Vote, found: Mapping[int, WriterRow]) -> str | None:

@@ -73,6 +73,26 @@ def columns_of(conn: Connection, relations: Iterable[Relation]) -> dict[Relation
     return found
 
 
+def unseen(conn: Connection, relations: Iterable[Relation]) -> dict[Relation, list[str]]:
+    """{table: the grants without which the connection's own role may not read its rows}, of those that are there."""
+    asked = sa.text(
+        "select n.nspname, c.relname, has_schema_privilege(n.oid, 'USAGE') as enters,"
+        " has_table_privilege(c.oid, 'SELECT') as reads, quote_ident(n.nspname) as schema,"
+        " quote_ident(c.relname) as name, quote_ident(current_user) as quoted"
+        " from unnest(cast(:schemas as text[]), cast(:names as text[])) as wanted (schema, name)"
+        " join pg_namespace n on n.nspname = wanted.schema"
+        " join pg_class c on c.relnamespace = n.oid and c.relname = wanted.name order by 1, 2"
+    )
+    schemas, names = zip(*relations, strict=True)
+    found: dict[Relation, list[str]] = {}
+    for row in conn.execute(asked, {"schemas": list(schemas), "names": list(names)}):
+        grants = [] if row.enters else [f"GRANT USAGE ON SCHEMA {row.schema} TO {row.quoted}"]
+        grants += [] if row.reads else [f"GRANT SELECT ON {row.schema}.{row.name} TO {row.quoted}"]
+        if grants:
+            found[row.nspname, row.relname] = grants
+    return found
+
+
 def type_of(conn: Connection, kind: sa.types.TypeEngine[Any]) -> str:
     """A type as `Held` has it."""
     return kind.compile(conn.dialect).replace(", ", ",")

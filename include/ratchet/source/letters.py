@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,5 +82,4 @@ def _headers(stored: str | None) -> list[dict[str, Any]] | None:
     """The headers from the form in which dead letters have them."""
     if stored is None:
         return None
-    said = json.loads(stored)
-    return [{"key": h["key"], "value": None if h["value"] is None else b64decode(h["value"])} for h in said]
+    return [{"key": key, "value": value} for key, value in letters.headers(json.loads(stored))]

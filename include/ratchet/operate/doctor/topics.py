@@ -10,6 +10,7 @@ from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
 from ratchet.ledger.transactions import read_line
+from ratchet.ledger.work import counted
 from ratchet.operate.doctor.finding import Check, Finding, Severity, fault, ok, warning
 from ratchet.operate.snapshot.lag import lags
 from ratchet.protocol.plan import check_readable, course_of
@@ -68,7 +69,7 @@ def _dotted(of: tuple[int, ...]) -> str:
 def _topic(kafka: Mapping[str, str], spec: Pipeline) -> Iterator[Finding]:
     with Kafka(dict(kafka)) as client:
         offsets = client.offsets(spec.source.name)
-    yield ok("topic", f"topic {offsets.topic} has {len(offsets.stable)} partitions and may be read")
+    yield ok("topic", f"topic {offsets.topic} has {counted(len(offsets.stable), 'partition')} and may be read")
     hangs = offsets.held_back(only_hanging=True)
     if hangs:
         yield warning("topic", hangs, "End that transaction if its producer is gone.")
@@ -147,7 +148,9 @@ def _retention(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iter
         return
     deleted_at, first = min(told, key=lambda each: each[0])
     left, kept = deleted_at - found.at, deleted_at - (first.oldest_at or found.at)
-    where = f"{found.records:,} offsets are not committed; the oldest of {topic}-{first.partition}"
+    where = (
+        f"{counted(found.records, 'offset is', 'offsets are')} not committed; the oldest of {topic}-{first.partition}"
+    )
     remedy = "Let more runs begin, or lengthen the topic's retention.ms."
     if left <= timedelta(0):
         yield fault("retention", f"{where} is older than it is kept: Kafka may delete it at any moment", remedy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, or_, select
 
 from ratchet.errors import SettingsError
+from ratchet.ledger import letters as kept
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import dead_letters, heads
 
@@ -60,7 +61,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Header:
-    """A header of a record; `text` where its value is UTF-8."""
+    """A header of a record, whose key may have a U+0000; `text` where its value is UTF-8."""
 
     key: str
     text: str | None
@@ -247,6 +248,5 @@ def _is_json(said: str | None) -> bool:
 
 
 def _headers(stored: list[dict[str, Any]] | None) -> Iterator[Header]:
-    for header in stored or ():
-        value = header["value"]
-        yield Header(header["key"], *_both(None if value is None else b64decode(value)))
+    for key, value in kept.headers(stored or ()):
+        yield Header(key, *_both(value))

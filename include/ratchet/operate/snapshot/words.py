@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ratchet.ledger.states import State
-from ratchet.ledger.work import name_of, utc
+from ratchet.ledger.work import counted, name_of, utc
 from ratchet.operate.replay import spans
 from ratchet.operate.snapshot.status import Standing, Status, Waits
 from ratchet.protocol.halt import why_halted
@@ -21,11 +21,15 @@ def lines_of(of: Status) -> list[str]:
     pause = pause_of(of)
     said += [f"  PAUSED: {pause}"] if pause else []
     said += [f"  {line}" for line in (unattended_of(of),) if line]
-    said += [f"  {of.replays:,} revisions are asked for and wait"] if of.replays else []
+    said += (
+        [f"  {counted(of.replays, 'revision is asked for and waits', 'revisions are asked for and wait')}"]
+        if of.replays
+        else []
+    )
     said += [f"  {line}" for line in (*notices_of(of), next_source_of(of)) if line]
     for t in of.unfinished:
         named = name_of(t.txid, t.revision)
-        said.append(f"  {named}: {t.state}, {t.voted} of {t.slices} slices voted; {why_of(of, t)}")
+        said.append(f"  {named}: {t.state}, {t.voted} of {counted(t.slices, 'slice')} voted; {why_of(of, t)}")
     return said
 
 
@@ -83,7 +87,7 @@ def why_of(of: Status, row: Standing) -> str:
         case Waits.CLEAR:
             return f"given up: {row.reason}; clear the run again"
         case Waits.VOTES:
-            return f"{row.slices - row.voted} slices have not voted; {by}"
+            return f"{counted(row.slices - row.voted, 'slice has not voted', 'slices have not voted')}; {by}"
         case Waits.RETRY:
             return f"aborted: {row.reason}; {by}"
         case Waits.COMMIT:

@@ -14,7 +14,7 @@ CREATE TABLE ratchet_delta.dead_letters (
 CREATE INDEX dead_letters_seen ON ratchet_delta.dead_letters (_pipeline, _txid);
 CREATE INDEX dead_letters_writer ON ratchet_delta.dead_letters (_writer);
 COMMENT ON TABLE ratchet_delta.dead_letters IS 'dead letters as they were written, also those above the head; readers have the view ratchet.dead_letters';
-COMMENT ON COLUMN ratchet_delta.dead_letters.headers IS '[{key, value as base64}] as JSON, the very text that was voted for';
+COMMENT ON COLUMN ratchet_delta.dead_letters.headers IS '[{key, value as base64}] as JSON, the very text that was voted for; a key with U+0000 is key_base64';
 
 CREATE TABLE ratchet.drops (
     id BIGINT GENERATED ALWAYS AS IDENTITY,

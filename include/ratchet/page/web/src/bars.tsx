@@ -1,5 +1,5 @@
 import type { Bar } from "./api";
-import { between, moment, named, number, seconds } from "./format";
+import { between, counted, moment, named, number, seconds } from "./format";
 import { to } from "./use";
 
 const ROW = 22, LEFT = 92, WIDTH = 900;
@@ -85,7 +85,7 @@ function Columns({ title, of, told }: { title: string; of: number[]; told: (n: n
   return (
     <figure>
       <figcaption>{title}: {told(Math.min(...of))} to {told(Math.max(...of))}</figcaption>
-      <svg viewBox="0 0 420 80" role="img" aria-label={`${title}, ${of.length} transactions, from ${told(Math.min(...of))} to ${told(Math.max(...of))}`}>
+      <svg viewBox="0 0 420 80" role="img" aria-label={`${title}, ${counted(of.length, "transaction")}, from ${told(Math.min(...of))} to ${told(Math.max(...of))}`}>
         {of.map((n, at) => <rect key={at} x={at * width} width={Math.max(width - 1, 0.5)} y={80 - (n / most) * 78} height={(n / most) * 78} className="process" />)}
       </svg>
     </figure>

@@ -1,5 +1,8 @@
 export const number = (of: number | null | undefined): string => (of == null ? "–" : of.toLocaleString("en-US"));
 
+/** `1 record`, `2,000 records`; `many` where an s does not do. */
+export const counted = (of: number, one: string, many = `${one}s`): string => `${number(of)} ${of === 1 ? one : many}`;
+
 export function seconds(of: number | null | undefined): string {
   if (of == null) return "–";
   if (of < 10) return `${of.toFixed(1)} s`;

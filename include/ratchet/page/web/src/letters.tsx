@@ -19,7 +19,7 @@ function One({ name, letter, raw }: { name: string; letter: Letter; raw: boolean
       <td>{letter.reason}</td>
       <td><pre>{text(letter.key_text, letter.key_base64, raw)}</pre></td>
       <td><pre>{text(letter.value_text, letter.value_base64, raw)}</pre>{letter.value_size !== null && letter.value_base64 !== null && letter.value_size > 10_000 && <p className="quiet">the first 10,000 of {number(letter.value_size)} bytes</p>}</td>
-      <td>{letter.headers.map((h) => `${h.key}=${h.text ?? h.base64}`).join(", ") || "–"}</td>
+      <td>{letter.headers.map((h) => `${h.key.replaceAll("\u0000", "\\u0000")}=${h.text ?? h.base64}`).join(", ") || "–"}</td>
       <td>{moment(letter.timestamp)}</td>
     </tr>
   );

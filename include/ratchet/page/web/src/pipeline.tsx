@@ -1,7 +1,7 @@
 import { useState } from "react";
 import type { Lags, Timeline } from "./api";
 import { Bars, Rates } from "./bars";
-import { ago, moment, named, number, seconds } from "./format";
+import { ago, counted, moment, named, number, seconds } from "./format";
 import { MoveButton, Moves } from "./moves";
 import { Answer, Badge, Facts, Run, Table } from "./parts";
 import { to, useAsked } from "./use";
@@ -26,9 +26,9 @@ export function PipelinePage({ name }: { name: string }) {
         ["Head", `${number(line.head)} of ${number(line.last_txid)}`],
         ["In flight", number(line.in_flight)],
         ["Last commit", ago(line.committed_at, line.at)],
-        ["Behind", lag ? (lag.is_told ? `${number(lag.records)} records${lag.seconds !== null ? `, ${seconds(lag.seconds)}` : ""}` : "Kafka does not tell of the topic") : "–"],
+        ["Behind", lag ? (lag.is_told ? `${counted(lag.records, "record")}${lag.seconds !== null ? `, ${seconds(lag.seconds)}` : ""}` : "Kafka does not tell of the topic") : "–"],
         ["Topic", line.topic],
-        ["Last 10 min", `${number(line.rate.transactions)} transactions, ${number(line.rate.records)} records`],
+        ["Last 10 min", `${counted(line.rate.transactions, "transaction")}, ${counted(line.rate.records, "record")}`],
       ]} />
       {line.said.length > 1 && <details><summary>As the command says it</summary>{line.said.map((said) => <p key={said}>{said}</p>)}</details>}
       <nav aria-label={`Of ${name}`} className="row">
@@ -86,9 +86,9 @@ export function PipelinePage({ name }: { name: string }) {
       </Table>
       <h2>Sinks</h2>
       <Table label="Sinks" head={["Table", "Kind", "Readers see", "Expired"]} empty="None is made yet; ratchet migrate makes them.">
-        {of.sinks.map((sink) => <tr key={sink.schema + sink.name}><th scope="row">{sink.schema}.{sink.name}</th><td>{sink.kind}</td><td>{sink.shows}</td><td>{sink.expired_rows ? `${number(sink.expired_rows)} rows up to ${sink.expired_until}` : "–"}</td></tr>)}
+        {of.sinks.map((sink) => <tr key={sink.schema + sink.name}><th scope="row">{sink.schema}.{sink.name}</th><td>{sink.kind}</td><td>{sink.shows}</td><td>{sink.expired_rows ? `${counted(sink.expired_rows, "row")} up to ${sink.expired_until}` : "–"}</td></tr>)}
       </Table>
-      <p className="quiet">{of.compacted > 0 && `Up to ${number(of.compacted)} nothing can be revised any more. `}{line.replays > 0 && `${number(line.replays)} revisions are asked for and wait.`}</p>
+      <p className="quiet">{of.compacted > 0 && `Up to ${number(of.compacted)} nothing can be revised any more. `}{line.replays > 0 && `${counted(line.replays, "revision is asked for and waits", "revisions are asked for and wait")}.`}</p>
       {line.may_move && (
         <>
           <h2>Moves</h2>
