@@ -3,6 +3,7 @@
 from ratchet.errors import Refused
 from ratchet.formats.json import Json
 from ratchet.formats.messagepack import MessagePack
+from ratchet.formats.whole import Bytes, Text
 from ratchet.protocol.gate_kinds import Condition, MaxChange, MaxDeadLetters
 from ratchet.protocol.halt import Halt
 from ratchet.sinks.accumulate import Accumulate
@@ -16,6 +17,7 @@ __all__ = [
     "Accumulate",
     "Append",
     "Arrivals",
+    "Bytes",
     "Condition",
     "Halt",
     "Json",
@@ -24,6 +26,7 @@ __all__ = [
     "MessagePack",
     "Pipeline",
     "Refused",
+    "Text",
     "Topic",
     "Upsert",
 ]

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import msgpack
 
-from ratchet import Append, Json, MessagePack, Pipeline, Topic
+from ratchet import Append, Bytes, Json, MessagePack, Pipeline, Text, Topic
 
 from .conformance import Case, Conformance
 from .lines import Lines
@@ -64,6 +64,16 @@ LINES = {b"one\ntwo": [("one",), ("two",)], b"": [], b"\xff": None, "é".encode(
 TEXTS = {b"one\ntwo": [("one\ntwo",)], b"": [("",)], b"\xff": None, "é".encode(): [("é",)]}
 
 
+WHOLE = {b"one\ntwo": [("one\ntwo",)], b"": [("",)], b"null": [("null",)], b"\xff": None, b"a\x00": None}
+DEGREES = {b"21.5": [(21.5,)], b"-007": [(-7.0,)], b"": None, b" 1": None, b"21,5": None, b"NaN": None, b"1e999": None}
+DOCUMENTS = {
+    b'{"b": 1.50, "a": []}': [('{"a": [], "b": 1.50}',)],
+    b" [] ": [("[]",)],
+    b"{": None,
+    b"null": None,
+    b"": None,
+}
+BYTES = {b"\x00\xff": [(b"\x00\xff",)], b"": [(b"",)], b"null": [(b"null",)]}
 MAPS = {
     msgpack.encode({"a": 1, "b": "x", "c": Decimal("1.50"), "t": datetime(2024, 5, 1, 10, tzinfo=UTC)}): [
         (1, "x", Decimal("1.50"), datetime(2024, 5, 1, 10, tzinfo=UTC))
@@ -87,6 +97,22 @@ MAPS = {
     b"\x81\xa1x" + b"\x91" * 100_000: None,
     b"": None,
 }
+
+
+class TestText(Conformance):
+    case = Case(Text("line string"), WHOLE)
+
+
+class TestNumbersAsTexts(Conformance):
+    case = Case(Text("degrees double not null"), DEGREES)
+
+
+class TestDocumentsAsTexts(Conformance):
+    case = Case(Text("doc json not null"), DOCUMENTS)
+
+
+class TestBytes(Conformance):
+    case = Case(Bytes("payload binary not null"), BYTES)
 
 
 class TestMessagePack(Conformance):
@@ -122,6 +148,8 @@ def test_the_hash_of_a_spec_tells_formats_apart():
         Lines("line string"),
         Lines("line string", split=False),
         Lines("text string"),
+        Text("line string"),
+        Bytes("line binary"),
         Twin("line string"),
     ]
     keys = [None, "k string", Json("k string"), Lines("k string", split=False), Twin("k string", split=False)]

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ratchet import Bytes, Text
 from ratchet.formats.cells import Cells
 from ratchet.formats.envelope import HEADERS as HEADERS_TYPE
 from ratchet.formats.headers import last
+from ratchet.formats.port import Use
 from ratchet.formats.texts import vector
 from ratchet.spec.columns import parse_columns
 from ratchet.values.arrow import arrow_type
@@ -112,3 +114,35 @@ HEADERS = st.lists(
 def test_of_headers_of_one_name_the_last_counts(sent, begin):
     expected = [next((h["value"] for h in reversed(of or ()) if h["key"] == "a"), None) for of in sent[begin:]]
     assert last(pa.array(sent, HEADERS_TYPE).slice(begin), "a").to_pylist() == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(sent=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=8)))
+def test_values_that_are_texts_or_bytes_come_back(sent):
+    values = pa.array([text.encode() for text in sent], pa.binary())
+    texts, whole = (declared.decoder(Use()).decode(values) for declared in (Text("line string"), Bytes("line binary")))
+    assert texts.columns.column("line").to_pylist() == sent
+    assert whole.columns.column("line").to_pylist() == values.to_pylist()
+    assert not texts.errors.drop_null() and not whole.errors.drop_null()
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "error"),
+    [
+        ("line string", b"a\xff", "column line: found a\ufffd, which is not UTF-8, wanted string"),
+        ("line string", b"a\x00", "column line: found text with U+0000, wanted string"),
+        ("degrees double", b"", "column degrees: found an empty text, wanted double"),
+        ("degrees double", b"21,5", "column degrees: found 21,5, wanted double"),
+        ("doc json not null", b"null", "column doc: found null, wanted json not null"),
+        ("at timestamp strict", b"2024-05-01T10:00:00.123456789Z", "no digits beyond microseconds"),
+    ],
+)
+def test_a_text_that_is_none_of_its_columns_type_is_an_error(declared, value, error):
+    (said,) = Text(declared).decoder(Use()).decode(pa.array([value], pa.binary())).errors.to_pylist()
+    assert error in said
+
+
+def test_digits_that_a_text_has_lost_are_counted():
+    sent = pa.array([b"2024-05-01T10:00:00.123456789Z", b"2024-05-01T10:00:00Z", b"x"], pa.binary())
+    decoded = Text("at timestamp").decoder(Use()).decode(sent)
+    assert decoded.cut == 1 and decoded.errors.null_count == 2

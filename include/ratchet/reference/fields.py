@@ -17,12 +17,14 @@ from ratchet import (
     Accumulate,
     Append,
     Arrivals,
+    Bytes,
     Condition,
     Json,
     MaxChange,
     MaxDeadLetters,
     MessagePack,
     Pipeline,
+    Text,
     Topic,
     Upsert,
 )
@@ -35,7 +37,7 @@ from ratchet.spec.source import DeclaredFormat
 SECTIONS: Mapping[str, tuple[type[Declaration], ...]] = {
     "The pipeline": (Pipeline,),
     "Source": (Topic,),
-    "Formats": (Json, MessagePack),
+    "Formats": (Json, MessagePack, Text, Bytes),
     "When runs start": (Arrivals,),
     "Sinks": (Append, Upsert, Accumulate),
     "Gates": (MaxDeadLetters, MaxChange, Condition),
