@@ -1,6 +1,7 @@
 """Exactly-once batch transactions over Kafka ranges, Spark jobs and PostgreSQL, run by Airflow."""
 
 from ratchet.errors import Refused
+from ratchet.formats.csv import Csv
 from ratchet.formats.json import Json
 from ratchet.formats.messagepack import MessagePack
 from ratchet.formats.whole import Bytes, Text
@@ -19,6 +20,7 @@ __all__ = [
     "Arrivals",
     "Bytes",
     "Condition",
+    "Csv",
     "Halt",
     "Json",
     "MaxChange",

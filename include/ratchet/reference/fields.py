@@ -19,6 +19,7 @@ from ratchet import (
     Arrivals,
     Bytes,
     Condition,
+    Csv,
     Json,
     MaxChange,
     MaxDeadLetters,
@@ -37,7 +38,7 @@ from ratchet.spec.source import DeclaredFormat
 SECTIONS: Mapping[str, tuple[type[Declaration], ...]] = {
     "The pipeline": (Pipeline,),
     "Source": (Topic,),
-    "Formats": (Json, MessagePack, Text, Bytes),
+    "Formats": (Json, MessagePack, Csv, Text, Bytes),
     "When runs start": (Arrivals,),
     "Sinks": (Append, Upsert, Accumulate),
     "Gates": (MaxDeadLetters, MaxChange, Condition),
