@@ -1,9 +1,11 @@
 """Exactly-once batch transactions over Kafka ranges, Spark jobs and PostgreSQL, run by Airflow."""
 
 from ratchet.errors import Refused
+from ratchet.formats.csv import Csv
 from ratchet.formats.debezium import Debezium
 from ratchet.formats.json import Json
 from ratchet.formats.messagepack import MessagePack
+from ratchet.formats.whole import Bytes, Text
 from ratchet.protocol.gate_kinds import Condition, MaxChange, MaxDeadLetters
 from ratchet.protocol.halt import Halt
 from ratchet.sinks.accumulate import Accumulate
@@ -17,8 +19,10 @@ __all__ = [
     "Accumulate",
     "Append",
     "Arrivals",
+    "Bytes",
     "Condition",
     "Debezium",
+    "Csv",
     "Halt",
     "Json",
     "MaxChange",
@@ -26,6 +30,7 @@ __all__ = [
     "MessagePack",
     "Pipeline",
     "Refused",
+    "Text",
     "Topic",
     "Upsert",
 ]

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import msgpack
 
-from ratchet import Append, Json, MessagePack, Pipeline, Topic
+from ratchet import Append, Bytes, Csv, Json, MessagePack, Pipeline, Text, Topic
 
 from .conformance import Case, Conformance
 from .lines import Lines
@@ -64,6 +64,77 @@ LINES = {b"one\ntwo": [("one",), ("two",)], b"": [], b"\xff": None, "é".encode(
 TEXTS = {b"one\ntwo": [("one\ntwo",)], b"": [("",)], b"\xff": None, "é".encode(): [("é",)]}
 
 
+WHOLE = {b"one\ntwo": [("one\ntwo",)], b"": [("",)], b"null": [("null",)], b"\xff": None, b"a\x00": None}
+DEGREES = {b"21.5": [(21.5,)], b"-007": [(-7.0,)], b"": None, b" 1": None, b"21,5": None, b"NaN": None, b"1e999": None}
+DOCUMENTS = {
+    b'{"b": 1.50, "a": []}': [('{"a": [], "b": 1.50}',)],
+    b" [] ": [("[]",)],
+    b"{": None,
+    b"null": None,
+    b"": None,
+}
+BYTES = {b"\x00\xff": [(b"\x00\xff",)], b"": [(b"",)], b"null": [(b"null",)]}
+LINE = {
+    b"1,x,1.50": [(1, "x", Decimal("1.50"))],
+    b"1,x,1.50\r\n": [(1, "x", Decimal("1.50"))],
+    b"+1,,\n": [(1, None, None)],
+    b'"1","","2"': [(1, "", Decimal("2.00"))],
+    b'3,"a ""b"", c\r\nd\n",': [(3, 'a "b", c\r\nd\n', None)],
+    "4,é\u2028,0".encode(): [(4, "é\u2028", Decimal("0.00"))],
+    b",\r\n,": None,
+    b"": None,
+    b"\n": None,
+    b"1,x": None,
+    b"1,x,2,3": None,
+    b"1,x,2\n1,x,2": None,
+    b"1,x,2\n\n": None,
+    b'1,"x,2': None,
+    b'1,"x"y,2': None,
+    b'1,"x" ,2': None,
+    b'1, "x",2': None,
+    b'1,"a \\" b",2': None,
+    b'1,x"y,2': None,
+    b"1,x\ry,2": None,
+    b"1,x,2\r": None,
+    b'1,"x\ry",2': [(1, "x\ry", Decimal("2.00"))],
+    b" 1,x,2": None,
+    b"1,x,1.005": None,
+    b'1,x,"1,5"': None,
+    b"1;x;2": None,
+    b"0x1F,x,2": None,
+    b"1,\x00,2": None,
+    b"1,\xff,2": None,
+    b"\xef\xbb\xbf1,x,2": None,
+    b'\xef\xbb\xbf"1",x,2': None,
+}
+LINES_OF_CSV = {
+    b"": [],
+    b"\n": [(None,)],
+    b"a": [("a",)],
+    b"a\r\nb\n": [("a",), ("b",)],
+    b'"a\nb"\n"c"': [("a\nb",), ("c",)],
+    b"a\n\nb\n\n": [("a",), (None,), ("b",), (None,)],
+    b'"x""\n""y"\nz': [('x"\n"y',), ("z",)],
+    b'""': [("",)],
+    b"a,b": None,
+    b'a\n"b': None,
+    b'a"\n"b': None,
+    b"a\n\x00": None,
+}
+WITH_NAMES = {
+    b"id\tnote\n1\tx\n\\N\t\\N\n": [(1, "x"), (None, None)],
+    b'note\tid\r\n"\\N"\t2': [(2, "\\N")],
+    b"id\tmore\n3\tx": [(3, None)],
+    b"note\nx": [(None, "x")],
+    b"id\tnote\n5\t": [(5, "")],
+    b"id\tnote": [],
+    b"": [],
+    b"id\tid\n1\t2": None,
+    b"id\tnote\n1": None,
+    b"id\tnote\nx\t1": None,
+    b'id\t"note\n1\t2': None,
+    b"id\n\n": None,
+}
 MAPS = {
     msgpack.encode({"a": 1, "b": "x", "c": Decimal("1.50"), "t": datetime(2024, 5, 1, 10, tzinfo=UTC)}): [
         (1, "x", Decimal("1.50"), datetime(2024, 5, 1, 10, tzinfo=UTC))
@@ -87,6 +158,34 @@ MAPS = {
     b"\x81\xa1x" + b"\x91" * 100_000: None,
     b"": None,
 }
+
+
+class TestText(Conformance):
+    case = Case(Text("line string"), WHOLE)
+
+
+class TestNumbersAsTexts(Conformance):
+    case = Case(Text("degrees double not null"), DEGREES)
+
+
+class TestDocumentsAsTexts(Conformance):
+    case = Case(Text("doc json not null"), DOCUMENTS)
+
+
+class TestBytes(Conformance):
+    case = Case(Bytes("payload binary not null"), BYTES)
+
+
+class TestLineOfCsv(Conformance):
+    case = Case(Csv("a int, b string, c decimal(4,2)"), LINE)
+
+
+class TestLinesOfCsv(Conformance):
+    case = Case(Csv("a string", rows="lines"), LINES_OF_CSV)
+
+
+class TestCsvWithNames(Conformance):
+    case = Case(Csv("id int, text string from note", rows="lines", header=True, separator="\t", null="\\N"), WITH_NAMES)
 
 
 class TestMessagePack(Conformance):
@@ -122,6 +221,11 @@ def test_the_hash_of_a_spec_tells_formats_apart():
         Lines("line string"),
         Lines("line string", split=False),
         Lines("text string"),
+        Text("line string"),
+        Csv("line string"),
+        Csv("line string", null=None),
+        Csv("line string", rows="lines"),
+        Bytes("line binary"),
         Twin("line string"),
     ]
     keys = [None, "k string", Json("k string"), Lines("k string", split=False), Twin("k string", split=False)]

@@ -10,6 +10,7 @@ from ratchet import Append, Pipeline, Topic
 from ratchet.errors import SpecError
 from ratchet.spark.decode import NO_ROW, Decoding, frame_schema
 from ratchet.spark.intake import Intake
+from ratchet.spark.servers import Servers
 
 from .lines import Lines
 from .messages import Message
@@ -33,7 +34,7 @@ def spec() -> Pipeline:
 
 
 def test_a_worker_decodes_what_a_spec_declares():
-    decoding = pickle.loads(pickle.dumps(Decoding(Intake(spec().source, "id", {}, False, None))))
+    decoding = pickle.loads(pickle.dumps(Decoding(Intake(spec().source, "id", Servers({}), False, None))))
     (frame,) = decoding(iter([batch_of(SENT)]))
     assert dict(zip(frame.schema.names, frame.schema.types, strict=True)) == frame_schema(TOPIC)
     rows = [r for r in frame.to_pylist() if r["_error"] is None and r["_n"] != NO_ROW]

@@ -10,7 +10,20 @@ from hypothesis import strategies as st
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from ratchet import Accumulate, Append, Arrivals, Json, MaxChange, MaxDeadLetters, Pipeline, Topic, Upsert
+from ratchet import (
+    Accumulate,
+    Append,
+    Arrivals,
+    Bytes,
+    Json,
+    MaxChange,
+    MaxDeadLetters,
+    MessagePack,
+    Pipeline,
+    Text,
+    Topic,
+    Upsert,
+)
 from ratchet.errors import SpecError
 from ratchet.spec.loading import load_pipeline, load_pipelines, read_specs
 
@@ -118,6 +131,13 @@ def test_an_error_names_the_field(changes, field):
         (lambda: Accumulate("t", key="k string", sum="x string"), "integers or decimals"),
         (lambda: Accumulate("t", key="k string"), "at least one of"),
         (lambda: Json("a int", rows="lines"), "Json.rows"),
+        (lambda: MessagePack("a serial"), "MessagePack.columns: column 'a' has the unknown type"),
+        (lambda: Text("a int, b int"), r'Text.columns: a value is one column, .* for example Text\("line string"\)'),
+        (lambda: Text("at timestamp from _timestamp"), "Text.columns: a value is one column"),
+        (lambda: Text("a int from b"), "Text.columns: a value is one column, which comes from nothing within it"),
+        (lambda: Text("a binary"), r'Text.columns: a text is no bytes; declare Bytes\("payload binary"\)'),
+        (lambda: Bytes("a string"), "Bytes.columns: bytes are no text; declare a binary column, or Text"),
+        (lambda: Bytes("a binary, b binary"), "Bytes.columns: a value is one column"),
         (lambda: Arrivals(min_records=0), "Arrivals.min_records: Input should be greater than or equal to 1"),
         (lambda: Arrivals(max_wait=timedelta(0)), "Arrivals.max_wait: Input should be greater than 0"),
         (lambda: Arrivals(max_wait=timedelta.max), "Arrivals.max_wait: Input should be less than or equal to 365"),

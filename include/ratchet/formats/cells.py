@@ -50,6 +50,7 @@ _INTEGER = re.compile(rb"-?[0-9]{1,30}")
 _DECIMAL_TEXT = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _INTEGER_TEXT = re.compile(r"[+-]?[0-9]{1,30}", re.ASCII)
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_LEADING_ZEROS = re.compile(rb"^\+?(-?)0*(?=[0-9])")
 _SPACES = re.compile(r"[ \t\r\n]")
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _ROOM = Context(prec=80)
@@ -106,9 +107,12 @@ class Cells:
             case _:
                 raise Unfit(excerpt(raw), kind)
 
-    def of_text(self, kind: Type, sent: bytes) -> Cell:
-        """The value of a text of its own, as a key or a header is; Unfit if it is none of the type."""
-        if isinstance(kind, Binary):
+    def of_text(self, kind: Type, sent: bytes, *, base64: bool = False) -> Cell:
+        """The value of a text of its own, as a key or a header is; Unfit if it is none of the type.
+
+        A binary column has the bytes themselves, or where bytes are written in base64 those.
+        """
+        if isinstance(kind, Binary) and not base64:
             return sent
         try:
             text = sent.decode()
@@ -120,7 +124,7 @@ class Cells:
             case Integer() if _INTEGER_TEXT.fullmatch(text) and int(text) in kind:
                 return int(text)
             case Floating() if _DECIMAL_TEXT.fullmatch(text):
-                return _floating(kind, text.lstrip("+").encode())
+                return _floating(kind, _LEADING_ZEROS.sub(rb"\1", sent))
             case Timestamp(unit, _) if unit is not None and _DECIMAL_TEXT.fullmatch(text):
                 return self._moment(kind, text, lambda number: moments.moment_of_number(number, unit))
             case Boolean() if text in ("true", "false"):

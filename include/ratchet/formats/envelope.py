@@ -19,12 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ratchet.formats.cells import Cell, Cells
+from ratchet.formats.headers import last
 from ratchet.formats.port import Decoded, Decoder, Use, decoder_of
+from ratchet.formats.texts import vector
 from ratchet.formats.vectors import Rows
 from ratchet.spec.columns import Column, RecordPart
 from ratchet.spec.source import Topic
-from ratchet.spec.types import Binary, Map, String
 from ratchet.spec.types import Json as JsonType
+from ratchet.spec.types import Map
 from ratchet.values.arrow import arrow_type
 from ratchet.values.endpoint import Endpoint
 from ratchet.values.jsonb import canonical
@@ -234,7 +236,7 @@ class Envelope:
             elif part.part == "_key":
                 found = _texts(column, batch.column("_key"), "column")
             elif part.header is not None:
-                found = _texts(column, _last_headers(batch.column("_headers"), part.header), "column")
+                found = _texts(column, last(batch.column("_headers"), part.header), "column")
             else:
                 found = _all_headers(column, batch.column("_headers"))
             missing = (
@@ -261,16 +263,9 @@ def _present(sent: pa.BinaryArray, headers: pa.ListArray) -> tuple[pa.BinaryArra
 
 def _texts(column: Column, sent: pa.BinaryArray, where: str) -> _PerRecord:
     """A column of texts of their own, one a record."""
-    if isinstance(column.type, Binary):
-        return _PerRecord({column.name: sent}, {})
-    if isinstance(column.type, String):
-        try:
-            # Arrow checks that it is UTF-8.
-            texts = sent.cast(pa.string())
-            if not pc.any(pc.match_substring(texts, "\x00")).as_py():
-                return _PerRecord({column.name: texts}, {})
-        except pa.ArrowInvalid:
-            pass
+    found = vector(column.type, sent)
+    if not len(found.declined):
+        return _PerRecord({column.name: found.array}, {}, cut=len(found.cut))
     return _each(column, sent.to_pylist(), where, lambda reader, text: reader.of_text(column.type, text))
 
 
@@ -287,12 +282,6 @@ def _each(column: Column, given: list[Any], where: str, read: Callable[[Cells, A
                 errors[number] = unfit.said(f"{where} {column.name}")
         cells.append(cell)
     return _PerRecord({column.name: pa.array(cells, arrow_type(column.type))}, errors, cut=reader.cut)
-
-
-def _last_headers(headers: pa.ListArray, name: str) -> pa.BinaryArray:
-    """The value of the last header of a name, of each record."""
-    found = [next((h["value"] for h in reversed(of or ()) if h["key"] == name), None) for of in headers.to_pylist()]
-    return pa.array(found, pa.binary())
 
 
 def _all_headers(column: Column, headers: pa.ListArray) -> _PerRecord:

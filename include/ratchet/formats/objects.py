@@ -4,7 +4,8 @@
 
 - A value must be of the declared type, or of one that holds it exactly; a number may become the nearest float.
 - A decimal comes from a decimal, a whole number or a text, and not from a float, whose digits nobody has sent.
-- A moment comes from a moment, or by its declared unit from a number; without a zone it is in UTC.
+- A moment comes from a moment, or by its declared unit from a number; without a zone it is in UTC. Digits beyond
+  microseconds, which a FineMoment has, are cut and counted, or refused where the column is strict.
 - Floats that are no number or infinite are values of a float column, and errors within JSON, structs, maps and arrays.
 """
 
@@ -27,6 +28,7 @@ import pyarrow.compute as pc
 
 from ratchet.formats.cells import Cell, Cells
 from ratchet.formats.decided import Reading, decided, in_doubt
+from ratchet.formats.fine import FineMoment
 from ratchet.formats.port import Decoded, NoRow
 from ratchet.formats.vectors import Rows, Vector, numbered, within_years
 from ratchet.formats.wire import path_of
@@ -177,7 +179,7 @@ class Objects:
             case Decimal(), Exact() | int() if not isinstance(value, bool):
                 return self._cells.of_text(kind, _digits(kind, value))
             case Timestamp(), datetime():
-                return _micros(kind, value)
+                return self._moment(kind, value)
             case Timestamp(unit, _), int() | float() if unit is not None and not isinstance(value, bool):
                 return self._cells.of_text(kind, _digits(kind, value))
             case Date(), date() if not isinstance(value, datetime):
@@ -196,6 +198,13 @@ class Objects:
                 return self._nested(kind, lambda: self._inner(kind, value))
             case _:
                 raise Unfit(shown(value), kind)
+
+    def _moment(self, kind: Timestamp, value: datetime) -> int:
+        if isinstance(value, FineMoment):
+            if kind.strict:
+                raise Unfit(shown(value), f"{kind}, with no digits beyond microseconds")
+            self._cells.cut += 1
+        return _micros(kind, value)
 
     def _nested(self, kind: Type, read: Any) -> Cell:
         try:

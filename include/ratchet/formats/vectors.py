@@ -88,7 +88,7 @@ def vector(kind: Type, cells: list[Any], lenient: bool, escapes: bool) -> Vector
         case Boolean() | Date() | Binary():
             return Vector(pa.array(cells, arrow_type(kind)), _NONE, _NONE)
         case Timestamp(None, strict):
-            return _moments(cells, strict)
+            return moments_of(pa.array(cells, pa.string()), strict)
         case Timestamp() if not lenient:
             return numbered(kind, cells)
         case Uuid():
@@ -150,23 +150,31 @@ def _floats(kind: Floating, cells: list[float | None]) -> Vector:
 
 
 def _decimals(kind: Decimal, cells: list[Raw]) -> Vector:
-    """Plain digits are cast by Arrow, which neither rounds them nor drops any; with an exponent it would.
-
-    It moves the point by a multiplication whose overflow it does not see: 5405249.45 as decimal(38,38) came to be 0.16.
-    So what might need more than 128 bits is given 256, in which these digits have room at every scale.
-    """
     sent = [None if cell is ABSENT or (raw := bytes(cell)) == NULL else raw for cell in cells]
     present = [raw for raw in sent if raw is not None]
     longest = max(map(len, present), default=0)
-    if longest <= _LONGEST_PLAIN and not b"".join(present).translate(None, b"0123456789.-"):
-        found: pa.Array = pa.array(sent, pa.string())
-        try:
-            if longest + kind.scale > _LONGEST_PLAIN:
-                found = found.cast(pa.decimal256(2 * _LONGEST_PLAIN, kind.scale))
-            return Vector(found.cast(arrow_type(kind)), _NONE, _NONE)
-        except pa.ArrowInvalid:
-            pass
+    if not b"".join(present).translate(None, b"0123456789.-"):
+        found = plain_decimals(kind, pa.array(sent, pa.string()), longest)
+        if found is not None:
+            return found
     return each(kind, sent, lambda reader, raw: reader.of_json(kind, raw))
+
+
+def plain_decimals(kind: Decimal, texts: pa.Array, longest: int) -> Vector | None:
+    """Plain digits are cast by Arrow, which neither rounds them nor drops any; with an exponent it would.
+
+    It moves the point by a multiplication whose overflow it does not see: 5405249.45 as decimal(38,38) came to be 0.16.
+    So what might need more than 128 bits is given 256, in which these digits have room at every scale. None where a
+    text, of which the longest has so many characters, does not fit.
+    """
+    if longest > _LONGEST_PLAIN:
+        return None
+    try:
+        if longest + kind.scale > _LONGEST_PLAIN:
+            texts = texts.cast(pa.decimal256(2 * _LONGEST_PLAIN, kind.scale))
+        return Vector(texts.cast(arrow_type(kind)), _NONE, _NONE)
+    except pa.ArrowInvalid:
+        return None
 
 
 def numbered(kind: Timestamp, cells: list[int | None]) -> Vector:
@@ -183,9 +191,8 @@ def numbered(kind: Timestamp, cells: list[int | None]) -> Vector:
     return each(kind, cells, lambda reader, number: reader.of_text(kind, str(number).encode()))
 
 
-def _moments(cells: list[str | None], strict: bool) -> Vector:
+def moments_of(texts: pa.Array, strict: bool) -> Vector:
     """Moments as text: the common forms by Arrow, which reads them alike, every other text by itself."""
-    texts = pa.array(cells, pa.string())
     if _is_usual(texts):
         for unit in ("us", "ns"):
             try:
@@ -194,7 +201,7 @@ def _moments(cells: list[str | None], strict: bool) -> Vector:
                 continue
             return _trimmed(moved, texts, unit, strict)
     kind = Timestamp(None, strict)
-    return each(kind, cells, lambda reader, text: reader.of_text(kind, text.encode()))
+    return each(kind, texts.to_pylist(), lambda reader, text: reader.of_text(kind, text.encode()))
 
 
 def _trimmed(moved: pa.Array, texts: pa.Array, unit: str, strict: bool) -> Vector:

@@ -23,7 +23,7 @@ class Unfit(Exception):
         """The error of a value: where, what was found, what was wanted; `private`, without what was found."""
         if private:
             return f"{where}: found {WITHHELD}, wanted {self.wanted}"
-        return f"{where}{self.at}: found {self.found}, wanted {self.wanted}"
+        return f"{where}{self.at}: found {self.found or 'an empty text'}, wanted {self.wanted}"
 
 
 def excerpt(found: bytes | str) -> str:
