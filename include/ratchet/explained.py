@@ -51,11 +51,13 @@ _SLICE = "nothing is voted; rows that the try has written are removed before the
 EXPLAINED = (
     Explained(
         errors.SpecError,
-        "A pipeline's spec is read, by Airflow, a task or a command, and a field is not valid.",
+        "A pipeline's spec is read, by Airflow, a task or a command, and a field is not valid; or a line cannot begin "
+        "where `Topic.begin` says.",
         "nothing; other pipelines go on",
         (
             "Correct the field that the message names.",
-            "Run `ratchet validate`, which checks every spec without a server.",
+            "Run `ratchet validate`, which checks every spec without a server; `ratchet plan NAME` says where a line "
+            "would begin.",
         ),
     ),
     Explained(

@@ -60,6 +60,7 @@ def preview(
 ) -> None:
     """Show what the next records become: the rows of each sink, and dead letters with their reasons; write nothing."""
     from ratchet.operate.excerpt import next_records, records_at
+    from ratchet.protocol.beginning import times
     from ratchet.source.kafka import Kafka
     from ratchet.spark.engine import session_for
     from ratchet.spark.preview import preview as look
@@ -70,7 +71,7 @@ def preview(
     spec = load_pipeline(name)
     asked = servers(spec)
     with Kafka(asked.kafka) as brokers:
-        offsets = brokers.offsets(spec.source.name)
+        offsets = brokers.offsets(spec.source.name, None, None, *times(spec))
     if partition is not None and offset is not None:
         work = records_at(spec, offsets, partition, offset, records)
     else:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -16,11 +17,15 @@ from ratchet import Append, Arrivals, Json, Pipeline, Topic
 from ratchet.airflow import watching
 from ratchet.airflow.arrivals import arrivals_of
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.work import Run
 from ratchet.operate.migrate import migrate
 from ratchet.operate.pauses import pause_at, resume
 from ratchet.protocol.arrivals import FIRST_SECONDS
+from ratchet.protocol.begin import begin
+from ratchet.protocol.begun import Skipped
 from ratchet.source.kafka import Kafka
 from tests.kafka.driven import Driven, send
+from tests.ledger.staging import always_active
 
 SECONDS = 20
 
@@ -35,9 +40,9 @@ class Rig(Driven):
         self.kafka: Callable[[], dict[str, str]] = lambda: properties
         self.url: Callable[[], str] = lambda: ledger.url
 
-    def pipeline(self, name: str, *, made: bool = True, **given) -> Pipeline:
+    def pipeline(self, name: str, *, made: bool = True, begin: str = "earliest", **given) -> Pipeline:
         given = {"runs": Arrivals()} | given
-        source = Topic(f"{name}-{uuid4().hex[:8]}", value=Json("a bigint"))
+        source = Topic(f"{name}-{uuid4().hex[:8]}", value=Json("a bigint"), begin=begin)
         spec = Pipeline(name=name, source=source, sinks=[Append(f"rows_{name}", columns="a bigint")], **given)
         if made:
             self.make(spec)
@@ -132,6 +137,30 @@ def test_each_pipeline_is_told_of_its_own_records_once_and_of_no_others(rig: Rig
         asyncio.run(scenario())
     said = [line["event"] for line in lines if line["log_level"] == "warning"]
     assert len(said) == 1 and f"topic {later.source.name!r} is not there" in said[0]
+
+
+def test_a_line_that_begins_at_the_ends_is_begun_before_its_first_records_come(rig: Rig):
+    """They would be no part of it, if the first run began only because of them."""
+    spec = rig.pipeline("late", begin="latest", runs=Arrivals(min_records=5))
+    rig.send(spec, 3)
+
+    async def scenario() -> None:
+        tasks = await rig.watched(spec)
+        with ended(tasks):
+            await rig.until("it is told", lambda: "late" in rig.fired)
+            await rig.looks(3)
+            assert rig.fired == {"late": ["the line begins with this run, at the last stable offsets"]}
+            offsets = partial(rig.client.offsets, spec.source.name)
+            assert isinstance(begin(rig.ledger, spec, Run("late", "a"), offsets, always_active), Skipped)
+            rig.send(spec, 4)
+            await rig.looks(3)
+            assert len(rig.fired["late"]) == 1
+            rig.send(spec, 1)
+            await rig.until("its records are told", lambda: len(rig.fired["late"]) == 2)
+            assert rig.fired["late"][1] == "5 records wait"
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(scenario())
 
 
 def test_no_run_is_asked_for_that_would_find_nothing(rig: Rig):

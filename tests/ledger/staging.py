@@ -69,12 +69,20 @@ class Log:
     lineages: dict[int, Lineage] = field(default_factory=dict)
     kept: dict[int, int] = field(default_factory=dict)
 
-    def offsets(self, before: IntervalEnd | None = None, known: Mapping[int, Lineage] | None = None) -> TopicOffsets:
+    since: dict[datetime, dict[int, int]] = field(default_factory=dict)
+
+    def offsets(
+        self,
+        before: IntervalEnd | None = None,
+        known: Mapping[int, Lineage] | None = None,
+        since: datetime | None = None,
+    ) -> TopicOffsets:
         wanted = self.wanted[before.at] if before else None
         self.asked += [before] if before else []
         logs = (dict(self.end), dict(self.lineages), dict(self.kept)) if known is not None else ()
         ends = dict(self.beginning), dict(self.stable)
-        return TopicOffsets(self.topic, self.topic_id, *ends, wanted, *logs, ahead=self.ahead if before else {})
+        told = {"ahead": self.ahead if before else {}, "since": self.since[since] if since else None}
+        return TopicOffsets(self.topic, self.topic_id, *ends, wanted, *logs, **told)
 
 
 def always_active(dag_id: str, run_id: str) -> bool:

@@ -187,6 +187,7 @@ def test_where_records_start_runs_the_dag_waits_for_an_asset_that_the_triggerer_
         "max_in_flight": 3,
         "min_records": 20,
         "max_wait": 120.0,
+        "begins_late": False,
     }
     assert ArrivalsTrigger(**stored).serialize() == (path, stored)
 

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from hypothesis import assume, example, given
@@ -27,6 +27,7 @@ from ratchet import (
 from ratchet.errors import SpecError
 from ratchet.spec.loading import load_pipeline, load_pipelines, read_specs
 
+AHEAD = timezone(timedelta(hours=14))
 VALUE = Json("id bigint, name string, amount decimal(12,2)")
 
 
@@ -110,6 +111,24 @@ def test_an_error_names_the_field(changes, field):
         (lambda: Topic("t", value=VALUE, key="name string"), "declared in value too"),
         (lambda: Topic("t", value=VALUE, tombstones="delete"), "needs key"),
         (lambda: Topic("t", value=VALUE, tombstones="ignore"), "Topic.tombstones"),
+        (lambda: Topic("t", value=VALUE, begin="now"), 'Topic.begin: it is \'now\'; give "earliest", "latest", a date'),
+        (
+            lambda: Topic("t", value=VALUE, begin="2024-05-01T10:00:00Z"),
+            "Topic.begin: it is '2024-05-01T10:00:00Z'; give",
+        ),
+        (lambda: Topic("t", value=VALUE, begin=None), "Topic.begin: it is None; give"),
+        (
+            lambda: Topic("t", value=VALUE, begin=datetime(2024, 5, 1)),
+            "Topic.begin: 2024-05-01 00:00:00 has no time zone",
+        ),
+        (lambda: Topic("t", value=VALUE, begin=datetime(1, 1, 1, tzinfo=AHEAD)), "Topic.begin: .* is no time in UTC"),
+        (lambda: Topic("t", value=VALUE, begin={}), "Topic.begin: no partition is named"),
+        (lambda: Topic("t", value=VALUE, begin={"0": 5}), "Topic.begin: '0' is no number of a partition"),
+        (lambda: Topic("t", value=VALUE, begin={True: 5}), "Topic.begin: True is no number of a partition"),
+        (lambda: Topic("t", value=VALUE, begin={2**31: 5}), "Topic.begin: 2147483648 is no number of a partition"),
+        (lambda: Topic("t", value=VALUE, begin={0: -1}), "Topic.begin: -1 is no offset of partition 0"),
+        (lambda: Topic("t", value=VALUE, begin={0: 5.0}), "Topic.begin: 5.0 is no offset of partition 0"),
+        (lambda: Topic("t", value=VALUE, begin={0: 2**63}), "Topic.begin: 9223372036854775808 is no offset of"),
         (lambda: Json("id bigint, id int"), "'id' is declared twice"),
         (lambda: Json("id serial"), "unknown type 'serial'"),
         (lambda: Json("id decimal(40,2)"), r"unknown type 'decimal\(40,2\)'.* p ≤ 38, .*\(seconds\|millis\|"),
@@ -293,6 +312,14 @@ def test_limits_and_schedules_are_no_part_of_the_plan_hash():
     assert plain.plan_hash == indexed.plan_hash
     copied = pipeline(sinks=[Append("orders", columns="id int", existing=True)])
     assert copied.plan_hash != plain.plan_hash
+
+
+def test_where_a_line_has_begun_is_no_part_of_the_plan_hash():
+    rules = ["latest", datetime(2024, 5, 1, 12, tzinfo=AHEAD), {1: 7, 0: 5}]
+    sources = [Topic("orders", value=VALUE, begin=rule) for rule in rules]
+    assert {pipeline(source=source).plan_hash for source in sources} == {pipeline().plan_hash}
+    assert [source.rule for source in sources] == ["latest", "2024-04-30T22:00:00+00:00", "{0: 5, 1: 7}"]
+    assert Topic("orders", value=VALUE).rule == "earliest"
 
 
 def test_what_columns_were_called_is_no_part_of_the_plan_hash():

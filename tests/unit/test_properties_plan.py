@@ -32,7 +32,7 @@ def planned_from(of, most):
     wanted = {p: end for p, (_, _, _, end) in of.items() if end is not None} or None
     offsets = TopicOffsets("t", "id", beginning, stable)
     # A partition that comes to a topic that the line knows has lost what is deleted of it.
-    start = {p: previous.get(p, 0 if previous else beginning[p]) for p in of}
+    start = {p: previous.get(p, 0) for p in of}
     until = {p: max(start[p], min(stable[p], (wanted or {}).get(p, stable[p]))) for p in of}
     if wanted is None:
         assert backlog(previous, offsets) == sum(until.values()) - sum(start.values())

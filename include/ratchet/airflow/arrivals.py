@@ -31,10 +31,11 @@ class ArrivalsTrigger(BaseEventTrigger):
         max_in_flight: int,
         min_records: int,
         max_wait: float,
+        begins_late: bool = False,
     ):
         super().__init__()
         self.kafka, self.ledger = kafka, ledger
-        self.arriving = Arriving(pipeline, topic, max_in_flight, min_records, max_wait)
+        self.arriving = Arriving(pipeline, topic, max_in_flight, min_records, max_wait, begins_late)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         arguments = {
@@ -45,6 +46,7 @@ class ArrivalsTrigger(BaseEventTrigger):
             "max_in_flight": self.arriving.max_in_flight,
             "min_records": self.arriving.min_records,
             "max_wait": self.arriving.max_wait,
+            "begins_late": self.arriving.begins_late,
         }
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
@@ -63,6 +65,7 @@ def arrivals_of(spec: Pipeline, runs: Arrivals) -> Asset:
         max_in_flight=spec.max_in_flight,
         min_records=runs.min_records,
         max_wait=runs.max_wait.total_seconds(),
+        begins_late=spec.source.begin == "latest",
     )
     watcher = AssetWatcher(name=f"ratchet-{spec.name}", trigger=trigger)
     return Asset(f"x-ratchet://{spec.name}/arrivals", group=GROUP, watchers=[watcher])

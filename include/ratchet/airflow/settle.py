@@ -17,6 +17,7 @@ from ratchet.logs import about, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from ratchet.ledger.rows import Transaction
     from ratchet.source.interval import IntervalEnd
@@ -65,12 +66,14 @@ class SettleOperator(BaseOperator):
                 raise AirflowFailException(f"the run ended without its commit; {said}; {reason}")
 
 
-def _offsets(spec: Pipeline, before: IntervalEnd | None, known: Mapping[int, Lineage] | None) -> TopicOffsets:
+def _offsets(
+    spec: Pipeline, before: IntervalEnd | None, known: Mapping[int, Lineage] | None, since: datetime | None = None
+) -> TopicOffsets:
     """What Kafka says of the topic, over a connection that is opened for it: mostly it is not asked."""
     from ratchet.source.kafka import Kafka
 
     with Kafka(connections.kafka_properties(spec.kafka)) as brokers:
-        return brokers.offsets(spec.source.name, before, known)
+        return brokers.offsets(spec.source.name, before, known, since)
 
 
 def _reason(states: dict[str, Any], row: Transaction, error: str | None) -> str | None:

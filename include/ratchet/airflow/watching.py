@@ -177,6 +177,12 @@ class _Look:
     def _why(self, watch: _Watch, standing: Standing | None, now: float) -> str | None:
         """Why a run should be started now, which its begin will find as well; None if none should."""
         arrived, of = watch.arrived, watch.of
+        if standing is None and of.begins_late:
+            # Records that came before its first run would be no part of the line.
+            if not arrived.may_ask(now, None) or arrived.holds(now, self._is_begun_soon(of)):
+                return None
+            arrived.asked(now, None)
+            return "the line begins with this run, at the last stable offsets"
         records = arrived.waiting(now, standing.planned if standing else {})
         is_between = standing is not None and standing.is_between
         if not is_between and arrived.why(now, records) is None:

@@ -86,6 +86,9 @@ sources = Table(
     Column("cause", Text, nullable=False, comment="why it begins: first, cut, made_again or repartitioned"),
     Column("partitions", Integer, nullable=False, comment="among how many the keys of its records are divided"),
     Column("first_txid", BigInteger, comment="its first transaction; null while the source before is still planned"),
+    Column(
+        "begun", JSONB, comment="of the first one: {rule, starts, logs, told}, where the line began and by which rule"
+    ),
     ForeignKeyConstraint(["pipeline"], ["ratchet.pipelines.pipeline"], name="sources_pipeline"),
     comment="the logs whose records a pipeline has taken, numbered from 1: a topic, and what it became where a person "
     "accepted that it was cut or made again, or that its keys have gone to other partitions",

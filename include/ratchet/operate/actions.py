@@ -23,7 +23,7 @@ from ratchet.ledger.transactions import (
 from ratchet.ledger.work import OffsetRange, Run
 from ratchet.operate.decisions import Decided, advanced, changed, discard, finish, lock, record_losses, take_out
 from ratchet.operate.outcome import Change, Move, Opened, Outcome, Start, losses_of, opened_lines
-from ratchet.protocol import claims, due, halts, plan, sources
+from ratchet.protocol import beginning, claims, due, halts, plan, sources
 from ratchet.protocol.begin import KafkaOffsets
 from ratchet.protocol.sources import Cause
 from ratchet.source.offsets import TopicOffsets
@@ -159,6 +159,9 @@ def _lose_unplanned(
     row = claims.open_transaction(conn, spec, Run(spec.name, f"accept-loss {txid}"), txid)
     plan.store(conn, spec.name, txid, line.source, missing)
     said = {"from": None, "ranges": [str(r) for r in missing], "why": "records are lost"}
+    begun = beginning.of_first(conn, line)
+    if begun:
+        said |= {"why": f"records are lost; {begun}", "begins": begun.stored}
     history.record(conn, row, who=who, move=str(State.OPEN), detail=said)
     row = move(conn, row, State.VOIDED, who=who, why=reason, reason=reason, claim_ended=True)
     record_losses(conn, row, line.source, missing, who, reason)

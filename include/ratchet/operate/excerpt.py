@@ -8,6 +8,7 @@ from ratchet.errors import RecordsLost, SettingsError, TopicChanged
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import OffsetRange, SliceToken, SliceWork
+from ratchet.protocol.beginning import chosen
 from ratchet.protocol.plan import Course, check_readable, course_of, plan
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
@@ -16,11 +17,12 @@ from ratchet.spec.pipeline import Pipeline
 def next_records(ledger: Ledger, spec: Pipeline, offsets: TopicOffsets, most: int) -> SliceWork:
     """The next `most` offsets of the line, shared among its partitions as a plan shares them.
 
-    Raises TopicChanged and RecordsLost as a begin would.
+    Of a line that has not begun, those with which it would begin: `offsets` is asked with the time that its spec names.
+    Raises SpecError, TopicChanged and RecordsLost as a begin would.
     """
     with ledger.snapshot() as conn:
         line = read_line(conn, spec.name)
-        course = course_of(conn, line) if line else Course({})
+        course = course_of(conn, line) if line else Course(chosen(spec, offsets).starts)
     if line and line.topic_id != offsets.topic_id:
         raise TopicChanged(
             f"{spec.name}: the ledger's ranges are of topic {line.topic} with id {line.topic_id}, and "

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from ratchet.errors import BrokerUnreachable, LedgerUnreachable, Locked, NotMigrated, RatchetError
+from ratchet.errors import BrokerUnreachable, LedgerUnreachable, Locked, NotMigrated, RatchetError, SpecError
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.migrations import REVISION
 from ratchet.ledger.transactions import read_line
@@ -14,6 +14,7 @@ from ratchet.ledger.work import OffsetRange, Run, counted, name_of
 from ratchet.operate.migrate import differences, has_ledger, unseen
 from ratchet.protocol import due
 from ratchet.protocol.begin import KafkaOffsets, begin
+from ratchet.protocol.beginning import Beginning, chosen, of_first
 from ratchet.protocol.begun import Begun, Skipped
 from ratchet.protocol.plan import Course, Slice, course_of, starts
 from ratchet.source.interval import IntervalEnd
@@ -57,6 +58,8 @@ class Upcoming:
     slices: tuple[Slice, ...]
     waiting: Mapping[int, int]
     """{partition: so many offsets that Kafka has decided and this transaction leaves}; empty if Kafka was not asked."""
+    begins: str | None
+    """Where the line begins, and by which rule of the spec; None where Kafka was not asked, or it has transactions."""
     not_due: str | None
     """Why the runs that start by themselves would leave the records until somebody asks for them."""
     silent: tuple[str, ...]
@@ -90,8 +93,10 @@ def upcoming(
         silent.append(run_id)
         return True
 
-    def offsets(before: IntervalEnd | None, known: Mapping[int, Lineage] | None) -> TopicOffsets:
-        answers.append(kafka_offsets(before, known))
+    def offsets(
+        before: IntervalEnd | None, known: Mapping[int, Lineage] | None, *since: datetime | None
+    ) -> TopicOffsets:
+        answers.append(kafka_offsets(before, known, *since))
         return answers[-1]
 
     def try_(*, drains: bool) -> Begun | Skipped | RatchetError:
@@ -109,6 +114,8 @@ def upcoming(
         itself = try_(drains=True)
         not_due = itself.message if isinstance(itself, Skipped) else None
     begun = found if isinstance(found, Begun) else None
+    may_begin = not isinstance(found, SpecError)
+    course, begins = _stands(ledger, spec, answers[-1]) if answers and may_begin else (None, None)
     return Upcoming(
         spec.name,
         begun.how if begun else "skipped" if isinstance(found, Skipped) else "refused",
@@ -118,7 +125,8 @@ def upcoming(
         begun.claim.revision if begun else None,
         begun.claim.epoch if begun else None,
         begun.slices if begun else (),
-        _left(ledger, spec, answers[-1], begun) if answers else {},
+        _left(course, answers[-1], begun) if course else {},
+        str(begins) if begins else None,
         not_due,
         tuple(dict.fromkeys(silent)),
         tuple(gate.title for gate in spec.gates),
@@ -136,6 +144,9 @@ def lines_of(found: Upcoming) -> Iterator[str]:
         what = name_of(found.txid, found.revision or 0)
         size = f"{counted(found.offsets, 'offset')} in {counted(len(found.slices), 'slice')}"
         yield f"{name}: the next run takes {what}, {found.how}: {size}"
+    if found.begins and found.txid is not None:
+        # A skip says it itself.
+        yield f"  {found.begins}"
     yield from (f"  slice {part.number}: {_ranges(part.ranges)}" for part in found.slices)
     left = sum(found.waiting.values())
     if left:
@@ -176,12 +187,19 @@ def _tables(ledger: Ledger, spec: Pipeline) -> Tables:
     return Tables((*ledger_lacks, *(str(each) for each in made if each.is_change)), None, hidden)
 
 
-def _left(ledger: Ledger, spec: Pipeline, offsets: TopicOffsets, begun: Begun | None) -> dict[int, int]:
-    """{partition: offsets that are decided and not planned}, beside what `begun` would take."""
+def _stands(ledger: Ledger, spec: Pipeline, offsets: TopicOffsets) -> tuple[Course, Beginning | None]:
+    """Where plans go on, and where the line begins, None where it has transactions."""
     with ledger.snapshot() as conn:
         line = read_line(conn, spec.name)
-        course = course_of(conn, line) if line else Course({})
-    course = course.next if course.is_at_end else course
+        if line is not None:
+            course = course_of(conn, line)
+            return course.next if course.is_at_end else course, of_first(conn, line)
+    begins = chosen(spec, offsets)
+    return Course(begins.starts), begins
+
+
+def _left(course: Course, offsets: TopicOffsets, begun: Begun | None) -> dict[int, int]:
+    """{partition: offsets that are decided and not planned}, beside what `begun` would take."""
     at = starts(course.previous, offsets)
     for r in (r for part in (begun.slices if begun else ()) for r in part.ranges):
         at[r.partition] = max(at.get(r.partition, 0), r.until_offset)

@@ -13,7 +13,7 @@ from ratchet.ledger.rows import Line
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import next_txid
 from ratchet.ledger.work import Run, counted, utc
-from ratchet.protocol import claims, due, halts, sources
+from ratchet.protocol import beginning, claims, due, halts, sources
 from ratchet.protocol.begun import Begun, Skip, Skipped, given
 from ratchet.protocol.halt import why_halted
 from ratchet.protocol.pause import why_paused
@@ -116,17 +116,21 @@ def _allocate(
     wanted = offsets.wanted if wants.asks or offsets.wanted else due.limit(spec, line, offsets)
     planned = plan(course.previous, offsets, wants.max_records, course.limit(offsets, wanted))
     if not planned:
-        why = _why_nothing(conn, line, offsets, wants)
+        begun = beginning.of_first(conn, line)
+        why = "; ".join((_why_nothing(conn, line, offsets, wants), *([str(begun)] if begun else [])))
         if due.is_asked_for(spec) and plan(course.previous, offsets, 1, course.limit(offsets, None)):
             why = "all that a schedule or a person has asked for is taken; what has come since waits for the next time"
         return Skipped(Skip.NO_RECORDS, f"{spec.name}: {why}")
     row = claims.open_transaction(conn, spec, run, next_txid(conn, line))
     store(conn, spec.name, row.txid, line.source, planned)
     store_cut(conn, spec.name, row.txid, cut(planned, spec.slice_records))
-    said = {"from": None, "ranges": [str(r) for r in planned], "why": "allocated"}
-    history.record(conn, row, who=str(run), move=str(State.OPEN), detail=said)
+    begun = beginning.of_first(conn, line)
+    news = [str(each) for each in (begun, beginning.tell_change(conn, spec, line)) if each]
+    said = {"from": None, "ranges": [str(r) for r in planned], "why": "; ".join(("allocated", *news))}
+    detail = {**said, "begins": begun.stored} if begun else said
+    history.record(conn, row, who=str(run), move=str(State.OPEN), detail=detail)
     odd = filter(None, (offsets.held_back(only_hanging=True), offsets.stamped_ahead()))
-    return given(conn, spec, row.token, "allocated", "; ".join(("allocated", *odd)))
+    return given(conn, spec, row.token, "allocated", "; ".join(("allocated", *odd, *news)))
 
 
 def _why_nothing(conn: Connection, line: Line, offsets: TopicOffsets, wants: Wants) -> str:

@@ -91,10 +91,12 @@ def arrived_records(
     with ledger.begin() as conn:
         line = read_line(conn, pipeline)
         halt = halts.halt(conn, pipeline)
-        course = course_of(conn, line) if line else Course({})
+        course = course_of(conn, line) if line else None
     if halt or (line is not None and not line.has_room(max_in_flight)):
         return None
     offsets = kafka_offsets(None, None)
+    # A line that has not begun may begin later than the logs do: the run that is started decides that.
+    course = course or Course(offsets.beginning)
     course = course.next if course.is_at_end else course
     wanted = due_until(line, offsets) if due_until else None
     waiting = backlog(course.previous, offsets, course.limit(offsets, wanted))

@@ -25,13 +25,17 @@ _SAMPLES = 100
 
 @dataclass(frozen=True)
 class Arriving:
-    """A pipeline whose runs records start; `max_wait` is in seconds."""
+    """A pipeline whose runs records start; `max_wait` is in seconds.
+
+    If its line `begins_late`, it begins where the logs end when its first run does, so no record has to wait for that.
+    """
 
     pipeline: str
     topic: str
     max_in_flight: int
     min_records: int
     max_wait: float
+    begins_late: bool = False
 
 
 class Arrived:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Protocol
 
 from sqlalchemy import Connection, func
 
@@ -24,7 +25,7 @@ from ratchet.ledger.rows import Binding, Line, Transaction
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, move, newest_revision, read_transaction
 from ratchet.ledger.work import Run, utc
-from ratchet.protocol import claims, due, halts, replays, sources
+from ratchet.protocol import beginning, claims, due, halts, replays, sources
 from ratchet.protocol.allocate import AskKafka, KafkaSaid, Wants, ask, lengthen
 from ratchet.protocol.begun import Begun, How, Skip, Skipped, given
 from ratchet.protocol.claims import IsActive
@@ -38,9 +39,15 @@ from ratchet.source.lineage import Lineage
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
-KafkaOffsets = Callable[[IntervalEnd | None, Mapping[int, Lineage] | None], TopicOffsets]
-"""Asks Kafka for a topic's offsets; given an interval, also for those `wanted` at which it ends, and given what was
-known of its logs, whether they are the same."""
+
+class KafkaOffsets(Protocol):
+    """Asks Kafka for a topic's offsets; given an interval, also for those `wanted` at which it ends, given what was
+    known of its logs, whether they are the same, and given a time, for those `since` which records are as late.
+    """
+
+    def __call__(
+        self, before: IntervalEnd | None, known: Mapping[int, Lineage] | None, since: datetime | None = None, /
+    ) -> TopicOffsets: ...
 
 
 def begin(
@@ -61,9 +68,11 @@ def begin(
     a pipeline with plan="interval" plans; without one such a run plans nothing. A run that `drains` was started by
     another one, or by the maintenance: it takes what is due, and any other makes all due that there is.
 
-    No work is begun when it raises: Halted at a transaction that failed too often, NotRevisable, NotMigrated,
-    RecordsLost, TopicChanged, UnknownTopic, Fenced when its work went elsewhere. What was prepared with other code is
-    begun anew with today's, if Kafka still has it all.
+    The first begin that hears Kafka decides where the line begins, and keeps that before it looks for work.
+
+    No work is begun when it raises: SpecError where the line cannot begin as the spec says, Halted at a transaction
+    that failed too often, NotRevisable, NotMigrated, RecordsLost, TopicChanged, UnknownTopic, Fenced when its work went
+    elsewhere. What was prepared with other code is begun anew with today's, if Kafka still has it all.
 
     A `dry_run` returns and raises what such a begin would, with the claim that it would take, and changes nothing.
     """
@@ -83,7 +92,7 @@ def begin(
         try:
             with ledger.begin(dry_run=dry_run) as conn:
                 if dry_run and kafka:
-                    sources.register(conn, spec.name, kafka.offsets)
+                    sources.register(conn, spec, kafka.offsets)
                 found = _decide(conn, spec, run, asked, kafka, wants)
                 if dry_run and kafka and isinstance(found, AskKafka) and found.known.source != kafka.known.source:
                     # It has begun the source that waited, which is undone with the rest; its logs are the same.
@@ -118,9 +127,10 @@ def _heard(
 ) -> KafkaSaid:
     """What Kafka says when so much is known; TopicChanged where its topic is not the line's."""
     before = end_of_interval(ledger, spec, wants.interval_end, wants.max_records)
-    offsets = kafka_offsets(before, known.lineages)
+    since = beginning.times(spec) if known == sources.NOTHING_KNOWN else ()
+    offsets = kafka_offsets(before, known.lineages, *since)
     with ledger.begin(dry_run=dry_run) as conn:
-        sources.register(conn, spec.name, offsets)
+        sources.register(conn, spec, offsets)
         # The line may have been dropped meanwhile, which has to stay so.
         tables.probe(conn, spec)
     return KafkaSaid(offsets, known)

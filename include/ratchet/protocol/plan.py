@@ -171,10 +171,10 @@ def plan(
 def starts(previous: dict[int, int], offsets: TopicOffsets) -> dict[int, int]:
     """{partition: where its next range starts}, for every partition that Kafka has now.
 
-    A line begins at the beginnings that it finds. A partition that comes to a topic later begins at 0 whatever
-    retention has deleted of it since: those records came after the line had begun, so they are lost.
+    Where a line begins is known of the partitions that it found then. A partition that comes to a topic later begins at
+    0 whatever retention has deleted of it since: those records came after the line had begun, so they are lost.
     """
-    return {p: previous.get(p, 0 if previous else offsets.beginning[p]) for p in sorted(offsets.stable)}
+    return {p: previous.get(p, 0) for p in sorted(offsets.stable)}
 
 
 def backlog(previous: dict[int, int], offsets: TopicOffsets, wanted: dict[int, int] | None = None) -> int:
@@ -190,7 +190,7 @@ def cut(planned: list[OffsetRange], slice_records: int) -> list[Slice]:
 
 
 def anchor(conn: Connection, line: Line, offsets: TopicOffsets) -> None:
-    """Remember where every partition that is seen for the first time starts, whether or not it is planned now.
+    """Remember that every partition that has come since starts at 0, whether or not it is planned now.
 
     What retention deletes of it from there on is a loss. The caller holds the pipeline's lock.
     """

@@ -20,12 +20,11 @@ from ratchet.errors import Repartitioned, TopicChanged
 from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import heads, leader_epochs, pipelines, ranges, sources, transactions
 from ratchet.ledger.work import counted
+from ratchet.protocol import beginning
+from ratchet.protocol.beginning import FIRST
 from ratchet.source.lineage import Lineage
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
-
-FIRST = 1
-"""The number of a line's first source."""
 
 Lineages = dict[int, Lineage]
 """{partition: the leader epochs of its log}."""
@@ -64,13 +63,20 @@ NOTHING_KNOWN = Known(0, None, FIRST, {})
 """Before a pipeline's first run."""
 
 
-def register(conn: Connection, pipeline: str, offsets: TopicOffsets) -> None:
-    """The pipeline's row, made by its first run, and the check that its topic is still the same one."""
-    of = {"topic": offsets.topic, "topic_id": offsets.topic_id}
-    conn.execute(upsert(pipelines).values(pipeline=pipeline, source=FIRST, **of).on_conflict_do_nothing())
-    conn.execute(upsert(heads).values(pipeline=pipeline).on_conflict_do_nothing())
-    first = {"source": FIRST, "cause": Cause.FIRST, "partitions": len(offsets.stable), "first_txid": 1}
-    conn.execute(upsert(sources).values(pipeline=pipeline, **first, **of).on_conflict_do_nothing())
+def register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> None:
+    """The pipeline's row with where its line begins, made by its first run; and the check that its topic is the same.
+
+    Raises SpecError where the line cannot begin as its spec says; TopicChanged.
+    """
+    pipeline, of = spec.name, {"topic": offsets.topic, "topic_id": offsets.topic_id}
+    line = upsert(pipelines).values(pipeline=pipeline, source=FIRST, **of).on_conflict_do_nothing()
+    if conn.execute(line.returning(pipelines.c.pipeline)).scalar_one_or_none():
+        # Whoever begins at the same time waits here, and finds what was decided.
+        begun = beginning.decide(conn, spec, offsets)
+        conn.execute(insert(heads).values(pipeline=pipeline))
+        first = {"source": FIRST, "cause": Cause.FIRST, "partitions": len(offsets.stable), "first_txid": 1}
+        conn.execute(insert(sources).values(pipeline=pipeline, begun=begun.stored, **first, **of))
+        beginning.keep(conn, pipeline, begun)
     topic, topic_id = conn.execute(
         select(pipelines.c.topic, pipelines.c.topic_id).where(pipelines.c.pipeline == pipeline)
     ).one()

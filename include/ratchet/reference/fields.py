@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -78,6 +78,7 @@ _LINKS = {
     float: "number",
     bool: "`True` or `False`",
     timedelta: "`timedelta`",
+    datetime: "`datetime`",
 }
 _LIMITS = ((Ge, "ge", "at least {}"), (Gt, "gt", "more than {}"), (Le, "le", "at most {}"), (Lt, "lt", "less than {}"))
 

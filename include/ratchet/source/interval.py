@@ -46,13 +46,18 @@ class IntervalEnd:
 
     @property
     def since(self) -> int:
-        """`at` as Kafka counts: whole milliseconds since 1970, of which it means other things by negative ones."""
-        return max(0, -((_EPOCH - self.at) // _MILLISECOND))
+        """`at` as Kafka counts."""
+        return millis(self.at)
 
     @property
     def last(self) -> int:
         """`latest`, likewise."""
         return (self.latest - _EPOCH) // _MILLISECOND
+
+
+def millis(at: datetime) -> int:
+    """A time as Kafka counts: whole milliseconds since 1970, of which it means other things by negative ones."""
+    return max(0, -((_EPOCH - at) // _MILLISECOND))
 
 
 class Stamps(NamedTuple):

@@ -34,7 +34,7 @@ from ratchet.errors import (
 from ratchet.ledger.work import OffsetRange
 from ratchet.source.client import TIMEOUT_MS, Client
 from ratchet.source.columnar import ColumnarSource
-from ratchet.source.interval import IntervalEnd, Stamps, interval_ends, stamps_of
+from ratchet.source.interval import IntervalEnd, Stamps, interval_ends, millis, stamps_of
 from ratchet.source.lineage import Compared, EpochEnd, Lineage, compared
 from ratchet.source.offsets import TopicOffsets, Undecided
 from ratchet.source.port import Origin
@@ -46,6 +46,8 @@ _OF_MEMBERS = (
     client_errors.RebalanceInProgressError,
 )
 """What a group with members says to somebody else who wants to set its offsets."""
+_EVERYTHING = IsolationLevel.READ_UNCOMMITTED
+"""What undecided transactions have written as well."""
 _STAMP = attrgetter("offset"), attrgetter("timestamp")
 _NO_TOPIC_IDS = ("None", str(UUID(int=0)))
 """How the client gives the id of a topic whose brokers know of none."""
@@ -64,13 +66,19 @@ class Kafka(Client):
         return self._reaching(lambda: self._topic_id(topic), _describing(topic))
 
     def offsets(
-        self, topic: str, before: IntervalEnd | None = None, known: Mapping[int, Lineage] | None = None
+        self,
+        topic: str,
+        before: IntervalEnd | None = None,
+        known: Mapping[int, Lineage] | None = None,
+        since: datetime | None = None,
     ) -> TopicOffsets:
         """Id, first and last stable offsets of every partition, in one look; given an interval, also where it ends.
 
         Given what was known of the logs' leader epochs, also what is so now; only where a leader has changed are the
-        leaders asked. Raises UnknownTopic, CompactedTopic, TopicChanged (it was made again during the look); and
-        NotGranted where its records may not be read.
+        leaders asked. Given a time, also where its records begin, those of undecided transactions among them.
+
+        Raises UnknownTopic, CompactedTopic, TopicChanged (it was made again during the look); and NotGranted where its
+        records may not be read.
         """
 
         def look() -> TopicOffsets:
@@ -82,7 +90,7 @@ class Kafka(Client):
             beginning = self._list_offsets(topic, partitions, OffsetSpec.EARLIEST)
             latest = self._listed(topic, partitions, OffsetSpec.LATEST)
             logs = {} if known is None else self._compared(topic, known, latest, beginning)
-            written = self._listed(topic, partitions, OffsetSpec.LATEST, IsolationLevel.READ_UNCOMMITTED)
+            written = self._listed(topic, partitions, OffsetSpec.LATEST, _EVERYTHING)
             # What leaders said of their logs is of these offsets only if they were the same leaders all along.
             if any(written[p].leader_epoch != found.leader_epoch for p, found in latest.items()):
                 raise client_errors.NotLeaderForPartitionError(f"{topic}: its leaders are changing")
@@ -98,6 +106,7 @@ class Kafka(Client):
                 lineages={p: log.lineage for p, log in logs.items()},
                 kept={p: log.kept for p, log in logs.items() if log.kept is not None},
                 undecided=self._undecided(topic, held) if held else {},
+                since=None if since is None else self._since(topic, since, written),
             )
 
         found = self._reaching(look, _describing(topic))
@@ -214,6 +223,14 @@ class Kafka(Client):
                     raise IncompleteRead(f"{r}: an independent reader stays at offset {position}")
         finally:
             reader.close()
+
+    def _since(self, topic: str, at: datetime, ends: Mapping[int, OffsetAndTimestamp]) -> dict[int, int]:
+        """{partition: its first record of that time or later, else its end}; what comes after the ends is beyond them.
+
+        The times are asked for after the ends were, so that nothing so late lies below the end of one without any.
+        """
+        found = self._listed(topic, list(ends), millis(at), _EVERYTHING)
+        return {p: end.offset if found[p].offset < 0 else min(found[p].offset, end.offset) for p, end in ends.items()}
 
     def _wanted(self, found: TopicOffsets, end: IntervalEnd) -> TopicOffsets:
         """With where the interval ends, and what is stamped absurdly late before that."""

@@ -40,6 +40,9 @@ class TopicOffsets:
     given, and `ahead` what is stamped too late to be true before that. `topic_id` tells a topic from a later one with
     the same name.
 
+    `since` is where records of a time begin, if one was given: each one before it is older, and where none is of that
+    time or later it is the end.
+
     `end` is the high watermark, and `undecided` what keeps a last stable offset below it.
 
     Where it was asked for, `lineages` are the leader epochs of each partition's log. Where that is another log than the
@@ -56,6 +59,7 @@ class TopicOffsets:
     kept: Mapping[int, int] = field(default_factory=dict[int, int])
     undecided: Mapping[int, Undecided] = field(default_factory=dict[int, Undecided])
     ahead: Mapping[int, Ahead] = field(default_factory=dict[int, Ahead])
+    since: Mapping[int, int] | None = None
 
     def same(self, partition: int, until: int) -> int:
         """Up to which offset, at most `until`, a partition's log is there, and the one that was known."""

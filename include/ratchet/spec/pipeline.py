@@ -138,11 +138,11 @@ class Pipeline(Declaration, frozen=True):
     @property
     def plan_hash(self) -> str:
         """A hash of what the spec says about data, gates included, and `private`, by which dead letters have other
-        reasons: not of schedules, tags, limits, indexes, ages, or what columns were called.
+        reasons: not of schedules, tags, limits, indexes, ages, what columns were called, or where the line began.
         """
         said = self.model_dump_json(
             include={"name", "source", "transform", "sinks", "gates", "private"},
-            exclude={"sinks": {"__all__": {"indexes", "keep", "renamed"}}},
+            exclude={"source": {"begin"}, "sinks": {"__all__": {"indexes", "keep", "renamed"}}},
         )
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 

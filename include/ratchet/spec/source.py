@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Literal, cast
 
 from pydantic import Field, InstanceOf, SerializeAsAny, field_validator, model_validator
 
 from ratchet.spec.columns import Column, FieldPath, parse_columns
 from ratchet.spec.declaration import Declaration, column_list
+
+Beginning = Literal["earliest", "latest"] | datetime | dict[int, int]
+"""Where a line begins, as a spec says it."""
+_BEGINNINGS = 'give "earliest", "latest", a datetime with a time zone, or {partition: offset}'
+_MOST_PARTITIONS, _MOST_OFFSETS = 2**31, 2**63
 
 
 class DeclaredFormat(Declaration, ABC, frozen=True):
@@ -64,6 +71,11 @@ class Topic(Declaration, frozen=True):
     reader: Literal["columnar", "spark"] = "columnar"
     """What reads the topic: ratchet's columnar reader, or Spark's own Kafka source, which is slower. Spark's source
     reads in any case by a connection that the columnar reader cannot use."""
+    begin: Beginning = "earliest"
+    """Where the line begins: `"earliest"`, where the logs do; `"latest"`, at the last stable offsets; a time, with a
+    zone, at the first record of that time or later; or `{partition: offset}` with all partitions. It is decided once,
+    by the first run that hears Kafka, and means nothing to partitions that come later: of these all records are taken.
+    """
 
     @field_validator("value", mode="before")
     @classmethod
@@ -92,6 +104,23 @@ class Topic(Declaration, frozen=True):
             raise ValueError(f"it is a {type(key).__name__}; give one column, or a format such as Json(…)")
         return key
 
+    @field_validator("begin", mode="before")
+    @classmethod
+    def _is_a_beginning(cls, begin: object) -> object:
+        """pydantic would name each kind of value that it is not."""
+        if isinstance(begin, datetime):
+            if begin.utcoffset() is None:
+                raise ValueError(f"{begin} has no time zone; {_BEGINNINGS}")
+            try:
+                return begin.astimezone(UTC)
+            except OverflowError:
+                raise ValueError(f"{begin} is no time in UTC, whose years are 1 to 9999") from None
+        if isinstance(begin, Mapping):
+            return _places(cast("Mapping[object, object]", begin))
+        if begin not in ("earliest", "latest"):
+            raise ValueError(f"it is {begin!r}; {_BEGINNINGS}")
+        return begin
+
     @model_validator(mode="after")
     def _deletions_need_a_key(self) -> Topic:
         if self.tombstones == "delete" and self.value.deletes:
@@ -117,6 +146,17 @@ class Topic(Declaration, frozen=True):
         return tuple(dict.fromkeys((*self.value.connections, *of_key)))
 
     @property
+    def rule(self) -> str:
+        """`begin` as text, by which it is told from another one."""
+        match self.begin:
+            case datetime():
+                return self.begin.isoformat()
+            case dict():
+                return str(dict(sorted(self.begin.items())))
+            case _:
+                return self.begin
+
+    @property
     def key_columns(self) -> tuple[Column, ...]:
         """The columns that come from the key; none if it is not declared."""
         if self.key is None:
@@ -127,3 +167,15 @@ class Topic(Declaration, frozen=True):
     def columns(self) -> tuple[Column, ...]:
         """All declared columns, in the order in which a transform sees them."""
         return (*self.value.fields, *self.key_columns)
+
+
+def _places(begin: Mapping[object, object]) -> Mapping[object, object]:
+    """Check {partition: offset}; pydantic would take texts and booleans for numbers."""
+    if not begin:
+        raise ValueError(f"no partition is named; {_BEGINNINGS}")
+    for partition, offset in begin.items():
+        if type(partition) is not int or not 0 <= partition < _MOST_PARTITIONS:
+            raise ValueError(f"{partition!r} is no number of a partition; {_BEGINNINGS}")
+        if type(offset) is not int or not 0 <= offset < _MOST_OFFSETS:
+            raise ValueError(f"{offset!r} is no offset of partition {partition}; {_BEGINNINGS}")
+    return begin

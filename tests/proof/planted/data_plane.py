@@ -14,8 +14,22 @@ PLANTS = [
     plant(
         "a partition that comes later starts where retention has left it",
         "protocol/plan.py",
-        "0 if previous else offsets.beginning[p]",
-        "offsets.beginning[p]",
+        "{p: previous.get(p, 0) for p in sorted",
+        "{p: previous.get(p, offsets.beginning[p]) for p in sorted",
+        layers=("ledger",),
+    ),
+    plant(
+        "a line that begins at the last stable offsets leaves out what is undecided there",
+        "protocol/beginning.py",
+        "starts = offsets.stable",
+        "starts = offsets.end or offsets.stable",
+        layers=("ledger",),
+    ),
+    plant(
+        "where a line begins is written down and not gone by",
+        "protocol/sources.py",
+        "        beginning.keep(conn, pipeline, begun)\n",
+        "",
         layers=("ledger",),
     ),
     plant(

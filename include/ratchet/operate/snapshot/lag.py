@@ -119,8 +119,8 @@ def _open(of: Position, told: Ends, flying: _Flying) -> dict[int, tuple[int, int
     """{partition: (the first offset that is not committed, up to where it is planned)}, of those that have any."""
     found: dict[int, tuple[int, int]] = {}
     for partition, stable in sorted(told.stable.items()):
-        # As in a plan: a line begins at the beginnings, and a partition that comes later at 0.
-        planned = of.planned.get(partition, 0 if of.planned else told.beginning[partition])
+        # As in a plan: a partition that has come since the line began starts at 0.
+        planned = of.planned.get(partition, 0)
         since = flying.get((told.topic_id, partition), (planned, 0))[0]
         if since < stable:
             found[partition] = since, planned

@@ -178,6 +178,7 @@ CREATE TABLE ratchet.sources (
     cause TEXT NOT NULL,
     partitions INTEGER NOT NULL,
     first_txid BIGINT,
+    begun JSONB,
     PRIMARY KEY (pipeline, source),
     CONSTRAINT sources_pipeline FOREIGN KEY(pipeline) REFERENCES ratchet.pipelines (pipeline)
 );
@@ -186,6 +187,7 @@ COMMENT ON COLUMN ratchet.sources.source IS 'rows carry it as _source';
 COMMENT ON COLUMN ratchet.sources.cause IS 'why it begins: first, cut, made_again or repartitioned';
 COMMENT ON COLUMN ratchet.sources.partitions IS 'among how many the keys of its records are divided';
 COMMENT ON COLUMN ratchet.sources.first_txid IS 'its first transaction; null while the source before is still planned';
+COMMENT ON COLUMN ratchet.sources.begun IS 'of the first one: {rule, starts, logs, told}, where the line began and by which rule';
 
 CREATE TABLE ratchet.ranges (
     pipeline TEXT NOT NULL,

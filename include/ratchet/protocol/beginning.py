@@ -1,0 +1,154 @@
+"""Where a line begins: at which offset of each partition, and by which rule of its spec; decided once, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, literal, select, update
+
+from ratchet.errors import Fenced, SpecError
+from ratchet.ledger.rows import Line
+from ratchet.ledger.schema import ranges, sources
+from ratchet.ledger.work import utc
+from ratchet.source.offsets import TopicOffsets
+from ratchet.spec.pipeline import Pipeline
+
+FIRST = 1
+"""The number of a line's first source."""
+_NAMED = 3
+"""So many partitions are named in a line; the ledger has all."""
+_LONGEST_RULE = 100
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where a line begins in each partition that it finds, where the logs began then, and by which rule of the spec."""
+
+    topic: str
+    rule: str
+    starts: dict[int, int]
+    logs: dict[int, int]
+
+    def __str__(self) -> str:
+        places = [f"{self.topic}-{p} at {at}" for p, at in sorted(self.starts.items())]
+        more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+        before = sum(at - self.logs[p] for p, at in self.starts.items())
+        left = f"; the {before:,} offsets that Kafka had before that are no part of it" if before else ""
+        return f"the line begins by begin={_short(self.rule)}: {', '.join(places[:_NAMED])}{more}{left}"
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """As the ledger and the history have it."""
+        return {"rule": self.rule, "starts": _texts(self.starts), "logs": _texts(self.logs)}
+
+
+def chosen(spec: Pipeline, offsets: TopicOffsets) -> Beginning:
+    """Where a line of this spec would begin now, by what Kafka has said.
+
+    Raises SpecError where the spec names an offset that its log does not have, other partitions than the topic has, or
+    not all of them; and Fenced where Kafka was not asked for the time that it names.
+    """
+    topic = spec.source
+    match topic.begin:
+        case "earliest":
+            starts = offsets.beginning
+        case "latest":
+            starts = offsets.stable
+        case datetime():
+            if offsets.since is None:
+                raise Fenced(f"{spec.name}: the line was dropped while this run began; nothing was begun; run again")
+            starts = offsets.since
+        case _:
+            starts = _checked(spec.name, topic.begin, offsets)
+    return Beginning(topic.name, topic.rule, dict(starts), dict(offsets.beginning))
+
+
+def times(spec: Pipeline) -> tuple[datetime, ...]:
+    """The time for which Kafka has to be asked before the line begins, if its spec names one."""
+    return (spec.source.begin,) if isinstance(spec.source.begin, datetime) else ()
+
+
+def decide(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> Beginning:
+    """Where the line begins, for one that begins in this database transaction; as `chosen`, but for a time to come."""
+    begin = spec.source.begin
+    if isinstance(begin, datetime) and conn.execute(select(func.clock_timestamp() < literal(begin))).scalar_one():
+        raise SpecError(
+            f"{spec.name}: Topic.begin: {utc(begin)} has not come yet, and records from before it would be taken until "
+            "then; nothing was begun; give a time that has come, or let the first run begin after it"
+        )
+    return chosen(spec, offsets)
+
+
+def keep(conn: Connection, pipeline: str, beginning: Beginning) -> None:
+    """Let the partitions start there: what retention deletes of them from there on is a loss."""
+    row = {"pipeline": pipeline, "source": FIRST, "txid": 0, "from_offset": None}
+    places = sorted(beginning.starts.items())
+    conn.execute(insert(ranges), [{**row, "partition": p, "until_offset": at} for p, at in places])
+
+
+def kept(conn: Connection, line: Line) -> Beginning:
+    """Where a line has begun."""
+    said = _read(conn, line)
+    return Beginning(line.topic, said["rule"], *(_numbers(said[name]) for name in ("starts", "logs")))
+
+
+def of_first(conn: Connection, line: Line) -> Beginning | None:
+    """Where a line has begun, as long as it has no transaction."""
+    return None if line.last_txid else kept(conn, line)
+
+
+def tell_change(conn: Connection, spec: Pipeline, line: Line) -> str | None:
+    """That the spec's rule is another one by now, which changes nothing; once, the caller holds the pipeline's lock."""
+    said, rule = _read(conn, line), spec.source.rule
+    if rule == said.get("told", said["rule"]):
+        return None
+    first = (sources.c.pipeline == line.pipeline, sources.c.source == FIRST)
+    conn.execute(update(sources).where(*first).values(begun={**said, "told": rule}))
+    if rule == said["rule"]:
+        return None
+    return (
+        f"Topic.begin is {_short(rule)} now, and the line has begun by {_short(said['rule'])}: it goes on where its "
+        "plans have ended"
+    )
+
+
+def _checked(pipeline: str, begin: Mapping[int, int], offsets: TopicOffsets) -> Mapping[int, int]:
+    """The named offsets, which must be of all partitions and within their logs."""
+    where = f"{pipeline}: Topic.begin: topic {offsets.topic}"
+    absent, unnamed = sorted(begin.keys() - offsets.stable.keys()), sorted(offsets.stable.keys() - begin.keys())
+    if absent:
+        has = ", ".join(map(str, sorted(offsets.stable)))
+        raise SpecError(f"{where} has no partition {absent[0]}; it has {has}; nothing was begun")
+    if unnamed:
+        raise SpecError(
+            f"{where} has partition {unnamed[0]} as well, and nothing says where it begins; nothing was begun; name "
+            "all partitions"
+        )
+    for partition, at in sorted(begin.items()):
+        first, end = offsets.beginning[partition], offsets.end.get(partition, offsets.stable[partition])
+        if not first <= at <= end:
+            raise SpecError(
+                f"{where}: the log of partition {partition} is from offset {first} to {end}, and {at} is not within; "
+                "nothing was begun; name an offset of it, its end among them"
+            )
+    return begin
+
+
+def _read(conn: Connection, line: Line) -> dict[str, Any]:
+    first = (sources.c.pipeline == line.pipeline, sources.c.source == FIRST)
+    return conn.execute(select(sources.c.begun).where(*first)).scalar_one()
+
+
+def _short(rule: str) -> str:
+    return rule if len(rule) <= _LONGEST_RULE else f"{rule[:_LONGEST_RULE]}…"
+
+
+def _texts(of: Mapping[int, int]) -> dict[str, int]:
+    return {str(p): at for p, at in sorted(of.items())}
+
+
+def _numbers(of: Mapping[str, int]) -> dict[int, int]:
+    return {int(p): at for p, at in of.items()}
