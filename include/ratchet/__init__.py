@@ -12,6 +12,7 @@ from ratchet.sinks.upsert import Upsert
 from ratchet.spec.parts import Arrivals
 from ratchet.spec.pipeline import Pipeline
 from ratchet.spec.source import Topic
+from ratchet.spec.sql import Sql
 
 __all__ = [
     "Accumulate",
@@ -26,6 +27,7 @@ __all__ = [
     "MessagePack",
     "Pipeline",
     "Refused",
+    "Sql",
     "Topic",
     "Upsert",
 ]

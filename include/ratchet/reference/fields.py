@@ -24,6 +24,7 @@ from ratchet import (
     MaxDeadLetters,
     MessagePack,
     Pipeline,
+    Sql,
     Topic,
     Upsert,
 )
@@ -35,6 +36,7 @@ from ratchet.spec.source import DeclaredFormat
 
 SECTIONS: Mapping[str, tuple[type[Declaration], ...]] = {
     "The pipeline": (Pipeline,),
+    "Transforms in SQL": (Sql,),
     "Source": (Topic,),
     "Formats": (Json, MessagePack, Debezium),
     "When runs start": (Arrivals,),
@@ -68,6 +70,7 @@ _LINKS = {
     DeclaredFormat: "[format](#formats)",
     Topic: "[`Topic`](#topic)",
     Arrivals: "[`Arrivals`](#arrivals)",
+    Sql: "[`Sql`](#sql)",
     DagArguments: "[dict](#arguments-for-airflow)",
     TaskArguments: "dict",
     str: "text",
