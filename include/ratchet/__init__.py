@@ -14,6 +14,7 @@ from ratchet.sinks.upsert import Upsert
 from ratchet.spec.parts import Arrivals
 from ratchet.spec.pipeline import Pipeline
 from ratchet.spec.source import Topic
+from ratchet.spec.sql import Sql
 
 __all__ = [
     "Accumulate",
@@ -31,6 +32,7 @@ __all__ = [
     "Pipeline",
     "Refused",
     "Text",
+    "Sql",
     "Topic",
     "Upsert",
 ]

@@ -108,7 +108,8 @@ def validate() -> None:
     for spec in load_pipelines().values():
         for field, reference in spec.references:
             load(reference, field)
-        by = f"{spec.transform} over {kind_of(spec)}" if spec.transform else str(kind_of(spec))
+        kind = kind_of(spec)
+        by = f"{spec.transform} over {kind}" if isinstance(spec.transform, str) else str(kind)
         typer.echo(f"{spec.name}: {spec.source.name} → {by} → {', '.join(s.name for s in spec.sinks)}")
 
 

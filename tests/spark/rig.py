@@ -14,7 +14,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 from psycopg.types.string import TextLoader
 
-from ratchet import Append, Json, Pipeline, Topic
+from ratchet import Append, Json, Pipeline, Sql, Topic
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run, SliceWork, Vote
 from ratchet.operate.migrate import migrate
@@ -108,13 +108,13 @@ def address(transform: Callable) -> str:
 
 
 def spec_of(
-    topic: str, transform: Callable | None = every, value: str = "a int, b string", sinks=None, **given
+    topic: str, transform: Callable | Sql | None = every, value: str = "a int, b string", sinks=None, **given
 ) -> Pipeline:
     source = {k: given.pop(k) for k in ("key", "tombstones", "reader") if k in given}
     return Pipeline(
         name="p",
         source=Topic(topic, value=Json(value), **source),
-        transform=address(transform) if transform else None,
+        transform=address(transform) if callable(transform) else transform,
         sinks=sinks or [Append(SINK, columns=value)],
         **{"max_records": 100_000, "slice_records": 100_000, **given},
     )

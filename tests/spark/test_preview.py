@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
-from ratchet import Accumulate, Append, cli, command
+from ratchet import Accumulate, Append, Sql, cli, command
 from ratchet.errors import RecordsLost, SettingsError, TopicChanged, TransformError
 from ratchet.operate.excerpt import next_records, records_at
 from ratchet.operate.migrate import migrate
@@ -44,6 +44,15 @@ def over_frames(records):
     return {SINK: good, "totals": good, DEAD_LETTERS: bad}
 
 
+IN_SQL = Sql(
+    {
+        SINK: "select * from records where a > 0",
+        "totals": "select * from records where a > 0",
+        DEAD_LETTERS: "select 'not above zero' as error from records where a <= 0",
+    }
+)
+
+
 def look(rig, spec, spark=None, most=10):
     migrate(rig.ledger.url, [spec])
     before = everything(rig.ledger)
@@ -60,15 +69,17 @@ def rows(found, sink) -> list[tuple]:
     return [(r["_partition"], r["_offset"], of) for r, of in zip(found.sinks[sink], own, strict=True)]
 
 
-@pytest.mark.parametrize("transform", [None, over_tables, over_frames])
+@pytest.mark.parametrize("transform", [None, over_tables, over_frames, IN_SQL])
 def test_it_shows_what_a_slice_of_the_same_records_writes(rig, transform):
     topic = rig.topic(2)
     rig.send(topic, *VALUES[:4])
     rig.send(topic, *VALUES[:3], partition=1)
     spec = spec_of(topic, transform, sinks=SINKS if transform else SINKS[:1])
     by_spark = look(rig, spec, rig.spark)
-    if transform is over_frames:
-        with pytest.raises(SettingsError, match="only Spark can do this, since its transform is over DataFrames"):
+    if transform in (over_frames, IN_SQL):
+        with pytest.raises(
+            SettingsError, match="only Spark can do this, since its transform is (over DataFrames|in SQL)"
+        ):
             look(rig, spec)
     else:
         here = look(rig, spec)

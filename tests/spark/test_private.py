@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from psycopg import sql
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from structlog.testing import capture_logs
 
-from ratchet import Accumulate, Append, Condition, Pipeline, Refused, Upsert
+from ratchet import Accumulate, Append, Condition, Pipeline, Refused, Sql, Upsert
 from ratchet.airflow.run import final_errors
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Run
@@ -139,6 +140,10 @@ CASES = {
     "an error on the driver": Case("raised LookupError at spark/test_private.py:", transform=raises_on_the_driver),
     "a refusal on the driver": Case("raised Refused at spark/test_private.py:", transform=refuses_on_the_driver),
     "a cast in Spark": Case("CAST_INVALID_INPUT", transform=fails_in_spark),
+    "a cast in SQL": Case(
+        "statement 'rows', line 1, character 8: NumberFormatException CAST_INVALID_INPUT",
+        transform=Sql(rows="select int(b) as a, b from records"),
+    ),
     "an error in Spark's Python": Case("ValueError at spark/test_private.py:", transform=raises_in_python),
     "a refusal in Spark's Python": Case("Refused at spark/test_private.py:", transform=refuses_in_python),
     "a unique index": Case(
@@ -183,6 +188,7 @@ QUICK = (
     "an error of the transform's",
     "a unique index",
     "a gate that cannot be evaluated",
+    "a cast in SQL",
 )
 NEVER_SAID = ("a sum that does not fit", "a unique index", "a check constraint")
 """Of these the value is not in PostgreSQL's first line, which is all that is taken, or is left out in any case."""
@@ -249,8 +255,11 @@ def leaks(said: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.all) for name in CASES])
-def test_no_value_of_a_private_pipeline_is_kept_or_said(rig, name, caplog):
+def test_no_value_of_a_private_pipeline_is_kept_or_said(rig, name, caplog, monkeypatch):
     caplog.set_level(logging.DEBUG, "ratchet")
+    for of in ("SQL", "DataFrame"):
+        # PySpark's own, which write to stderr whatever else is set.
+        monkeypatch.setattr(PySparkLogger.getLogger(f"{of}QueryContextLogger"), "handlers", [caplog.handler])
     said = everything_said(rig, CASES[name], private=True) + caplog.text
     assert CASES[name].told in said, "\n".join(said.splitlines()[:60])
     found = leaks(said.replace(f"{TEXT}a", "column"))

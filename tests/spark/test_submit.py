@@ -29,7 +29,7 @@ from ratchet.protocol.failures import met_outages_alone
 from ratchet.protocol.votes import take_try
 from ratchet.source.kafka import Kafka
 from ratchet.spec.pipeline import DEAD_LETTERS
-from tests.spark.pipelines import dropping, peeking
+from tests.spark.pipelines import dropping, peeking, selecting
 
 
 def nothing(df):
@@ -109,6 +109,22 @@ def test_a_submitted_driver_whose_transform_looks_at_a_record_first_votes_for_al
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     told = [(line["pipeline"], line["txid"], line["try"]) for line in said if "records read" in line["event"]]
     assert told == [("peeking", 1, 1)]
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("work", [selecting.PIPELINE], indirect=True)
+def test_a_submitted_driver_writes_what_statements_in_sql_give(work, ledger_url, kafka_properties):
+    done = submit(work, ledger_url, kafka_properties)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    found = {}
+    with psycopg.connect(ledger_url) as conn:
+        for name, columns in (("selecting", "a"), ("parts", "a, part, _n"), (DEAD_LETTERS, "error")):
+            delta = sql.Identifier(*work.relations[name])
+            query = sql.SQL("select _offset, {} from {}").format(sql.SQL(columns), delta)
+            found[name] = sorted(conn.execute(query).fetchall())
+    assert found["selecting"] == [(a, a * 2) for a in range(4, 9)]
+    assert found["parts"] == [(a, a, part, part) for a in range(9) if a != 3 for part in range(a % 3 + 1)]
+    assert [offset for offset, _ in found[DEAD_LETTERS]] == [3, 9]
 
 
 @pytest.mark.all

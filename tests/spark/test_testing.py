@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import functions as F
 
-from ratchet import Append
+from ratchet import Append, Sql
 from ratchet.spec.pipeline import DEAD_LETTERS
 from ratchet.testing import TIME, Record, check, run
 
@@ -37,13 +37,21 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize("transform", [None, over_tables, over_frames])
+IN_SQL = Sql(
+    {
+        SINK: "select * from records where not coalesce(a = 2, false)",
+        DEAD_LETTERS: "select 'two' as error from records where a = 2",
+    }
+)
+
+
+@pytest.mark.parametrize("transform", [None, over_tables, over_frames, IN_SQL])
 def test_what_a_test_is_shown_is_what_a_job_writes(rig, transform):
     sent = [*(json.dumps(value).encode() for value in VALUES), b"{", None]
     topic = rig.topic()
     spec = spec_of(topic, transform, value=COLUMNS, sinks=[Append(SINK, columns=COLUMNS)])
     given = [*VALUES, b"{", None]
-    shown = check(spec, given, spark=rig.spark if transform is over_frames else None)
+    shown = check(spec, given, spark=rig.spark if transform in (over_frames, IN_SQL) else None)
     rig.send(topic, *sent, keys=[b"k"] * len(sent))
     (work,) = rig.begin(spec)
     rig.check(spec, work, rig.run(spec, work))

@@ -4,7 +4,21 @@ import re
 
 import pytest
 
-from ratchet import Accumulate, Append, Arrivals, Bytes, Csv, Debezium, Json, MessagePack, Pipeline, Text, Topic, Upsert
+from ratchet import (
+    Accumulate,
+    Append,
+    Arrivals,
+    Bytes,
+    Csv,
+    Debezium,
+    Json,
+    MessagePack,
+    Pipeline,
+    Sql,
+    Text,
+    Topic,
+    Upsert,
+)
 
 from .test_docs import ROOT, defined_tests, rows, section
 
@@ -12,7 +26,21 @@ PAGE = ROOT / "docs" / "bad-input.md"
 SECTIONS = re.findall(r"^## .*$", PAGE.read_text(), re.MULTILINE)
 FIELDS = [
     f"{kind.__name__}.{name}"
-    for kind in (Pipeline, Arrivals, Topic, Json, MessagePack, Csv, Text, Bytes, Debezium, Append, Accumulate, Upsert)
+    for kind in (
+        Pipeline,
+        Sql,
+        Arrivals,
+        Topic,
+        Json,
+        MessagePack,
+        Csv,
+        Text,
+        Bytes,
+        Debezium,
+        Append,
+        Accumulate,
+        Upsert,
+    )
     for name in kind.model_fields
     if name != "kind"
 ]

@@ -17,6 +17,7 @@ from ratchet.airflow.started import BEGIN
 from ratchet.ledger.work import counted
 from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
+from ratchet.spec.sql import Sql
 
 DEFAULT_POOL = "default_pool"
 """Airflow's own, which every installation has."""
@@ -112,7 +113,7 @@ def describe(spec: Pipeline) -> str:
         "### Writes",
         *(f"- `{sink.shown}`: {sink.described}" for sink in sinks_of(spec)),
         "",
-        f"The transform is `{spec.transform}`." if spec.transform else "Each sink takes the columns of its own names.",
+        *_transform(spec),
         "",
         "### Limits",
         f"- at most {counted(spec.max_records, 'record')} a transaction, {spec.slice_records:,} a slice",
@@ -137,6 +138,20 @@ def describe(spec: Pipeline) -> str:
         f"{_days(spec.keep_deltas)} after the commit.",
     ]
     return "\n".join(lines)
+
+
+def _transform(spec: Pipeline) -> list[str]:
+    """How records become rows, in Markdown."""
+    match spec.transform:
+        case None:
+            return ["Each sink takes the columns of its own names."]
+        case str():
+            return [f"The transform is `{spec.transform}`."]
+        case Sql():
+            lines: list[str] = []
+            for name, statement in spec.transform.statements.items():
+                lines += [*([""] if lines else []), f"What `{name}` is given:", "", "```sql", statement.strip(), "```"]
+            return lines
 
 
 def _days(kept: timedelta) -> str:

@@ -26,6 +26,7 @@ from ratchet import (
     MaxDeadLetters,
     MessagePack,
     Pipeline,
+    Sql,
     Text,
     Topic,
     Upsert,
@@ -38,6 +39,7 @@ from ratchet.spec.source import DeclaredFormat
 
 SECTIONS: Mapping[str, tuple[type[Declaration], ...]] = {
     "The pipeline": (Pipeline,),
+    "Transforms in SQL": (Sql,),
     "Source": (Topic,),
     "Formats": (Json, MessagePack, Csv, Text, Bytes, Debezium),
     "When runs start": (Arrivals,),
@@ -71,6 +73,7 @@ _LINKS = {
     DeclaredFormat: "[format](#formats)",
     Topic: "[`Topic`](#topic)",
     Arrivals: "[`Arrivals`](#arrivals)",
+    Sql: "[`Sql`](#sql)",
     DagArguments: "[dict](#arguments-for-airflow)",
     TaskArguments: "dict",
     str: "text",

@@ -19,6 +19,7 @@ from pyspark.errors import (
     SparkRuntimeException,
     UnsupportedOperationException,
 )
+from pyspark.logger import PySparkLogger
 
 from ratchet import errors
 from ratchet.errors import (
@@ -79,7 +80,8 @@ def explained(where: str, transform: str, check_topic: Callable[[], None], priva
     can mend, TransformError what it cannot.
     """
     try:
-        yield
+        with _quiet(private):
+            yield
     except RatchetError:
         raise
     except Exception as error:
@@ -104,6 +106,20 @@ def explained(where: str, transform: str, check_topic: Callable[[], None], priva
             raise TransformError(f"{where}: the job failed: {told}") from error
         told = named(error) if private else f"{type(error).__name__}: {error}"
         raise TransformError(f"{where}: {transform} raised {told}") from error
+
+
+@contextmanager
+def _quiet(private: bool) -> Iterator[None]:
+    """PySpark writes an error of a query to this process's stderr as soon as it is made, with what it quotes."""
+    loggers = [PySparkLogger.getLogger(f"{of}QueryContextLogger") for of in ("SQL", "DataFrame")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = private or logger.disabled
+    try:
+        yield
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
 
 
 def is_sparks(error: Exception) -> bool:

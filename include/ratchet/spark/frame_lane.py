@@ -1,4 +1,4 @@
-"""The DataFrame lane: Spark runs what a transform over DataFrames has planned, and each sink is a job of its own."""
+"""The DataFrame lane: Spark runs what a transform over DataFrames or in SQL plans; each sink is a job of its own."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ from ratchet.spark.decode import END, NO_ROW, SEEN, decode
 from ratchet.spark.failure import is_sparks
 from ratchet.spark.intake import MOST_PARTS, Intake
 from ratchet.spark.result import letters_of, rows_of
+from ratchet.spark.statements import results, told
 from ratchet.spark.tally import Tally
 from ratchet.spark.writing import write
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.spec.sql import Sql
 from ratchet.transforms.result import check_names, raised
 
 NOTHING = SinkVote((), 0, 0)
@@ -62,14 +64,14 @@ def run(
         # Step 3
         votes: dict[str, SinkVote] = {}
         for sink in declared:
-            with step(f"write {sink.name}"):
+            with step(f"write {sink.name}"), told(spec, sink.name):
                 votes[sink.name] = write(rows[sink.name], sink, into)
         tally = _seen(observed, None if spent else observation, spec, work)
         # Step 4
         dead = dead_letter_rows(spec, observed, result, errors=tally.errors)
         votes[DEAD_LETTERS] = NOTHING
         if dead is not None:
-            with step(f"write {DEAD_LETTERS}"):
+            with step(f"write {DEAD_LETTERS}"), told(spec, DEAD_LETTERS):
                 votes[DEAD_LETTERS] = write(dead, dead_letters, into)
     return votes, tally
 
@@ -81,9 +83,11 @@ def transformed(spec: Pipeline, txn_time: datetime, decoded: DataFrame) -> dict[
 
 def applied(spec: Pipeline, txn_time: datetime, good: DataFrame) -> dict[str, DataFrame]:
     """What the transform makes of good records, which have the time of their transaction then."""
+    given = good.withColumn("_txn_time", F.lit(txn_time))
+    if isinstance(spec.transform, Sql):
+        return results(spec, given)
     function = spec.load_transform()
     assert function is not None
-    given = good.withColumn("_txn_time", F.lit(txn_time))
     try:
         returned = function(given)
     except Exception as error:

@@ -18,7 +18,7 @@ from ratchet.spark import worker_lane
 from ratchet.spark.intake import Intake, parts_of, spark_instead
 from ratchet.spark.servers import Servers
 from ratchet.spec.pipeline import Pipeline
-from ratchet.transforms.kinds import Kind, kind_of
+from ratchet.transforms.kinds import kind_of
 from ratchet.values.withheld import WITHHELD
 
 MOST_ROWS = 1000
@@ -55,8 +55,7 @@ def preview(spec: Pipeline, work: SliceWork, servers: Servers, spark: SparkSessi
 
 def _here(spec: Pipeline, work: SliceWork, servers: Servers) -> dict[str, pa.Table]:
     """The tasks of the worker lane, one after the other, without Spark."""
-    by_frames = "its transform is over DataFrames" if kind_of(spec) is Kind.FRAMES else None
-    instead = by_frames or spark_instead(spec.source, servers.kafka)
+    instead = kind_of(spec).only_spark or spark_instead(spec.source, servers.kafka)
     if instead:
         raise SettingsError(f"{spec.name}: only Spark can do this, since {instead}; set RATCHET_SPARK=sc://HOST:15002")
     parts, needs_key = parts_of(work.ranges), any(sink.needs_key for sink in spec.sinks)

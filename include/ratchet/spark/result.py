@@ -52,7 +52,9 @@ def _pick(spec: Pipeline, sink: Sink, found: dict[str, str], column: Declared) -
     wanted = (kind, *(data_type(narrower) for narrower, wider in WIDER.items() if column.type in wider))
     if actual not in [each.simpleString() for each in wanted]:
         raise other_type(spec, sink.name, column, actual)
-    return F.col(column.name).cast(kind).alias(column.name)
+    values = F.col(column.name)
+    # Spark would say of an error in the column's own making that it came from this cast.
+    return values if actual == kind.simpleString() else values.cast(kind).alias(column.name)
 
 
 def _default(found: dict[str, str], name: str, kind: str, otherwise: Column) -> Column:

@@ -28,6 +28,7 @@ from ratchet.spark.intake import Intake, parts_of, spark_instead
 from ratchet.spark.reader import read
 from ratchet.spark.result import rows_of
 from ratchet.spark.servers import Servers
+from ratchet.spark.statements import told
 from ratchet.spark.tally import Tally
 from ratchet.spark.writing import encoded, summed
 from ratchet.spec.columns import FieldPath
@@ -102,7 +103,11 @@ def recompute(
     """
     ranges = _ranges(works)
     with _again(spark, spec, works, servers) as found:
-        return {name: summed(rows, sink_of(spec, name), ranges, spec.private) for name, rows in found.items()}
+        sums: dict[str, tuple[int, int]] = {}
+        for name, rows in found.items():
+            with told(spec, name):
+                sums[name] = summed(rows, sink_of(spec, name), ranges, spec.private)
+    return sums
 
 
 def encode(
@@ -117,13 +122,18 @@ def encode(
     with _again(spark, spec, works, servers) as found:
         for name, rows in found.items():
             sink = sink_of(spec, name)
-            take(sink, encoded(rows, sink, ranges, spec.private))
+            with told(spec, name):
+                take(sink, encoded(rows, sink, ranges, spec.private))
 
 
 def given(spark: SparkSession, spec: Pipeline, work: SliceWork, servers: Servers, most: int) -> dict[str, pa.Table]:
     """{sink: the first `most` rows that it is given of a slice}, for a person to look at. Nothing is written."""
     with _again(spark, spec, [work], servers) as found:
-        return {name: rows.orderBy(*_PLACE).limit(most).toArrow() for name, rows in found.items()}
+        tables: dict[str, pa.Table] = {}
+        for name, rows in found.items():
+            with told(spec, name):
+                tables[name] = rows.orderBy(*_PLACE).limit(most).toArrow()
+    return tables
 
 
 def _ranges(works: Sequence[SliceWork]) -> tuple[OffsetRange, ...]:
@@ -161,7 +171,7 @@ def _run(
 ) -> tuple[dict[str, SinkVote], Tally]:
     """The slice through the lane of its transform."""
     intake, given = _intake(spark, spec, work, servers, into.ledger_url)
-    if kind_of(spec) is Kind.FRAMES:
+    if kind_of(spec).only_spark:
         return frame_lane.run(given, spec, intake, work, into, clock.step)
     with clock.step("work"):
         return worker_lane.run(given, worker_lane.WorkerLane(spec, spec.code_hash, intake, into, work.txn_time))
@@ -172,7 +182,7 @@ def _given(
 ) -> dict[str, DataFrame]:
     """What each sink is given of a slice, dead letters among them."""
     intake, given = _intake(spark, spec, work, servers, ledger_url)
-    if kind_of(spec) is not Kind.FRAMES:
+    if not kind_of(spec).only_spark:
         return {
             sink.name: worker_lane.rows_of(given, worker_lane.Giving(spec, intake, work.txn_time, sink.name))
             for sink in sinks_of(spec)
@@ -228,7 +238,7 @@ def _where(spec: Pipeline, work: SliceWork) -> str:
 
 def _transform(spec: Pipeline) -> str:
     """The transform as errors name it."""
-    return spec.transform or Kind.NONE
+    return str(spec.transform or Kind.NONE)
 
 
 def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:

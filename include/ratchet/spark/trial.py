@@ -16,7 +16,7 @@ from ratchet.spark import worker_lane
 from ratchet.spark.intake import Intake, parts_of
 from ratchet.spark.servers import Servers
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
-from ratchet.transforms.kinds import Kind, kind_of
+from ratchet.transforms.kinds import kind_of
 from ratchet.values.endpoint import Endpoint
 
 
@@ -34,10 +34,10 @@ def failing(
     """
     if spark is not None:
         return slices.failing(spark, spec, works, ledger_url, endpoints)
-    if kind_of(spec) is Kind.FRAMES:
+    only_spark = kind_of(spec).only_spark
+    if only_spark:
         raise SettingsError(
-            f"{spec.name}: only Spark can do this, since its transform is over DataFrames; set "
-            "RATCHET_SPARK=sc://HOST:15002"
+            f"{spec.name}: only Spark can do this, since {only_spark}; set RATCHET_SPARK=sc://HOST:15002"
         )
     needs_key = any(sink.needs_key for sink in spec.sinks)
     found: Counter[str] = Counter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal, cast
@@ -17,12 +18,15 @@ from ratchet.spec.declaration import Declaration
 from ratchet.spec.parts import Arrivals, DeclaredGate, DeclaredSink
 from ratchet.spec.reference import References
 from ratchet.spec.source import Topic
+from ratchet.spec.sql import Sql
 
 DEAD_LETTERS = "dead_letters"
 """The name under which a transform returns records that it gives up."""
 
 MAX_FUTURE = timedelta(days=1)
 """How far from now a record's time may be, if the spec does not say."""
+
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 class Pipeline(Declaration, frozen=True):
@@ -34,9 +38,9 @@ class Pipeline(Declaration, frozen=True):
     """Text in Markdown, which the DAG's page shows first."""
     source: Topic
     """The Kafka topic that the pipeline reads."""
-    transform: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
-    """The function between topic and sinks, as `module:function`. Without one each sink takes the columns of its own
-    names."""
+    transform: str | InstanceOf[Sql] | None = None
+    """What is between topic and sinks: a function, as `module:function`, or statements, as `Sql(…)`. Without one each
+    sink takes the columns of its own names."""
     sinks: Annotated[list[SerializeAsAny[InstanceOf[DeclaredSink]]], Field(min_length=1)]
     """The tables that the pipeline fills."""
     schedule: str | None = None
@@ -95,6 +99,15 @@ class Pipeline(Declaration, frozen=True):
                 raise ValueError(f"number {place + 1} is a {type(part).__name__}; give an object such as {example}")
         return given  # pyright: ignore[reportUnknownVariableType]: narrowed to a list of anything
 
+    @field_validator("transform", mode="before")
+    @classmethod
+    def _is_named_or_sql(cls, given: object) -> object:
+        if given is None or isinstance(given, Sql) or (isinstance(given, str) and _FUNCTION.fullmatch(given)):
+            return given
+        if isinstance(given, str):
+            raise ValueError(f'{given!r} is not "module:function"')
+        raise ValueError(f'it is a {type(given).__name__}; name a function, "module:function", or give Sql(…)')
+
     @model_validator(mode="after")
     def _sinks_fit(self) -> Pipeline:
         if self.name == "maintenance":
@@ -108,6 +121,9 @@ class Pipeline(Declaration, frozen=True):
             misfit = sink.misfit(self.source) or (sink.lacks(self.source) if self.transform is None else None)
             if misfit:
                 raise ValueError(f"sinks: {misfit}")
+        if isinstance(self.transform, Sql):
+            for misfit in self.transform.misfits(self.source, self.sinks, DEAD_LETTERS):
+                raise ValueError(f"transform: {misfit}")
         for gate in self.gates:
             misfit = gate.misfit(self.sinks)
             if misfit:
@@ -147,8 +163,8 @@ class Pipeline(Declaration, frozen=True):
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 
     def load_transform(self) -> Callable[..., Any] | None:
-        """The transform function, None if the spec names none; SpecError if it cannot be imported."""
-        if self.transform is None:
+        """The transform function, None where there is none, or statements; SpecError if it cannot be imported."""
+        if not isinstance(self.transform, str):
             return None
         module, _, function = self.transform.partition(":")
         try:
@@ -166,8 +182,10 @@ class Pipeline(Declaration, frozen=True):
 
     @property
     def transform_hash(self) -> str:
-        """A hash of the transform's module and of what that imports of its own package, as they are on disk."""
-        return code.hash_of(self.transform.partition(":")[0]) if self.transform else ""
+        """A hash of the transform's module and of what that imports of its own package, as they are on disk; "" where
+        there is none. Statements are in `plan_hash`.
+        """
+        return code.hash_of(self.transform.partition(":")[0]) if isinstance(self.transform, str) else ""
 
     @property
     def code_hash(self) -> str:

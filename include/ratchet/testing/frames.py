@@ -1,11 +1,13 @@
-"""Transforms over DataFrames in a test: their records come from this process, and their rows go to it."""
+"""Transforms over DataFrames and in SQL in a test: their records come from this process, and their rows go to it."""
 
 from __future__ import annotations
 
+import os
+import sys
 from datetime import datetime
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from ratchet.sinks.lookup import sink_of
@@ -14,6 +16,7 @@ from ratchet.spark.decode import good_fields
 from ratchet.spark.engine import SETTINGS
 from ratchet.spark.failure import explained
 from ratchet.spark.result import letters_of, rows_of
+from ratchet.spark.statements import told
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 
 
@@ -26,11 +29,19 @@ def transformed(
         good = spark.createDataFrame(pa.Table.from_batches([rows]), StructType(good_fields(spec.source)))
         result = frame_lane.applied(spec, txn_time, good)
         given = {**result, DEAD_LETTERS: letters_of(spec, result[DEAD_LETTERS])} if DEAD_LETTERS in result else result
-        return {name: rows_of(spec, sink_of(spec, name), frame).toArrow() for name, frame in given.items()}
+        rows = {name: rows_of(spec, sink_of(spec, name), frame) for name, frame in given.items()}
+        return {name: _taken(spec, name, frame) for name, frame in rows.items()}
+
+
+def _taken(spec: Pipeline, name: str, rows: DataFrame) -> pa.Table:
+    with told(spec, name):
+        return rows.toArrow()
 
 
 def _local() -> SparkSession:
     """The session of this process, or a new one of one thread, which ends with it."""
+    # Those of its workers that are not started by a person's PYSPARK_PYTHON must find this library.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[1]").appName("ratchet.testing")
     settings: dict[str, bool | float | int | str | None] = {
         **SETTINGS,

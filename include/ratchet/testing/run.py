@@ -27,7 +27,7 @@ from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.spec.types import is_document
 from ratchet.testing.records import TIME, batch_of
-from ratchet.transforms.kinds import Kind, kind_of
+from ratchet.transforms.kinds import kind_of
 from ratchet.transforms.tables import TableTransform, letters, records
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _made(
     """What each sink is given, dead letters too, by position; nothing of a sink that is given no row."""
     envelope = Envelope(spec.source, key_required=any(sink.needs_key for sink in spec.sinks), private=spec.private)
     opened = envelope.open(batch_of(given))
-    if kind_of(spec) is Kind.FRAMES:
+    if kind_of(spec).only_spark:
         from ratchet.testing.frames import transformed
 
         made = transformed(spec, opened.rows, txn_time, spark)

@@ -1,4 +1,4 @@
-"""The kinds of transforms, told apart by how a function's parameter is annotated."""
+"""The kinds of transforms, told apart by how a function's parameter is annotated, or by statements."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 
 from ratchet.errors import SpecError
 from ratchet.spec.pipeline import Pipeline
+from ratchet.spec.sql import Sql
 
 
 class Kind(StrEnum):
@@ -20,6 +21,13 @@ class Kind(StrEnum):
     """A function over Arrow tables, called batch by batch in Spark's workers. Worker lane."""
     FRAMES = "pyspark.sql.DataFrame"
     """A function over DataFrames, called once on the driver. DataFrame lane."""
+    SQL = "Spark SQL"
+    """A statement for each sink. DataFrame lane."""
+
+    @property
+    def only_spark(self) -> str | None:
+        """Why its slices take the DataFrame lane, which only Spark can do, in a line; None where they do not."""
+        return {Kind.FRAMES: "its transform is over DataFrames", Kind.SQL: "its transform is in SQL"}.get(self)
 
 
 _NAMES = {
@@ -37,6 +45,8 @@ def kind_of(spec: Pipeline) -> Kind:
 
     A parameter without an annotation is a DataFrame.
     """
+    if isinstance(spec.transform, Sql):
+        return Kind.SQL
     function = spec.load_transform()
     return Kind.NONE if function is None else kind_of_function(function, str(spec.transform))
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 from ratchet.errors import RatchetError, TransformError
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.spec.sql import Sql
 from ratchet.values.withheld import named
 
 T = TypeVar("T")
@@ -68,7 +69,7 @@ def missing_column(spec: Pipeline, sink: str, column: Column, returned: Iterable
     """The error of a result without a declared column."""
     names = ", ".join(name for name in returned if not name.startswith("_"))
     return TransformError(
-        f"{spec.name}: sink {sink!r}: column {column.name!r} is declared, and {spec.transform} did not return it; it "
+        f"{spec.name}: sink {sink!r}: column {column.name!r} is declared, and {_maker(spec)} did not return it; it "
         f"returned {names}"
     )
 
@@ -76,6 +77,11 @@ def missing_column(spec: Pipeline, sink: str, column: Column, returned: Iterable
 def other_type(spec: Pipeline, sink: str, column: Column, actual: str) -> TransformError:
     """The error of a column that has another type than declared, and is not widened."""
     return TransformError(
-        f"{spec.name}: sink {sink!r}: column {column.name!r} is declared {column.type}, and {spec.transform} returned "
-        f"{actual}; cast it in the transform, or declare it {actual}"
+        f"{spec.name}: sink {sink!r}: column {column.name!r} is declared {column.type}, and {_maker(spec)} returned "
+        f"{actual}; cast it there, or declare it {actual}"
     )
+
+
+def _maker(spec: Pipeline) -> str:
+    """What makes a sink's columns, as errors that name the sink say it."""
+    return "its statement" if isinstance(spec.transform, Sql) else str(spec.transform)
