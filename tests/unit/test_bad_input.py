@@ -24,26 +24,8 @@ from .test_docs import ROOT, defined_tests, rows, section
 
 PAGE = ROOT / "docs" / "bad-input.md"
 SECTIONS = re.findall(r"^## .*$", PAGE.read_text(), re.MULTILINE)
-FIELDS = [
-    f"{kind.__name__}.{name}"
-    for kind in (
-        Pipeline,
-        Sql,
-        Arrivals,
-        Topic,
-        Json,
-        MessagePack,
-        Csv,
-        Text,
-        Bytes,
-        Debezium,
-        Append,
-        Accumulate,
-        Upsert,
-    )
-    for name in kind.model_fields
-    if name != "kind"
-]
+_KINDS = (Pipeline, Sql, Arrivals, Topic, Json, MessagePack, Csv, Text, Bytes, Debezium, Append, Accumulate, Upsert)
+FIELDS = [f"{kind.__name__}.{name}" for kind in _KINDS for name in kind.model_fields if name != "kind"]
 
 
 @pytest.mark.parametrize("heading", SECTIONS)
