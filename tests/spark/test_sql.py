@@ -120,7 +120,7 @@ def test_what_is_committed_by_statements_is_what_they_give_again(rig):
         with rig.ledger.begin() as conn:
             conn.exec_driver_sql('update ratchet_delta."public.latest" set d = d + %s', (change,))
         faults = verify.recompute(rig.ledger, spec, again).faults
-        assert ["transaction 1: latest has 1 rows with checksum" in fault for fault in faults] == [True] * is_wrong
+        assert ["transaction 1: latest has 1 row with checksum" in fault for fault in faults] == [True] * is_wrong
     # What was given up is tried again by the statements of today, in which less is wrong.
     now = {**STATEMENTS.statements, DEAD_LETTERS: "select 'below ten' as error from records where d < -10"}
     now |= {SINK: "select g, d from records where d >= -10"}
@@ -252,6 +252,7 @@ def test_what_is_wrong_with_a_statement_is_said_with_its_place_and_nothing_is_wr
         assert not rig.written(work, "first")
 
 
+@pytest.mark.all
 def test_the_lists_of_functions_are_those_of_spark():
     """In a session of another process, which is none of Connect."""
     said = run_classic("functions.py")
