@@ -1,6 +1,7 @@
 """Exactly-once batch transactions over Kafka ranges, Spark jobs and PostgreSQL, run by Airflow."""
 
 from ratchet.errors import Refused
+from ratchet.formats.avro import Avro
 from ratchet.formats.json import Json
 from ratchet.formats.messagepack import MessagePack
 from ratchet.protocol.gate_kinds import Condition, MaxChange, MaxDeadLetters
@@ -16,6 +17,7 @@ __all__ = [
     "Accumulate",
     "Append",
     "Arrivals",
+    "Avro",
     "Condition",
     "Halt",
     "Json",

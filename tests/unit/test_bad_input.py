@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ratchet import Accumulate, Append, Arrivals, Json, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Append, Arrivals, Avro, Json, Pipeline, Topic, Upsert
 
 from .test_docs import ROOT, defined_tests, rows, section
 
@@ -12,7 +12,7 @@ PAGE = ROOT / "docs" / "bad-input.md"
 SECTIONS = re.findall(r"^## .*$", PAGE.read_text(), re.MULTILINE)
 FIELDS = [
     f"{kind.__name__}.{name}"
-    for kind in (Pipeline, Arrivals, Topic, Json, Append, Accumulate, Upsert)
+    for kind in (Pipeline, Arrivals, Topic, Json, Avro, Append, Accumulate, Upsert)
     for name in kind.model_fields
     if name != "kind"
 ]

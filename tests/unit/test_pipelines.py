@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from ratchet import Accumulate, Append, Arrivals, Json, MaxChange, MaxDeadLetters, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Append, Arrivals, Avro, Json, MaxChange, MaxDeadLetters, Pipeline, Topic, Upsert
 from ratchet.errors import SpecError
 from ratchet.spec.loading import load_pipeline, load_pipelines, read_specs
 
@@ -118,6 +118,9 @@ def test_an_error_names_the_field(changes, field):
         (lambda: Accumulate("t", key="k string", sum="x string"), "integers or decimals"),
         (lambda: Accumulate("t", key="k string"), "at least one of"),
         (lambda: Json("a int", rows="lines"), "Json.rows"),
+        (lambda: Json("a int", registry=5), "Json.registry: Input should be a valid string"),
+        (lambda: Avro("a int", registry=5), "Avro.registry: Input should be a valid string"),
+        (lambda: Avro("a serial", registry="r"), "Avro.columns: column 'a' has the unknown type 'serial'"),
         (lambda: Arrivals(min_records=0), "Arrivals.min_records: Input should be greater than or equal to 1"),
         (lambda: Arrivals(max_wait=timedelta(0)), "Arrivals.max_wait: Input should be greater than 0"),
         (lambda: Arrivals(max_wait=timedelta.max), "Arrivals.max_wait: Input should be less than or equal to 365"),

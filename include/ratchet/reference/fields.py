@@ -17,6 +17,7 @@ from ratchet import (
     Accumulate,
     Append,
     Arrivals,
+    Avro,
     Condition,
     Json,
     MaxChange,
@@ -35,7 +36,7 @@ from ratchet.spec.source import DeclaredFormat
 SECTIONS: Mapping[str, tuple[type[Declaration], ...]] = {
     "The pipeline": (Pipeline,),
     "Source": (Topic,),
-    "Formats": (Json, MessagePack),
+    "Formats": (Json, MessagePack, Avro),
     "When runs start": (Arrivals,),
     "Sinks": (Append, Upsert, Accumulate),
     "Gates": (MaxDeadLetters, MaxChange, Condition),
