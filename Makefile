@@ -31,7 +31,7 @@ clean: down  ## forget the demo's data
 test: install  ## everything but the longest, on embedded servers of its own
 	@$(PY) -m pytest tests $(PARALLEL)
 
-test-all: install  ## that, clusters, faults, a pooler, alerts, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc prometheus chromium)
+test-all: install .jars/registry/.installed  ## that, clusters, faults, a registry of schemas, a pooler, alerts, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc prometheus chromium)
 	@ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 \
 	  || { echo "test-all needs a PostgreSQL with TLS; Debian: apt-get install postgresql" >&2; exit 1; }
 	@PATH="$$PATH:/usr/sbin" command -v pgbouncer > /dev/null \
@@ -108,7 +108,7 @@ lock: .venv/.installed  ## make requirements.txt anew from pyproject.toml
 	@"$(PYTHON)" -m venv .venv || { echo "Python cannot make a virtual environment; Debian: apt-get install python3-venv" >&2; exit 1; }
 	@$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
 	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@$(PY) -m ratchet.source.compile && $(PY) -c 'import ratchet.sinks.xxh64'
+	@$(PY) -m ratchet.source.compile && $(PY) -c 'import ratchet.sinks.xxh64, ratchet.formats.avro_walk'
 	@touch $@
 
 # Ivy gets a cache of its own: two installations at once that share one break each other's downloads.
@@ -120,3 +120,10 @@ lock: .venv/.installed  ## make requirements.txt anew from pyproject.toml
 	  -retrieve ".jars/[conf]/[artifact]-[revision].[ext]" > .jars/ivy.log 2>&1 \
 	  || { echo "Ivy could not fetch the Java libraries; the end of .jars/ivy.log:" >&2; tail -n 15 .jars/ivy.log >&2; exit 1; }
 	@rm -r .jars/cache && touch $@
+
+.jars/registry/.installed: ivy.xml .jars/.installed
+	@echo "fetching a registry of schemas into .jars/registry (139 MB)"
+	@rm -rf .jars/registry && mkdir -p .jars/registry && "$$(cat .venv/.java)" -jar $(IVY) -ivy ivy.xml \
+	  -cache .jars/registry/cache -confs registry -retrieve ".jars/registry/[artifact]-[revision].[ext]" > .jars/ivy.log 2>&1 \
+	  || { echo "Ivy could not fetch the registry; the end of .jars/ivy.log:" >&2; tail -n 15 .jars/ivy.log >&2; exit 1; }
+	@tar -xzf .jars/registry/*.tar.gz -C .jars/registry && rm -r .jars/registry/cache .jars/registry/*.tar.gz && touch $@
