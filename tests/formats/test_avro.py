@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ratchet import Avro
 from ratchet.errors import SpecError
-from ratchet.formats.avro_decoder import AvroDecoder, Written
+from ratchet.formats.avro_decoder import AvroDecoder, OneSchema, Written
 from ratchet.formats.avro_schema import reader_of, schema_of
 from ratchet.formats.port import NoRow, Use
 from ratchet.spec.columns import parse_columns
@@ -142,6 +142,45 @@ def test_any_bytes_are_a_row_or_an_error(data):
     if rows is not None:
         # What is taken has been read to its last byte: cut short, it is none.
         assert not spoilt or decoded(columns, schema, spoilt[:-1])[0] == [None]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_columns_that_are_read_at_once_are_what_the_definition_says(data):
+    kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4, unique=True))
+    wanted = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=len(kinds), max_size=len(kinds)))
+    schema = record(*(KINDS[kind][0] for kind in kinds))
+    columns = parse_columns(", ".join(f"f{i} {KINDS[kind][1]}" for i, kind in enumerate(wanted)))
+    row = st.tuples(*(KINDS[kind][2] for kind in kinds))
+    rows = data.draw(st.lists(row, min_size=1, max_size=4))
+    sent = [written(schema, {f"f{i}": cell for i, cell in enumerate(row)}) for row in rows]
+    sent.insert(data.draw(st.integers(0, len(sent))), data.draw(st.binary(max_size=9)))
+    parsed = schema_of(json.dumps(schema))
+    values = pa.array(sent, pa.binary())
+    # Beside a reader's schema each value is an object first.
+    at_once, one_by_one = (
+        AvroDecoder(columns, OneSchema(Written(parsed, reader, columns))).decode(values)
+        for reader in (None, reader_of(json.dumps(schema)))
+    )
+    assert at_once.errors.to_pylist() == one_by_one.errors.to_pylist()
+    assert str(at_once.columns) == str(one_by_one.columns) and at_once.parents == one_by_one.parents
+    assert (at_once.found, at_once.beside) == (one_by_one.found, one_by_one.beside)
+
+
+@pytest.mark.parametrize("text", ["", "é", "€", "😀", "\x7f\x80\u07ff\u0800\uffff\U00010000\U0010ffff"])
+def test_texts_of_all_lengths_are_read(text):
+    sent = number(len(text.encode())) + text.encode()
+    assert decoded("f0 string", record("string"), sent)[0] == [[(text,)]]
+
+
+@given(st.binary(max_size=6) | st.text(max_size=3).map(lambda text: text.encode() + b"\xf4\x90\x80\x80"))
+def test_what_is_no_text_is_what_python_takes_for_none(sent):
+    try:
+        good = "\x00" not in sent.decode()
+    except UnicodeDecodeError:
+        good = False
+    (rows,), _ = decoded("f0 string", record("string"), number(len(sent)) + sent)
+    assert (rows is not None) == good
 
 
 def _spoilt(data, good: bytes) -> bytes:
@@ -335,5 +374,25 @@ def test_a_registry_is_a_connection_of_the_spec():
     assert Avro("a int", schema='"int"').connections == ()
 
 
-def test_an_error_of_resolution_that_fastavro_does_not_name_is_one_too():
+def test_what_fastavro_raises_of_a_value_is_its_error():
     assert isinstance(Written(schema_of('"string"'), None, ()).value(number(1) + b"\xff"), NoRow)
+
+
+def test_values_of_several_schemas_keep_their_order():
+    one, two = record("int", "string"), {**record("string"), "name": "Two"}
+    columns = parse_columns("f0 string, f1 string")
+    of = {
+        False: Written(schema_of(json.dumps(one)), None, columns),
+        True: Written(schema_of(json.dumps(two)), None, columns),
+    }
+
+    class Alternating:
+        def written(self, given, headers):
+            return [(of[i % 3 == 0], 0) for i in range(len(given))]
+
+    sent = [number(1) + b"z" if i % 3 == 0 else number(i) + number(1) + b"y" for i in range(9)]
+    sent[3] = b"\xff"
+    found = AvroDecoder(columns, Alternating()).decode(pa.array(sent, pa.binary()))
+    errors = found.errors.to_pylist()
+    assert [rows and rows[0] for rows in rows_of(found, 9)] == [("z", None) if i in (0, 6) else None for i in range(9)]
+    assert errors[3].startswith("the value: ") and errors[4] == "column f0: found 4, wanted string"

@@ -1,4 +1,8 @@
-"""What a value of Avro means: walked over first, then read by fastavro, then turned into columns as `objects` says."""
+"""What a value of Avro means: what it is by fastavro, once it was walked over, turned into columns as `objects` says.
+
+Where no reader's schema and no field of several values is asked for, columns are read at once; what is in doubt then is
+left to that definition.
+"""
 
 # pyarrow makes its functions when it is imported.
 # pyright: reportAttributeAccessIssue=false
@@ -6,7 +10,7 @@
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,17 +18,21 @@ from fastavro import schemaless_reader
 from fastavro.read import SchemaResolutionError
 from numpy.typing import NDArray
 
-from ratchet.formats.avro_program import Program, Walked
+from ratchet.formats.avro_columns import vector
+from ratchet.formats.avro_program import Leaf, Program, Walked
 from ratchet.formats.avro_schema import Schema, Unreadable, reader_of, schema_of
 from ratchet.formats.framing import Framing
 from ratchet.formats.objects import ObjectColumns
 from ratchet.formats.port import Decoded, NoRow
 from ratchet.formats.registry import Registered, Registry
+from ratchet.formats.vectors import Rows, Vector
 from ratchet.formats.wire import path_of
 from ratchet.spec.columns import Column
+from ratchet.values.arrow import arrow_type
 from ratchet.values.unfit import excerpt
 
 WANTED = "one Avro record"
+_NONE: Rows = np.empty(0, np.int64)
 _SHOWN = 100
 """An error shows so many characters of the name of a schema."""
 
@@ -42,11 +50,31 @@ class Written:
         read = reader or schema
         only = path_of(columns[0]) if len(columns) == 1 else ()
         self._wrap = only[0] if len(only) == 1 and not read.is_record else None
+        self._leaves = self._at_once() if reader is None and (schema.is_record or self._wrap) else None
 
-    def fault(self, walked: Walked, i: int, size: int) -> NoRow | None:
-        """What is wrong with a value that was walked over, of so many bytes."""
-        if not walked.faults[i, 0]:
+    def _at_once(self) -> list[Leaf | None] | None:
+        """The fields of the columns, None of one that the schema lacks; None where there is one that is not read at
+        once.
+        """
+        paths = [() if self._wrap else path_of(column) for column in self._columns]
+        leaves = [self.program.leaf(path) for path in paths]
+        is_lost = any(leaf is None and self.program.has(path) for leaf, path in zip(leaves, paths, strict=True))
+        return None if is_lost else leaves
+
+    def vectors(self, walked: Walked, data: NDArray[np.uint8]) -> list[Vector] | None:
+        """The columns of values that were walked over, where they are read at once; those with a fault have nothing."""
+        if self._leaves is None:
             return None
+        absent = len(walked.faults)
+        return [
+            Vector(pa.nulls(absent, arrow_type(column.type)), _NONE, _NONE)
+            if leaf is None
+            else vector(column.type, leaf, walked, data)
+            for column, leaf in zip(self._columns, self._leaves, strict=True)
+        ]
+
+    def fault(self, walked: Walked, i: int, size: int) -> NoRow:
+        """What is wrong with a value of so many bytes, in which the walk has found a fault."""
         return NoRow(
             f"the value: found {size} bytes that are no {self._said} ({self.program.said(walked.faults[i])}), wanted "
             f"{WANTED}"
@@ -64,8 +92,6 @@ class Written:
                 f"the value: {self._said} does not resolve to the reader's schema "
                 f"{excerpt(self._reader.name)[:_SHOWN]}: {excerpt(str(error))}"
             )
-        except UnicodeDecodeError as error:
-            return NoRow(f"the value: found a text that is no UTF-8 ({error.reason}), wanted {WANTED}")
         except (ValueError, TypeError, LookupError, EOFError, ArithmeticError, RecursionError) as error:
             return NoRow(f"the value: found no {self._said} ({excerpt(str(error))}), wanted {WANTED}")
         return found if self._wrap is None else {self._wrap: found}
@@ -136,24 +162,51 @@ class AvroDecoder:
         self._objects = ObjectColumns(columns, WANTED)
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> Decoded:
-        given: list[Any] = [None] * len(values)
+        said = self._schemas.written(values, headers)
         groups: dict[Written, list[int]] = {}
-        begins = np.zeros(len(values), np.int64)
-        for i, of in enumerate(self._schemas.written(values, headers)):
-            if isinstance(of, NoRow):
-                given[i] = of
-            else:
+        for i, of in enumerate(said):
+            if not isinstance(of, NoRow):
                 groups.setdefault(of[0], []).append(i)
-                begins[i] = of[1]
         data, starts, ends = _laid_out(values)
+        starts += np.array([0 if isinstance(of, NoRow) else of[1] for of in said], np.int64)
+        faults: dict[int, NoRow] = {i: of for i, of in enumerate(said) if isinstance(of, NoRow)}
+        parts: list[list[Vector] | None] = []
         for written, members in groups.items():
             at = np.array(members, np.int64)
-            begin, end = starts[at] + begins[at], ends[at]
-            walked = written.program.walked(data, begin, end)
-            for k, i in enumerate(members):
-                size = int(end[k] - begin[k])
-                given[i] = written.fault(walked, k, size) or written.value(data[begin[k] : end[k]].tobytes())
-        return self._objects.decoded(given)
+            walked = written.program.walked(data, starts[at], ends[at])
+            for k in np.flatnonzero(walked.faults[:, 0]).tolist():
+                faults[members[k]] = written.fault(walked, k, int(ends[at[k]] - starts[at[k]]))
+            parts.append(written.vectors(walked, data))
+
+        def value(i: int) -> object:
+            of = said[i]
+            if i in faults or isinstance(of, NoRow):
+                return faults[i]
+            return of[0].value(data[starts[i] : ends[i]].tobytes())
+
+        at_once = [part for part in parts if part is not None]
+        if not groups or len(at_once) < len(parts):
+            return self._objects.decoded([value(i) for i in range(len(said))])
+        vectors, parents = _joined(at_once, [np.array(members, np.int64) for members in groups.values()])
+        return self._objects.joined(len(said), vectors, parents, set(faults), value)
+
+
+def _joined(parts: list[list[Vector]], members: list[Rows]) -> tuple[list[Vector], Rows]:
+    """The columns of all groups, in the order of their values, and the number of each row's value."""
+    if len(parts) == 1:
+        return parts[0], members[0]
+    numbers = np.concatenate(members)
+    order = np.argsort(numbers)
+    place, before = np.argsort(order), np.cumsum([0, *map(len, members)])
+    columns: list[Vector] = []
+    for of in zip(*parts, strict=True):
+        array = pa.concat_arrays([each.array for each in of]).take(pa.array(order))
+        declined, cut = (
+            np.sort(place[np.concatenate([rows + k for rows, k in zip(each, before, strict=False)]).astype(np.int64)])
+            for each in ([v.declined for v in of], [v.cut for v in of])
+        )
+        columns.append(Vector(array, declined, cut))
+    return columns, numbers[order]
 
 
 def _laid_out(values: pa.BinaryArray) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:

@@ -22,6 +22,7 @@ from ratchet.formats.avro_walk import (
     NUMBER,
     RECORD,
     SLOT,
+    STRING,
     UNION,
     walk,
 )
@@ -176,7 +177,7 @@ class Program:
             case "enum":
                 self._range(number, 0, len(declared["symbols"]) - 1)
             case "bytes" | "string":
-                self._rows[number][0] = BYTES
+                self._rows[number][0] = BYTES if kind == "bytes" else STRING
             case "float" | "double" | "fixed":
                 self._rows[number][0], self._rows[number][2] = FIXED, _SIZES.get(kind) or declared["size"]
             case "array" | "map":

@@ -17,8 +17,8 @@ from ratchet.values.compiled import compiled
 
 types: Any = numba.types
 
-NULL, BOOLEAN, NUMBER, FIXED, BYTES, UNION, RECORD, ARRAY, MAP = range(9)
-"""What a node is: NUMBER is int, long or enum; FIXED is all that has a size, as a double; BYTES is a string too."""
+NULL, BOOLEAN, NUMBER, FIXED, BYTES, STRING, UNION, RECORD, ARRAY, MAP = range(10)
+"""What a node is: NUMBER is int, long or enum; FIXED is all that has a size, as a double."""
 OP, CHILDREN, COUNT, LOW, HIGH, SLOT = range(6)
 """Columns of the program.
 
@@ -40,6 +40,7 @@ FAULTS = {
     7: "more items than it has bytes",
     8: "a number of more than 64 bits",
     9: "a block of another size than it says",
+    10: "a text that is no UTF-8",
 }
 
 _DATA = types.Array(types.uint8, 1, "C", readonly=True)
@@ -60,6 +61,41 @@ def _number(data: Any, at: int, end: int) -> Any:
             return np.int64(found >> np.uint64(1)) ^ -np.int64(found & np.uint64(1)), at
         shift += np.uint64(7)
     return 0, -1
+
+
+@compiled(types.boolean(_DATA, types.int64, types.int64), inline="always")
+def _is_text(data: Any, at: int, end: int) -> bool:
+    """Whether these bytes are UTF-8, without halves of surrogate pairs, and each character in its shortest form."""
+    while at < end:
+        first = data[at]
+        at += 1
+        if first < 0x80:
+            continue
+        low, high = 0x80, 0xBF
+        if 0xC2 <= first <= 0xDF:
+            more = 1
+        elif 0xE0 <= first <= 0xEF:
+            more = 2
+            if first == 0xE0:
+                low = 0xA0
+            elif first == 0xED:
+                high = 0x9F
+        elif 0xF0 <= first <= 0xF4:
+            more = 3
+            if first == 0xF0:
+                low = 0x90
+            elif first == 0xF4:
+                high = 0x8F
+        else:
+            return False
+        if more > end - at:
+            return False
+        for _ in range(more):
+            if data[at] < low or data[at] > high:
+                return False
+            low, high = 0x80, 0xBF
+            at += 1
+    return True
 
 
 @compiled(types.void(_DATA, _I64, _I64, _TABLE, _I64, _TABLE, _TABLE, _TABLE, _U8))
@@ -112,9 +148,9 @@ def walk(
                 if number > 1:
                     fault = 4
                     break
-            elif op == BYTES or op == FIXED:
+            elif op == BYTES or op == STRING or op == FIXED:
                 length = program[node, COUNT]
-                if op == BYTES:
+                if op != FIXED:
                     length, at = _number(data, at, end)
                     if at < 0:
                         fault = -at
@@ -124,6 +160,9 @@ def walk(
                         break
                 if length > end - at:
                     fault = 1
+                    break
+                if op == STRING and not _is_text(data, at, at + length):
+                    fault = 10
                     break
                 number, at = at, at + length
             elif op != NULL:
@@ -177,6 +216,9 @@ def walk(
                     length, at = _number(data, at, end)
                     if at < 0 or length < 0 or length > end - at:
                         node, fault = inner, -at if at < 0 else (3 if length < 0 else 1)
+                        break
+                    if not _is_text(data, at, at + length):
+                        node, fault = inner, 10
                         break
                     at += length
                 node = children[program[inner, CHILDREN]]

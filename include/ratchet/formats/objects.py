@@ -18,6 +18,7 @@ from base64 import b64encode
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal as Exact
+from functools import cache
 from typing import Any, cast
 from uuid import UUID
 
@@ -141,14 +142,17 @@ class ObjectColumns:
         rows = decoded.columns
         if not rows.num_rows:
             return decoded
-        # Objects are made for this only where a column is empty.
-        is_whole = all(column.null_count < rows.num_rows for column in rows.columns)
-        parents = [] if is_whole else list(dict.fromkeys(decoded.parents.to_pylist()))
-        good = [cast("dict[str, Any]", value(i)) for i in parents]
+        parents = list(dict.fromkeys(decoded.parents.to_pylist()))
+
+        @cache
+        def good(i: int) -> dict[str, Any]:
+            # Where columns are read at once, objects are made only for one that is empty.
+            return cast("dict[str, Any]", value(i))
+
         beside: dict[str, frozenset[str]] = {}
         for number, (column, path) in enumerate(zip(self._columns, self._paths, strict=True)):
-            if rows.column(number).null_count == rows.num_rows and all(_at(value, path) is ABSENT for value in good):
-                outer = [_at(value, path[:-1]) for value in good[:_LOOKED_AT]]
+            if rows.column(number).null_count == rows.num_rows and all(_at(good(i), path) is ABSENT for i in parents):
+                outer = [_at(good(i), path[:-1]) for i in parents[:_LOOKED_AT]]
                 names = {name: None for inner in outer if isinstance(inner, dict) for name in inner}
                 beside[column.name] = frozenset(list(map(str, names))[:_NAMES])
         found = frozenset(c.name for c in self._columns if c.name not in beside)
