@@ -379,20 +379,31 @@ def test_what_fastavro_raises_of_a_value_is_its_error():
 
 
 def test_values_of_several_schemas_keep_their_order():
-    one, two = record("int", "string"), {**record("string"), "name": "Two"}
-    columns = parse_columns("f0 string, f1 string")
-    of = {
-        False: Written(schema_of(json.dumps(one)), None, columns),
-        True: Written(schema_of(json.dumps(two)), None, columns),
-    }
+    one, two = record("string", "int"), {**record("string"), "name": "Two"}
+    columns = parse_columns("f0 string, f1 smallint")
+    of = [Written(schema_of(json.dumps(schema)), None, columns) for schema in (one, two)]
 
     class Alternating:
         def written(self, given, headers):
             return [(of[i % 3 == 0], 0) for i in range(len(given))]
 
-    sent = [number(1) + b"z" if i % 3 == 0 else number(i) + number(1) + b"y" for i in range(9)]
-    sent[3] = b"\xff"
-    found = AvroDecoder(columns, Alternating()).decode(pa.array(sent, pa.binary()))
-    errors = found.errors.to_pylist()
-    assert [rows and rows[0] for rows in rows_of(found, 9)] == [("z", None) if i in (0, 6) else None for i in range(9)]
-    assert errors[3].startswith("the value: ") and errors[4] == "column f0: found 4, wanted string"
+    def text(i: int) -> bytes:
+        return number(1) + str(i).encode()
+
+    sent = [text(i) if i % 3 == 0 else text(i) + number(i) for i in range(9)]
+    rows = [[(str(i), None if i % 3 == 0 else i)] for i in range(9)]
+    decoder = AvroDecoder(columns, Alternating())
+    assert rows_of(decoder.decode(pa.array(sent, pa.binary())), 9) == rows
+    sent[3], sent[4], rows[3], rows[4] = b"\xff", text(4) + number(40_000), None, None
+    found = decoder.decode(pa.array(sent, pa.binary()))
+    assert rows_of(found, 9) == rows
+    assert found.errors[3].as_py().startswith("the value: ")
+    assert found.errors[4].as_py() == "column f1: found 40000, wanted smallint"
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("smallint", 16), ("int", 32)])
+def test_a_number_that_the_column_does_not_hold_is_an_error(kind, bits):
+    numbers = [2 ** (bits - 1) - 1, 2 ** (bits - 1), -(2 ** (bits - 1)), -(2 ** (bits - 1)) - 1]
+    rows, errors = decoded(f"f0 {kind}", record("long"), *map(number, numbers))
+    assert rows == [[(numbers[0],)], None, [(numbers[2],)], None]
+    assert errors[1::2] == [f"column f0: found {n}, wanted {kind}" for n in numbers[1::2]]
