@@ -31,7 +31,7 @@ clean: down  ## forget the demo's data
 test: install  ## everything but the longest, on embedded servers of its own
 	@$(PY) -m pytest tests $(PARALLEL)
 
-test-all: install .jars/connect/.installed  ## that, clusters, faults, a pooler, alerts, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc prometheus chromium)
+test-all: install .jars/connect/.installed .jars/registry/.installed  ## that, clusters, faults, Debezium, a registry of schemas, a pooler, alerts, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc prometheus chromium)
 	@ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 \
 	  || { echo "test-all needs a PostgreSQL with TLS; Debian: apt-get install postgresql" >&2; exit 1; }
 	@PATH="$$PATH:/usr/sbin" command -v pgbouncer > /dev/null \
@@ -108,7 +108,7 @@ lock: .venv/.installed  ## make requirements.txt anew from pyproject.toml
 	@"$(PYTHON)" -m venv .venv || { echo "Python cannot make a virtual environment; Debian: apt-get install python3-venv" >&2; exit 1; }
 	@$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
 	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@$(PY) -m ratchet.source.compile && $(PY) -c 'import ratchet.sinks.xxh64'
+	@$(PY) -m ratchet.source.compile && $(PY) -c 'import ratchet.sinks.xxh64, ratchet.formats.avro_walk'
 	@touch $@
 
 # Ivy gets a cache of its own: two installations at once that share one break each other's downloads.
@@ -121,6 +121,11 @@ lock: .venv/.installed  ## make requirements.txt anew from pyproject.toml
 .jars/connect/.installed: .jars/.installed
 	@echo "fetching Debezium and Kafka Connect into .jars/connect (38 MB)"
 	@$(call fetched,connect) && touch $@
+
+.jars/registry/.installed: .jars/.installed
+	@echo "fetching a registry of schemas into .jars/registry (139 MB)"
+	@rm -rf .jars/registry && { $(call fetched,registry); }
+	@tar -xzf .jars/registry/*.tar.gz -C .jars/registry && rm .jars/registry/*.tar.gz && touch $@
 
 # Ivy's libraries of these configurations, each in a folder of its own.
 define fetched

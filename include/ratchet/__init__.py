@@ -1,6 +1,7 @@
 """Exactly-once batch transactions over Kafka ranges, Spark jobs and PostgreSQL, run by Airflow."""
 
 from ratchet.errors import Refused
+from ratchet.formats.avro import Avro
 from ratchet.formats.csv import Csv
 from ratchet.formats.debezium import Debezium
 from ratchet.formats.json import Json
@@ -21,6 +22,7 @@ __all__ = [
     "Append",
     "Arrivals",
     "Bytes",
+    "Avro",
     "Condition",
     "Debezium",
     "Csv",

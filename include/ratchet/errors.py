@@ -64,6 +64,12 @@ class GroupHasMembers(RatchetError):
     code = "RAT-308"
 
 
+class RegistryUnreachable(RatchetError):
+    """The registry of schemas does not answer; check that it runs and that its connection is right."""
+
+    code = "RAT-309"
+
+
 class UnknownTopic(RatchetError):
     """The topic does not exist; create it or correct the spec's topic."""
 
@@ -196,10 +202,18 @@ class StackError(RatchetError):
     code = "RAT-901"
 
 
-WORTH_ANOTHER_TRY = (LedgerUnreachable, BrokerUnreachable, WritingFailed, CommitFailed, IncompleteRead, EngineLost)
+WORTH_ANOTHER_TRY = (
+    LedgerUnreachable,
+    BrokerUnreachable,
+    RegistryUnreachable,
+    WritingFailed,
+    CommitFailed,
+    IncompleteRead,
+    EngineLost,
+)
 """What may be gone at the next try; every other error stays until somebody corrects its cause."""
 
-OUTAGES = (LedgerUnreachable, BrokerUnreachable, EngineUnreachable)
+OUTAGES = (LedgerUnreachable, BrokerUnreachable, RegistryUnreachable, EngineUnreachable)
 """What says that a server does not answer."""
 
 

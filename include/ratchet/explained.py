@@ -194,6 +194,16 @@ EXPLAINED = (
         ("Stop these consumers, or give them another group id.",),
     ),
     Explained(
+        errors.RegistryUnreachable,
+        "A format's registry of schemas does not answer, or answers for long that it cannot at present.",
+        _SLICE,
+        (
+            "See that the registry runs, and that the workers of Spark reach the host of the connection that the "
+            "message names.",
+            "Wait: tasks are tried again, and such an outage counts as no failure.",
+        ),
+    ),
+    Explained(
         errors.Fenced,
         "A task goes on with a claim, an epoch or a try that a newer one has replaced, or a transaction is not there.",
         _NOTHING,

@@ -1,12 +1,15 @@
 """Every format there is, and a tiny second one that only a spec names, in the suite that holds them to the port."""
 
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from io import BytesIO
 from typing import Literal
 
+from fastavro import parse_schema, schemaless_writer
 from msgspec import msgpack
 
-from ratchet import Append, Bytes, Csv, Json, MessagePack, Pipeline, Text, Topic
+from ratchet import Append, Avro, Bytes, Csv, Json, MessagePack, Pipeline, Text, Topic
 
 from .conformance import Case, Conformance
 from .lines import Lines
@@ -186,6 +189,61 @@ class TestLinesOfCsv(Conformance):
 
 class TestCsvWithNames(Conformance):
     case = Case(Csv("id int, text string from note", rows="lines", header=True, separator="\t", null="\\N"), WITH_NAMES)
+
+
+def avro(schema: dict, value: dict) -> bytes:
+    into = BytesIO()
+    schemaless_writer(into, parse_schema(schema), value)
+    return into.getvalue()
+
+
+def optional(name: str, kind: object) -> dict:
+    return {"name": name, "type": ["null", kind]}
+
+
+ORDER = {
+    "type": "record",
+    "name": "com.example.Order",
+    "fields": [
+        optional("a", "int"),
+        optional("b", "string"),
+        optional("c", {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}),
+        optional("t", {"type": "long", "logicalType": "timestamp-micros"}),
+        {"name": "next", "type": ["null", "com.example.Order"]},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["x", "y"]}},
+    ],
+}
+NOTHING = {"a": None, "b": None, "c": None, "t": None, "next": None, "kind": "x"}
+FULL = NOTHING | {"a": 1, "b": "é", "c": Decimal("1.50"), "t": datetime(2024, 5, 1, 10, tzinfo=UTC), "next": NOTHING}
+RECORDS = {
+    avro(ORDER, FULL): [(1, "é", Decimal("1.50"), datetime(2024, 5, 1, 10, tzinfo=UTC))],
+    avro(ORDER, NOTHING): [(None, None, None, None)],
+    avro(ORDER, NOTHING | {"c": Decimal("123.45")}): None,
+    avro(ORDER, NOTHING | {"b": "\x00"}): None,
+    avro(ORDER, FULL)[:-1]: None,
+    avro(ORDER, FULL) + b"\x00": None,
+    # The branches 2 and -1 of a union of two, the symbol -1 of two, a text that is no UTF-8.
+    b"\x04" + bytes(5): None,
+    b"\x01" + bytes(5): None,
+    bytes(5) + b"\x01": None,
+    b"\x00\x02\x02\xff" + bytes(4): None,
+    # A number of 41 bits, and one of more than 64.
+    b"\x02\x80\x80\x80\x80\x80\x40" + bytes(5): None,
+    b"\x02" + b"\xff" * 20 + b"\x01" + bytes(5): None,
+    # A length below 0, and one that goes far beyond the end.
+    b"\x00\x02\x01" + bytes(4): None,
+    b"\x00\x02\xfe\xff\xff\xff\x0f" + bytes(4): None,
+    # Day one of the year 10000.
+    b"\x00\x00\x00\x02" + b"\x80\x80\x9b\xc7\x99\x83\xa2\x84\x07" + bytes(2): None,
+    (bytes(4) + b"\x02") * 499 + bytes(5) + bytes(499) + bytes(1): [(None, None, None, None)],
+    (bytes(4) + b"\x02") * 500 + bytes(5) + bytes(500) + bytes(1): None,
+    (bytes(4) + b"\x02") * 100_000: None,
+    b"": None,
+}
+
+
+class TestAvro(Conformance):
+    case = Case(Avro("a int, b string, c decimal(4,2), t timestamp", schema=json.dumps(ORDER)), RECORDS)
 
 
 class TestMessagePack(Conformance):

@@ -8,6 +8,7 @@ from ratchet import (
     Accumulate,
     Append,
     Arrivals,
+    Avro,
     Bytes,
     Csv,
     Debezium,
@@ -24,7 +25,22 @@ from .test_docs import ROOT, defined_tests, rows, section
 
 PAGE = ROOT / "docs" / "bad-input.md"
 SECTIONS = re.findall(r"^## .*$", PAGE.read_text(), re.MULTILINE)
-_KINDS = (Pipeline, Sql, Arrivals, Topic, Json, MessagePack, Csv, Text, Bytes, Debezium, Append, Accumulate, Upsert)
+_KINDS = (
+    Pipeline,
+    Sql,
+    Arrivals,
+    Topic,
+    Json,
+    Avro,
+    MessagePack,
+    Csv,
+    Text,
+    Bytes,
+    Debezium,
+    Append,
+    Accumulate,
+    Upsert,
+)
 FIELDS = [f"{kind.__name__}.{name}" for kind in _KINDS for name in kind.model_fields if name != "kind"]
 
 

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import math
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal as Exact
+from functools import cache
 from typing import Any, cast
 from uuid import UUID
 
@@ -89,9 +90,15 @@ class ObjectColumns:
         objects = [cast("dict[str, Any]", given[i]) for i in parents.tolist()]
         vectors = [self._vector(c, path, objects) for c, path in zip(self._columns, self._paths, strict=True)]
         doubtful = set(range(len(given))).difference(parents.tolist())
-        doubtful |= in_doubt(vectors, [c.nullable for c in self._columns], parents)
-        found = decided(len(given), self._schema, vectors, parents, doubtful, lambda i: self._read(given[i]))
-        return self._with_names(found, given)
+        return self.joined(len(given), vectors, parents, doubtful, lambda i: given[i])
+
+    def joined(
+        self, count: int, vectors: Sequence[Vector], parents: Rows, doubtful: set[int], value: Callable[[int], object]
+    ) -> Decoded:
+        """What `count` values say, as `decided` has it; `value` gives the object of one in doubt, or NoRow."""
+        doubtful = doubtful | in_doubt(vectors, [c.nullable for c in self._columns], parents)
+        found = decided(count, self._schema, vectors, parents, doubtful, lambda i: self._read(value(i)))
+        return self._with_names(found, value)
 
     def _read(self, value: object) -> Reading:
         """The row of one value; NoRow where it has none."""
@@ -132,17 +139,22 @@ class ObjectColumns:
         made = vector(column.type, cells)
         return Vector(made.array, np.union1d(made.declined, np.array(declined, np.int64)), made.cut)
 
-    def _with_names(self, decoded: Decoded, given: Sequence[object]) -> Decoded:
+    def _with_names(self, decoded: Decoded, value: Callable[[int], object]) -> Decoded:
         """The same, with what is known of the columns' fields."""
         rows = decoded.columns
         if not rows.num_rows:
             return decoded
-        parents = dict.fromkeys(decoded.parents.to_pylist())
-        good = [cast("dict[str, Any]", given[i]) for i in parents]
+        parents = list(dict.fromkeys(decoded.parents.to_pylist()))
+
+        @cache
+        def good(i: int) -> dict[str, Any]:
+            # Where columns are read at once, objects are made only for one that is empty.
+            return cast("dict[str, Any]", value(i))
+
         beside: dict[str, frozenset[str]] = {}
         for number, (column, path) in enumerate(zip(self._columns, self._paths, strict=True)):
-            if rows.column(number).null_count == rows.num_rows and all(_at(value, path) is ABSENT for value in good):
-                outer = [_at(value, path[:-1]) for value in good[:_LOOKED_AT]]
+            if rows.column(number).null_count == rows.num_rows and all(_at(good(i), path) is ABSENT for i in parents):
+                outer = [_at(good(i), path[:-1]) for i in parents[:_LOOKED_AT]]
                 names = {name: None for inner in outer if isinstance(inner, dict) for name in inner}
                 beside[column.name] = frozenset(list(map(str, names))[:_NAMES])
         found = frozenset(c.name for c in self._columns if c.name not in beside)

@@ -22,6 +22,7 @@ from ratchet.errors import (
     OtherCode,
     RatchetError,
     Refused,
+    RegistryUnreachable,
     SettingsError,
     SpecError,
 )
@@ -35,6 +36,7 @@ _STATUS: Mapping[type[RatchetError], int] = {
     SettingsError: 400,
     LedgerUnreachable: 503,
     BrokerUnreachable: 503,
+    RegistryUnreachable: 503,
     Locked: 503,
     Fenced: 409,
     IllegalMove: 409,

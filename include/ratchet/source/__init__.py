@@ -1,4 +1,4 @@
 """Kafka without Spark: what a topic holds, exact ranges as Arrow columns, and offsets for monitoring tools.
 
-Imports: errors, ledger.
+Imports: errors, ledger, values.
 """

@@ -6,13 +6,14 @@ key, value and headers, each with a varint length.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numba
 import numba.extending
 import numpy as np
 from numba.core import cgutils as _cgutils  # pyright: ignore
+
+from ratchet.values.compiled import compiled
 
 CODEC, START, END, COUNT, BASE, LAST_DELTA, TIMESTAMP, APPENDED = range(8)
 """Columns of a table of batches: where its records are, how many, and what their deltas add to.
@@ -42,21 +43,6 @@ _LATEST = 2**63 - 1
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _TABLE = types.Array(types.int64, 2, "C")
 _U8, _I32, _I64 = types.uint8[::1], types.int32[::1], types.int64[::1]
-# Bounds are checked by hand: a broken record is a fault with its batch, not an exception without a place.
-_OPTIONS: dict[str, Any] = {"nogil": True, "boundscheck": False}
-
-
-def _compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compiled for this signature at once, or loaded from where it was kept."""
-
-    def compile_(function: Callable[..., Any]) -> Any:
-        try:
-            return numba.njit(signature, cache=True, **_OPTIONS)(function)
-        except (RuntimeError, OSError):
-            # There is nowhere to keep it: every process compiles for itself, which takes a second or two.
-            return numba.njit(signature, **_OPTIONS)(function)
-
-    return compile_
 
 
 @intrinsic
@@ -73,7 +59,7 @@ def _copy(typingctx: Any, into: Any, at: Any, source: Any, start: Any, length: A
     return types.void(into, at, source, start, length), emit
 
 
-@_compiled(types.UniTuple(types.int64, 2)(_BYTES, types.int64, types.int64, types.int64))
+@compiled(types.UniTuple(types.int64, 2)(_BYTES, types.int64, types.int64, types.int64))
 def _varint(data: Any, at: Any, end: Any, most: Any) -> Any:
     """(zigzag value, next position) of at most `most` bytes; position -1 where there is none."""
     if at >= end:
@@ -97,7 +83,7 @@ def _varint(data: Any, at: Any, end: Any, most: Any) -> Any:
     return value, at
 
 
-@_compiled(
+@compiled(
     types.UniTuple(types.int64, 10)(
         _BYTES, _BYTES, _TABLE, types.int64, types.int64, _I64, _I64, _I32, _U8, _U8, _I32, _U8, _U8, _I32
     )
@@ -218,7 +204,7 @@ def walk(
     return row, key_at, value_at, null_keys, null_values, headers, header_keys, header_values, np.int64(0), none
 
 
-@_compiled(types.int64(_BYTES, _BYTES, _TABLE, types.int64, types.int64, _I32, _U8, _I32, _U8, _U8))
+@compiled(types.int64(_BYTES, _BYTES, _TABLE, types.int64, types.int64, _I32, _U8, _I32, _U8, _U8))
 def headers_of(
     raw: Any,
     scratch: Any,

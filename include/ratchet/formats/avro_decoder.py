@@ -1,0 +1,218 @@
+"""What a value of Avro means: what it is by fastavro, once it was walked over, turned into columns as `objects` says.
+
+Where no reader's schema and no field of several values is asked for, columns are read at once; what is in doubt then is
+left to that definition.
+"""
+
+# pyarrow makes its functions when it is imported.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from fastavro import schemaless_reader
+from fastavro.read import SchemaResolutionError
+from numpy.typing import NDArray
+
+from ratchet.formats.avro_columns import vector
+from ratchet.formats.avro_program import Leaf, Program, Walked
+from ratchet.formats.avro_schema import Schema, Unreadable, reader_of, schema_of
+from ratchet.formats.framing import Framing
+from ratchet.formats.objects import ObjectColumns
+from ratchet.formats.port import Decoded, NoRow
+from ratchet.formats.registry import Registered, Registry
+from ratchet.formats.vectors import Rows, Vector
+from ratchet.formats.wire import path_of
+from ratchet.spec.columns import Column
+from ratchet.values.arrow import arrow_type
+from ratchet.values.unfit import excerpt
+
+WANTED = "one Avro record"
+_NONE: Rows = np.empty(0, np.int64)
+_SHOWN = 100
+"""An error shows so many characters of the name of a schema."""
+
+
+class Written:
+    """Values that were written by one schema, and read as a reader's, if there is one.
+
+    `said` names the schema in errors; raises Unreadable.
+    """
+
+    def __init__(self, schema: Schema, reader: Schema | None, columns: tuple[Column, ...], said: str | None = None):
+        self._schema, self._reader, self._columns = schema, reader, columns
+        self._said = said or excerpt(schema.name)[:_SHOWN]
+        self.program = Program(schema)
+        read = reader or schema
+        only = path_of(columns[0]) if len(columns) == 1 else ()
+        self._wrap = only[0] if len(only) == 1 and not read.is_record else None
+        self._leaves = self._at_once() if reader is None and (schema.is_record or self._wrap) else None
+
+    def _at_once(self) -> list[Leaf | None] | None:
+        """The fields of the columns, None of one that the schema lacks; None where there is one that is not read at
+        once.
+        """
+        paths = [() if self._wrap else path_of(column) for column in self._columns]
+        leaves = [self.program.leaf(path) for path in paths]
+        is_lost = any(leaf is None and self.program.has(path) for leaf, path in zip(leaves, paths, strict=True))
+        return None if is_lost else leaves
+
+    def vectors(self, walked: Walked, data: NDArray[np.uint8]) -> list[Vector] | None:
+        """The columns of values that were walked over, where they are read at once; those with a fault have nothing."""
+        if self._leaves is None:
+            return None
+        absent = len(walked.faults)
+        return [
+            Vector(pa.nulls(absent, arrow_type(column.type)), _NONE, _NONE)
+            if leaf is None
+            else vector(column.type, leaf, walked, data)
+            for column, leaf in zip(self._columns, self._leaves, strict=True)
+        ]
+
+    def fault(self, walked: Walked, i: int, size: int) -> NoRow:
+        """What is wrong with a value of so many bytes, in which the walk has found a fault."""
+        return NoRow(
+            f"the value: found {size} bytes that are no {self._said} ({self.program.said(walked.faults[i])}), wanted "
+            f"{WANTED}"
+        )
+
+    def value(self, data: bytes) -> object:
+        """What fastavro reads of a value without a fault; NoRow where it reads none."""
+        try:
+            found: object = schemaless_reader(
+                BytesIO(data), self._schema.root, None if self._reader is None else self._reader.root
+            )
+        except SchemaResolutionError as error:
+            assert self._reader is not None, "without a reader's schema nothing is resolved"
+            return NoRow(
+                f"the value: {self._said} does not resolve to the reader's schema "
+                f"{excerpt(self._reader.name)[:_SHOWN]}: {excerpt(str(error))}"
+            )
+        except (ValueError, TypeError, LookupError, EOFError, ArithmeticError, RecursionError) as error:
+            return NoRow(f"the value: found no {self._said} ({excerpt(str(error))}), wanted {WANTED}")
+        return found if self._wrap is None else {self._wrap: found}
+
+
+class Schemas(Protocol):
+    """Knows by which schema each value was written."""
+
+    def written(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> list[tuple[Written, int] | NoRow]:
+        """Of each value its schema, and how many bytes are in front of it."""
+        ...
+
+
+class OneSchema:
+    """Every value is written by the schema of the spec."""
+
+    def __init__(self, written: Written):
+        self._written = written
+
+    def written(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> list[tuple[Written, int] | NoRow]:
+        return [(self._written, 0)] * len(values)
+
+
+class RegisteredSchemas:
+    """Values name their schemas by a registry's ids."""
+
+    def __init__(self, registry: Registry, framing: Framing, reader: str | None, columns: tuple[Column, ...]):
+        self._registry, self._framing, self._columns = registry, framing, columns
+        self._reader = None if reader is None else reader_of(reader)
+        self._known: dict[int, Written | NoRow] = {}
+        """A schema that cannot be used never can; one that is not there may be at the next batch."""
+
+    def written(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> list[tuple[Written, int] | NoRow]:
+        missing: dict[int, NoRow] = {}
+        found: list[tuple[Written, int] | NoRow] = []
+        for framed in self._framing.framed(values, headers):
+            if isinstance(framed, NoRow):
+                found.append(framed)
+                continue
+            of = self._of(framed.schema, missing)
+            found.append(of if isinstance(of, NoRow) else (of, framed.start))
+        return found
+
+    def _of(self, number: int, missing: dict[int, NoRow]) -> Written | NoRow:
+        known = self._known.get(number) or missing.get(number)
+        if known is None:
+            try:
+                known = self._known[number] = self._usable(number, self._registry.schema(number))
+            except NoRow as reason:
+                known = missing[number] = reason
+        return known
+
+    def _usable(self, number: int, registered: Registered) -> Written | NoRow:
+        if registered.kind != "AVRO":
+            return NoRow(f"the value: schema {number} is of {excerpt(registered.kind)}, wanted one of Avro")
+        try:
+            schema = schema_of(registered.text, [each.text for each in registered.behind()])
+            return Written(schema, self._reader, self._columns, f"{excerpt(schema.name)[:_SHOWN]} by schema {number}")
+        except Unreadable as error:
+            return NoRow(f"the value: schema {number} cannot be used: {excerpt(str(error))}")
+
+
+class AvroDecoder:
+    """Reads values whose schemas `schemas` knows."""
+
+    def __init__(self, columns: tuple[Column, ...], schemas: Schemas):
+        self.columns, self._schemas = columns, schemas
+        self._objects = ObjectColumns(columns, WANTED)
+
+    def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> Decoded:
+        said = self._schemas.written(values, headers)
+        groups: dict[Written, list[int]] = {}
+        for i, of in enumerate(said):
+            if not isinstance(of, NoRow):
+                groups.setdefault(of[0], []).append(i)
+        data, starts, ends = _laid_out(values)
+        starts += np.array([0 if isinstance(of, NoRow) else of[1] for of in said], np.int64)
+        faults: dict[int, NoRow] = {i: of for i, of in enumerate(said) if isinstance(of, NoRow)}
+        parts: list[list[Vector] | None] = []
+        for written, members in groups.items():
+            at = np.array(members, np.int64)
+            walked = written.program.walked(data, starts[at], ends[at])
+            for k in np.flatnonzero(walked.faults[:, 0]).tolist():
+                faults[members[k]] = written.fault(walked, k, int(ends[at[k]] - starts[at[k]]))
+            parts.append(written.vectors(walked, data))
+
+        def value(i: int) -> object:
+            of = said[i]
+            if i in faults or isinstance(of, NoRow):
+                return faults[i]
+            return of[0].value(data[starts[i] : ends[i]].tobytes())
+
+        at_once = [part for part in parts if part is not None]
+        if not groups or len(at_once) < len(parts):
+            return self._objects.decoded([value(i) for i in range(len(said))])
+        vectors, parents = _joined(at_once, [np.array(members, np.int64) for members in groups.values()])
+        return self._objects.joined(len(said), vectors, parents, set(faults), value)
+
+
+def _joined(parts: list[list[Vector]], members: list[Rows]) -> tuple[list[Vector], Rows]:
+    """The columns of all groups, in the order of their values, and the number of each row's value."""
+    if len(parts) == 1:
+        return parts[0], members[0]
+    numbers = np.concatenate(members)
+    order = np.argsort(numbers)
+    place, before = np.argsort(order), np.cumsum([0, *map(len, members)])
+    columns: list[Vector] = []
+    for of in zip(*parts, strict=True):
+        array = pa.concat_arrays([each.array for each in of]).take(pa.array(order))
+        declined, cut = (
+            np.sort(place[np.concatenate([rows + k for rows, k in zip(each, before, strict=False)]).astype(np.int64)])
+            for each in ([v.declined for v in of], [v.cut for v in of])
+        )
+        columns.append(Vector(array, declined, cut))
+    return columns, numbers[order]
+
+
+def _laid_out(values: pa.BinaryArray) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """(the bytes of all values, where each begins, where each ends)."""
+    _, offsets, data = values.buffers()
+    if offsets is None or data is None:
+        return np.zeros(0, np.uint8), np.zeros(len(values), np.int64), np.zeros(len(values), np.int64)
+    at = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    return np.frombuffer(data, np.uint8), at[:-1], at[1:]

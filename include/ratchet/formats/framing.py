@@ -1,0 +1,97 @@
+"""The framing of registries: by which schema a value was written, as bytes in front of it or a header say."""
+
+# pyarrow makes its functions when it is imported.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ratchet.formats.port import NoRow
+from ratchet.values.unfit import excerpt
+
+_BEHIND_ID, _BEHIND_GUID = 5, 17
+_WANTED = "a byte 0 and the 4 bytes of a schema's id in front of it"
+
+
+@dataclass(frozen=True)
+class Framed:
+    """The id of the schema, and the number of bytes in front of the datum."""
+
+    schema: int
+    start: int
+
+
+class Framing:
+    """Finds the schemas of values, or of keys.
+
+    A header goes before what stands in front, as Confluent's deserializers have it. `encoding` is the only one of
+    Apicurio's encodings that the caller reads.
+    """
+
+    def __init__(self, part: Literal["value", "key"], encoding: str):
+        self._confluent = f"__{part}_schema_id"
+        self._content, self._global, self._encoding = (
+            f"apicurio.{part}.{what}" for what in ("contentId", "globalId", "encoding")
+        )
+        self._names = {self._confluent, self._content, self._global, self._encoding}
+        self._read = encoding
+
+    def framed(self, sent: pa.BinaryArray, headers: pa.ListArray | None) -> list[Framed | NoRow]:
+        """What each value says of its schema."""
+        values = sent.to_pylist()
+        if headers is None or not pc.sum(pc.list_value_length(headers)).as_py():
+            return [_in_front(value) for value in values]
+        found: list[Framed | NoRow] = []
+        for value, of in zip(values, headers.to_pylist(), strict=True):
+            mine = {h["key"]: h["value"] or b"" for h in of or () if h["key"] in self._names}
+            try:
+                found.append(self._in_headers(mine) or _in_front(value))
+            except NoRow as reason:
+                found.append(reason)
+        return found
+
+    def _in_headers(self, headers: Mapping[str, bytes]) -> Framed | None:
+        """What the headers say; None if they say nothing. Of several of one name the last one counts."""
+        encoding = headers.get(self._encoding)
+        if encoding is not None and encoding != self._read.encode():
+            raise NoRow(
+                f"the value: its header {self._encoding} says {excerpt(encoding)}; only {self._read} can be read"
+            )
+        said = headers.get(self._confluent)
+        if said is not None:
+            return self._by_confluent(said)
+        said = headers.get(self._content)
+        if said is not None:
+            if len(said) != 8:
+                raise NoRow(f"the value: its header {self._content} has {len(said)} bytes, wanted an id of 8")
+            return Framed(int.from_bytes(said, "big", signed=True), 0)
+        if self._global in headers:
+            raise NoRow(
+                f"the value: its header {self._global} has an id of Apicurio's own, which Confluent's interface does "
+                "not know; have producers send content ids, or ids in front of the value"
+            )
+        return None
+
+    def _by_confluent(self, said: bytes) -> Framed:
+        if said[:1] == b"\x00" and len(said) == _BEHIND_ID:
+            return Framed(int.from_bytes(said[1:], "big"), 0)
+        if said[:1] == b"\x01" and len(said) == _BEHIND_GUID:
+            raise NoRow(
+                f"the value: its header {self._confluent} names a schema by the GUID {UUID(bytes=said[1:])}, which is "
+                "not supported; have producers write ids in front of the value, by Confluent's PrefixSchemaIdSerializer"
+            )
+        raise NoRow(f"the value: its header {self._confluent} has {len(said)} bytes that are no id of a schema")
+
+
+def _in_front(value: bytes) -> Framed | NoRow:
+    if len(value) >= _BEHIND_ID and value[0] == 0:
+        return Framed(int.from_bytes(value[1:_BEHIND_ID], "big"), _BEHIND_ID)
+    first = f"a first byte {value[0]:#04x}" if value and value[0] else f"{len(value)} bytes"
+    return NoRow(f"the value: found {first}, wanted {_WANTED}")

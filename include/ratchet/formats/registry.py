@@ -1,0 +1,224 @@
+"""A registry of schemas, asked over Confluent's REST interface, which others than Confluent's answer as well.
+
+An id means the same for ever, so a process keeps what it was once told. That an id is unknown may change, and is kept
+by nobody but the caller.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import quote, urlsplit
+
+import requests
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from ratchet.errors import NotGranted, RatchetError, RegistryUnreachable, SettingsError
+from ratchet.formats.port import NoRow
+from ratchet.values.endpoint import Endpoint
+from ratchet.values.unfit import excerpt
+
+CONNECT_SECONDS = 5
+ANSWER_SECONDS = 10
+"""How long the registry may send nothing."""
+RETRY_SECONDS = 15
+"""For so long an answer that may change is asked for again."""
+_DEEPEST = 50
+"""So many schemas may refer to one another in a row."""
+_ACCEPTED = "application/vnd.schemaregistry.v1+json, application/json"
+_UNKNOWN = (40401, 40402, 40403)
+"""The registry's own codes: no such subject, version, schema."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A schema as it was registered, and those that it refers to by name."""
+
+    text: str
+    kind: str
+    """`"AVRO"`, `"JSON"` or `"PROTOBUF"`."""
+    references: tuple[Registered, ...] = ()
+
+    def behind(self) -> tuple[Registered, ...]:
+        """All that it refers to, directly or not, each once and behind what it refers to itself."""
+        found: dict[Registered, None] = {}
+        for each in self.references:
+            found |= dict.fromkeys((*each.behind(), each))
+        return tuple(found)
+
+
+_known: dict[tuple[str, int], Registered] = {}
+"""What registries have said, by URL and id."""
+
+
+class Registry:
+    """The registry that a connection leads to.
+
+    What does not answer, or says that it cannot at present, is RegistryUnreachable; what refuses the login or is no
+    registry is SettingsError, with the connection's name and what to correct.
+    """
+
+    def __init__(self, connection: str, endpoint: Endpoint):
+        parts = urlsplit(endpoint.url)
+        self._connection, self._url = connection, endpoint.url.rstrip("/")
+        self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        self._session = requests.Session()
+        self._session.headers["Accept"] = _ACCEPTED
+        token, authority = self._of_extra(endpoint, "token"), self._of_extra(endpoint, "ca")
+        if token is not None:
+            self._session.auth = _Authorization(f"Bearer {token}")
+        elif endpoint.login is not None:
+            pair = f"{endpoint.login}:{endpoint.password or ''}"
+            self._session.auth = _Authorization(f"Basic {b64encode(pair.encode()).decode()}")
+        # Given with each request: of a session's own, requests thinks less than of an environment variable.
+        self._authority = True if authority is None else authority
+
+    def schema(self, number: int) -> Registered:
+        """The schema of an id; NoRow, which names it, where the registry has none."""
+        known = _known.get((self._url, number))
+        if known is None:
+            found = self._asked(f"/schemas/ids/{number}")
+            if found is None:
+                raise NoRow(f"the value: schema {number} is not in the registry at {self._shown}{_hint(number)}")
+            known = _known[self._url, number] = self._registered(found, f"schema {number}", 0)
+        return known
+
+    def _registered(self, said: dict[str, Any], name: str, depth: int) -> Registered:
+        if depth > _DEEPEST:
+            raise NoRow(f"the value: {name} is reached by more than {_DEEPEST} references")
+        text = said.get("schema")
+        if not isinstance(text, str):
+            raise self._no_registry(f"its answer for {name} has no schema")
+        references: list[Registered] = []
+        for reference in cast("list[dict[str, Any]]", said.get("references") or []):
+            subject, version = str(reference.get("subject")), reference.get("version")
+            found = self._asked(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+            if found is None:
+                raise NoRow(
+                    f"the value: {name} refers to version {version} of subject {excerpt(subject)!r}, which is not in "
+                    f"the registry at {self._shown}"
+                )
+            references.append(self._registered(found, f"version {version} of subject {excerpt(subject)!r}", depth + 1))
+        return Registered(text, str(said.get("schemaType") or "AVRO"), tuple(references))
+
+    def _asked(self, path: str) -> dict[str, Any] | None:
+        """What the registry says; None where it says that there is no such thing."""
+
+        def answer() -> requests.Response:
+            limits = (CONNECT_SECONDS, ANSWER_SECONDS)
+            found = self._session.get(self._url + path, timeout=limits, verify=self._authority)
+            if found.status_code == 429 or found.status_code >= 500:
+                raise _NotNow(found)
+            return found
+
+        retrying = Retrying(
+            retry=retry_if_exception(_may_pass),
+            stop=stop_after_delay(RETRY_SECONDS),
+            wait=wait_random_exponential(0.2, max=3),
+            retry_error_callback=_last,
+        )
+        try:
+            found = retrying(answer)
+        except (requests.RequestException, _NotNow, OSError, ValueError) as error:
+            raise self._failed(error) from error
+        return self._read(found)
+
+    def _read(self, found: requests.Response) -> dict[str, Any] | None:
+        if found.status_code in (401, 403):
+            refused = SettingsError if found.status_code == 401 else NotGranted
+            raise refused(
+                f"connection {self._connection!r}: the registry at {self._shown} answers {found.status_code} "
+                f"{found.reason}; correct its login and password, or the token in its extra, or grant it reading"
+            )
+        try:
+            said = found.json()
+        except ValueError:
+            said = None
+        if found.status_code == 200 and isinstance(said, dict):
+            return cast("dict[str, Any]", said)
+        code = cast("dict[str, Any]", said).get("error_code") if isinstance(said, dict) else None
+        if found.status_code == 404 and code in _UNKNOWN:
+            return None
+        raise self._no_registry(f"it answers {found.status_code} {found.reason}: {excerpt(found.text)}")
+
+    def _failed(self, error: Exception) -> RatchetError:
+        """The error to raise, by what went wrong on the way."""
+        match error:
+            case _NotNow():
+                why = f"it answers {error.answer.status_code} {error.answer.reason}"
+            case requests.exceptions.SSLError():
+                return SettingsError(
+                    f"connection {self._connection!r}: TLS to the registry at {self._shown} fails: {_cause(error)}; "
+                    'name the file of its authority in the extra, as {"ca": "/etc/ssl/registry.pem"}'
+                )
+            case requests.exceptions.Timeout():
+                why = f"it is silent for {ANSWER_SECONDS} s"
+            case requests.exceptions.ConnectionError() | requests.exceptions.ChunkedEncodingError():
+                why = _cause(error)
+            case _:
+                # No URL, too many redirects, no file of an authority: asking again changes nothing.
+                return SettingsError(
+                    f"connection {self._connection!r}: the registry at {self._shown} cannot be asked: {_cause(error)}; "
+                    "correct the connection's host, or what its extra says"
+                )
+        return RegistryUnreachable(
+            f"connection {self._connection!r}: the registry of schemas at {self._shown} does not answer: {why}; check "
+            "that it runs, and that the connection is right"
+        )
+
+    def _no_registry(self, why: str) -> SettingsError:
+        return SettingsError(
+            f"connection {self._connection!r}: what is at {self._shown} is no registry with Confluent's interface: "
+            f"{why}; correct its URL, which of Apicurio's ends with /apis/ccompat/v7"
+        )
+
+    def _of_extra(self, endpoint: Endpoint, name: str) -> str | None:
+        said = endpoint.extra.get(name)
+        if said is not None and not isinstance(said, str):
+            raise SettingsError(f"connection {self._connection!r}: {name!r} in its extra is no text")
+        return said
+
+
+class _Authorization:
+    """Sends this; as the session's `auth` it goes before what the user's .netrc says."""
+
+    def __init__(self, said: str):
+        self._said = said
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = self._said
+        return request
+
+
+class _NotNow(Exception):
+    """The registry says that it cannot answer at present."""
+
+    def __init__(self, answer: requests.Response):
+        super().__init__()
+        self.answer = answer
+
+
+def _may_pass(error: BaseException) -> bool:
+    if isinstance(error, requests.exceptions.SSLError):
+        return False
+    transient = requests.exceptions.ConnectionError | requests.exceptions.Timeout
+    return isinstance(error, transient | requests.exceptions.ChunkedEncodingError | _NotNow)
+
+
+def _last(state: RetryCallState) -> requests.Response:
+    assert state.outcome is not None
+    return state.outcome.result()
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost words: those around it are urllib3's, with the addresses of objects."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return excerpt(re.sub(r"<[^>]* at 0x[0-9a-f]+>[,:]? ?", "", str(error))) or type(error).__name__
+
+
+def _hint(number: int) -> str:
+    """Apicurio's serializers of version 2 write eight bytes unless they are told otherwise; the first four are 0."""
+    return "; Apicurio's serializers write ids of 4 bytes by `apicurio.registry.as-confluent`" if number == 0 else ""
