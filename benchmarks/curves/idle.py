@@ -54,8 +54,10 @@ _LINES = """
     insert into ratchet.pipelines (pipeline, topic, topic_id)
         select * from unnest({names}::text[], {topics}::text[], {ids}::text[]);
     insert into ratchet.heads (pipeline) select pipeline from ratchet.pipelines;
-    insert into ratchet.sources (pipeline, source, topic, topic_id, cause, partitions, first_txid)
-        select pipeline, 1, topic, topic_id, 'first', 1, 1 from ratchet.pipelines;
+    insert into ratchet.sources (pipeline, source, topic, topic_id, cause, partitions, first_txid, begun)
+        select pipeline, 1, topic, topic_id, 'first', 1, 1,
+            '{{"rule": "earliest", "starts": {{"0": 0}}, "logs": {{"0": 0}}}}'
+        from ratchet.pipelines;
     insert into ratchet.ranges (pipeline, txid, source, partition, until_offset)
         select pipeline, 0, 1, 0, 0 from ratchet.pipelines;
     analyze;

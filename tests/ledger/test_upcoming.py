@@ -318,7 +318,8 @@ def test_the_command_prints_it(ledger, log, kafka_properties, capsys, monkeypatc
     with pytest.raises(SystemExit):
         cli.main(lambda: cli.app(["plan", "line"]))
     assert capsys.readouterr().out.splitlines() == [
-        "line: the next run begins nothing: no records wait in topic t below its last stable offset",
+        "line: the next run begins nothing: no records wait in topic t below its last stable offset; the line "
+        "begins by begin=earliest: t-0 at 0, t-1 at 0",
         "  gates that will be asked: none",
         "  tables: as the spec needs them",
     ]

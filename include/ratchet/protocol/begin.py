@@ -130,10 +130,10 @@ def _heard(
     since = beginning.times(spec) if known == sources.NOTHING_KNOWN else ()
     offsets = kafka_offsets(before, known.lineages, *since)
     with ledger.begin(dry_run=dry_run) as conn:
-        sources.register(conn, spec, offsets)
+        begins = sources.register(conn, spec, offsets)
         # The line may have been dropped meanwhile, which has to stay so.
         tables.probe(conn, spec)
-    return KafkaSaid(offsets, known)
+    return KafkaSaid(offsets, sources.JUST_BEGUN if begins else known)
 
 
 def _decide(

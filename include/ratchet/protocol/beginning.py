@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Connection, func, insert, literal, select, update
 
 from ratchet.errors import Fenced, SpecError
 from ratchet.ledger.rows import Line
@@ -91,7 +91,7 @@ def keep(conn: Connection, pipeline: str, beginning: Beginning) -> None:
 
 def kept(conn: Connection, line: Line) -> Beginning:
     """Where a line has begun."""
-    said = _read(conn, line)
+    said = conn.execute(select(sources.c.begun).where(*_first(line))).scalar_one()
     return Beginning(line.topic, said["rule"], *(_numbers(said[name]) for name in ("starts", "logs")))
 
 
@@ -102,16 +102,17 @@ def of_first(conn: Connection, line: Line) -> Beginning | None:
 
 def tell_change(conn: Connection, spec: Pipeline, line: Line) -> str | None:
     """That the spec's rule is another one by now, which changes nothing; once, the caller holds the pipeline's lock."""
-    said, rule = _read(conn, line), spec.source.rule
-    if rule == said.get("told", said["rule"]):
+    rule, begun = spec.source.rule, sources.c.begun
+    begun_by, told = conn.execute(select(begun["rule"].astext, begun["told"].astext).where(*_first(line))).one()
+    if rule == (told or begun_by):
         return None
-    first = (sources.c.pipeline == line.pipeline, sources.c.source == FIRST)
-    conn.execute(update(sources).where(*first).values(begun={**said, "told": rule}))
-    if rule == said["rule"]:
+    now = begun.concat(func.jsonb_build_object("told", rule))
+    conn.execute(update(sources).where(*_first(line)).values(begun=now))
+    if rule == begun_by:
         return None
     return (
-        f"Topic.begin is {_short(rule)} now, and the line has begun by {_short(said['rule'])}: it goes on where its "
-        "plans have ended"
+        f"Topic.begin is {_short(rule)} now, and the line has begun by {_short(begun_by)}: it goes on where its plans "
+        "have ended"
     )
 
 
@@ -137,9 +138,8 @@ def _checked(pipeline: str, begin: Mapping[int, int], offsets: TopicOffsets) -> 
     return begin
 
 
-def _read(conn: Connection, line: Line) -> dict[str, Any]:
-    first = (sources.c.pipeline == line.pipeline, sources.c.source == FIRST)
-    return conn.execute(select(sources.c.begun).where(*first)).scalar_one()
+def _first(line: Line) -> tuple[ColumnElement[bool], ...]:
+    return sources.c.pipeline == line.pipeline, sources.c.source == FIRST
 
 
 def _short(rule: str) -> str:

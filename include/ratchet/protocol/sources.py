@@ -59,18 +59,22 @@ class Known:
         return (self.source, self.lineages) == (other.source, other.lineages)
 
 
-NOTHING_KNOWN = Known(0, None, FIRST, {})
-"""Before a pipeline's first run."""
+NOTHING_KNOWN = Known(0, None, 0, {})
+"""Before a line has begun."""
+JUST_BEGUN = Known(0, None, FIRST, {})
+"""Of a line that has begun, and nothing else."""
 
 
-def register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> None:
+def register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> bool:
     """The pipeline's row with where its line begins, made by its first run; and the check that its topic is the same.
 
+    Whether the line begins by this answer; an answer from before it has begun by another one may be older than that.
     Raises SpecError where the line cannot begin as its spec says; TopicChanged.
     """
     pipeline, of = spec.name, {"topic": offsets.topic, "topic_id": offsets.topic_id}
     line = upsert(pipelines).values(pipeline=pipeline, source=FIRST, **of).on_conflict_do_nothing()
-    if conn.execute(line.returning(pipelines.c.pipeline)).scalar_one_or_none():
+    begins = conn.execute(line.returning(pipelines.c.pipeline)).scalar_one_or_none() is not None
+    if begins:
         # Whoever begins at the same time waits here, and finds what was decided.
         begun = beginning.decide(conn, spec, offsets)
         conn.execute(insert(heads).values(pipeline=pipeline))
@@ -91,6 +95,7 @@ def register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> None:
             f"id {offsets.topic_id}: it was deleted and made again; nothing was planned; "
             f"`ratchet accept-loss {pipeline} --reason …` goes on with the records of the new one"
         )
+    return begins
 
 
 def lineages(conn: Connection, pipeline: str, source: int) -> Lineages:

@@ -60,6 +60,7 @@ class Machine(RuleBasedStateMachine):
         first=st.integers(1, 12),
         second=st.integers(0, 6),
         empty=st.sampled_from([False, False, True]),
+        by=st.sampled_from(["earliest", "latest", "offsets"]),
         changes=st.sampled_from([False, True]),
         backed_up=st.booleans(),
     )
@@ -72,6 +73,7 @@ class Machine(RuleBasedStateMachine):
         first: int,
         second: int,
         empty: bool,
+        by: str,
         changes: bool,
         backed_up: bool,
     ) -> None:
@@ -81,6 +83,8 @@ class Machine(RuleBasedStateMachine):
         a_third = max(1, SIZES[size].come // 3)
         self.world.come(0, first * a_third)
         self.world.come(max(self.world.stable), second * a_third, empty=empty)
+        if opening is Opening.NOTHING and not abreast:
+            self.schedule.may_begin(by)
         self.schedule.come_abreast(abreast)
         if len(SHAPES[shape].specs) > 1:
             if changes:

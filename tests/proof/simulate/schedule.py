@@ -103,6 +103,12 @@ class Schedule:
         self._count(f"sizes: {size}")
         self._count(f"begin after: {opening}")
 
+    def may_begin(self, by: str) -> None:
+        """The line may begin from here on, by this rule."""
+        self.tell(f"it begins by {by}")
+        self.world.begins(by)
+        self._count(f"begins by: {by}")
+
     def come_halfway(self) -> None:
         """Two whole runs, and one of which a slice has voted and another has not."""
         world = self.world
@@ -364,8 +370,9 @@ class Schedule:
 
     def is_all_taken(self) -> bool:
         """Whether a transaction has taken all that is in the log."""
-        taken = self._theatre.watch.last.ranges.values()
-        reached = {p: max([u for of in taken for q, _, u in of if q == p], default=0) for p in self.world.stable}
+        seen = self._theatre.watch.last
+        ends = [(p, until) for of in seen.ranges.values() for p, _, until in of]
+        reached = {p: max([u for q, u in ends if q == p], default=seen.starts.get(p, 0)) for p in self.world.stable}
         return reached == self.world.stable
 
     def _nothing_is_left(self) -> None:
@@ -375,6 +382,7 @@ class Schedule:
         maintain(ledger, self.world.spec, self.world.is_active)
         seen = self._theatre.watch.look()
         assert self.is_all_over() and seen.head == seen.last_txid
+        assert self.world.has_begun(seen.starts), f"by begin={self.world.rule} it has begun at {seen.starts}"
         assert self._theatre.database.left() == []
         assert self._theatre.database.ended() <= self.world.settled, "a run has ended that nobody has settled"
         assert self._theatre.database.unmerged(self.world.spec) == []

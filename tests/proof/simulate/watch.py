@@ -81,6 +81,7 @@ _OF_LEDGER = {
     "where pipeline = {}",
     "transactions": "select * from ratchet.transactions where pipeline = {}",
     "ranges": "select txid, partition, from_offset, until_offset from ratchet.ranges where txid > 0 and pipeline = {}",
+    "starts": "select partition, until_offset from ratchet.ranges where txid = 0 and pipeline = {}",
     "slices": "select txid, epoch, ranges, try_number, sinks from ratchet.slices where pipeline = {} "
     "order by txid, epoch, slice",
     "replays": "select txid from ratchet.replays where pipeline = {} and given_up is null",
@@ -107,6 +108,8 @@ class Seen:
     """{(txid, revision): its row}."""
     ranges: dict[int, list[tuple[int, int, int]]]
     """{txid: [(partition, from_offset, until_offset)]}."""
+    starts: dict[int, int]
+    """{partition: where the line begins}."""
     votes: dict[tuple[int, int, int], tuple]
     """{(txid, epoch, slice): (try, what it voted)}."""
     tries: dict[tuple[int, int, int], int]
@@ -179,7 +182,7 @@ class Watch:
         with self._conn.transaction(), self._conn.pipeline():
             asked = {name: self._conn.execute(query) for name, query in self._queries.items()}
             found = (asked.pop(name).fetchall() for name in _OF_LEDGER)
-            line, transactions, ranges, slices, replays, expired, clock = found
+            line, transactions, ranges, starts, slices, replays, expired, clock = found
             contents = {DEAD_LETTERS: sorted(map(tuple, asked.pop(DEAD_LETTERS)), key=repr)}
             contents |= {name: _contents(cursor, shown(self._sinks[name])) for name, cursor in asked.items()}
         cuts: dict[tuple[int, int], list] = defaultdict(list)
@@ -200,6 +203,7 @@ class Watch:
             paused_behind,
             {(row.txid, row.revision): row for row in transactions},
             dict(of),
+            dict(starts),
             votes,
             tries,
             dict(cuts),
@@ -342,6 +346,8 @@ class Watch:
         for txid, revision in seen.transactions.keys() - before.transactions.keys():
             others = [of for of in before.revisions_going_on() if of[0] != txid]
             assert not (revision and others), f"a revision of {txid} is begun beside {others}"
+        for partition, at in before.starts.items():
+            assert seen.starts.get(partition) == at, f"partition {partition} began at {at}, now {seen.starts}"
         for txid, plan in before.ranges.items():
             assert seen.ranges.get(txid) == plan, f"the plan of {txid} was {plan}, is {seen.ranges.get(txid)}"
         for of, vote in before.votes.items():
@@ -367,7 +373,7 @@ class Watch:
                 assert new.applied == old.applied, f"{of} was applied twice"
 
 
-NOTHING = Seen(0, 0, None, {}, {}, {}, {}, {}, set(), {}, datetime.min, {})
+NOTHING = Seen(0, 0, None, {}, {}, {}, {}, {}, {}, set(), {}, datetime.min, {})
 
 
 def _reachable(state: State) -> set[State]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from ratchet.errors import EngineLost, LedgerUnreachable, RatchetError, Refused
 from ratchet.ledger.connection import Ledger
@@ -30,6 +30,7 @@ from ratchet.protocol.leases import renew
 from ratchet.protocol.votes import NothingToDo, take_try, vote_no
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
+from ratchet.spec.source import Beginning
 from tests.ledger.staging import records_of
 from tests.proof.simulate.code import VERSIONS, make_of, spec_of
 from tests.proof.simulate.maintenance import maintain
@@ -117,6 +118,10 @@ class World:
     """Which of its shape's specs is deployed."""
     migrated: int = 0
     """To which of them the sinks' tables are migrated."""
+    rule: Beginning = "earliest"
+    """Where the specs say that the line begins."""
+    since: dict[int, int] = field(default_factory=dict)
+    """How far the logs reached when nobody could have begun it yet."""
     runs: list[AirflowRun] = field(default_factory=list)
     cleared: list[AirflowRun] = field(default_factory=list)
     """Runs as they were before they were cleared."""
@@ -125,7 +130,20 @@ class World:
 
     @property
     def spec(self) -> Pipeline:
-        return spec_of(self.shape, self.spec_number, self.version, self.size)
+        spec = spec_of(self.shape, self.spec_number, self.version, self.size)
+        return spec.model_copy(update={"source": spec.source.model_copy(update={"begin": self.rule})})
+
+    def begins(self, by: str) -> None:
+        """From here on the line may begin, by this rule."""
+        self.since = dict(self.stable)
+        halves = {partition: at // 2 for partition, at in self.stable.items()}
+        self.rule = halves if by == "offsets" else cast(Beginning, by)
+
+    def has_begun(self, starts: dict[int, int]) -> bool:
+        """Whether a line that starts there has begun as its specs say."""
+        if self.rule == "latest":
+            return all(self.since[p] <= starts[p] <= stable for p, stable in self.stable.items())
+        return starts == (self.rule if isinstance(self.rule, dict) else dict.fromkeys(self.stable, 0))
 
     def forget_transactions(self) -> None:
         """The ledger was restored: which transactions its runs had is not so any more."""
