@@ -3,7 +3,7 @@
 import json
 import struct
 from datetime import UTC, datetime, time, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from io import BytesIO
 from uuid import UUID
 
@@ -28,7 +28,7 @@ TEXTS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs
 
 
 def decimals(digits: int, places: int):
-    return st.integers(-(10**digits) + 1, 10**digits - 1).map(lambda n: Decimal(n).scaleb(-places))
+    return st.integers(-(10**digits) + 1, 10**digits - 1).map(lambda n: Decimal(n).scaleb(-places, Context(prec=60)))
 
 
 def logical(of: str, kind: str, **more) -> dict:
