@@ -37,7 +37,7 @@ def test_each_format_reads_its_records_of_a_topic_of_all(rig):
         columns = ", ".join(f"{column.name} {column.type}" for column in declared.fields)
         sink = Append(f"rows_{name}", columns=columns)
         spec = Pipeline(name=f"p_{name}", source=Topic(topic, value=declared), sinks=[sink])
-        (work,) = rig.begin(spec)
+        (work,) = rig.begin(spec, run_id=name)
         vote = rig.run(spec, work)
         found = {r["_offset"]: tuple(r[c.name] for c in declared.fields) for r in rig.written(work, sink.name)}
         assert found == rows, name

@@ -45,6 +45,24 @@ _LOOKED_AT = 50
 """Names are gathered from so many records."""
 
 
+NULL_RAW = Raw(NULL)
+
+
+class _Event(msgspec.Struct):
+    """What most events have, with the data as it was sent."""
+
+    specversion: str
+    id: str
+    source: str
+    type: str
+    datacontenttype: str | None = None
+    data: Raw = NULL_RAW
+    data_base64: Raw = NULL_RAW
+
+
+_event_of = msgspec.json.Decoder(_Event).decode
+
+
 @dataclass(frozen=True)
 class _Part:
     """The attributes of events of one mode: `of` has the number of the record of each row."""
@@ -114,14 +132,17 @@ class CloudEventsDecoder:
         errors: dict[int, str],
     ) -> None:
         """The data of events that are whole in their values; of what is no JSON, JsonDecoder says what it is."""
-        kinds = last(headers, "content-type").to_pylist()
+        kinds, sent = last(headers, "content-type").to_pylist(), values.to_pylist()
         for number in numbers.tolist():
             kind = kinds[number]
             if kind is not None and _media_type(kind.decode(errors="replace")) != JSON:
                 errors[number] = f"the value: found an event as {excerpt(kind)}, wanted {JSON}"
                 continue
+            if (usual := _usual(sent[number])) is not None:
+                data[number] = None if self._data is None or usual == NULL else usual
+                continue
             try:
-                members = members_of(values[number].as_py())
+                members = members_of(sent[number])
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue
             try:
@@ -247,6 +268,17 @@ def _header_of(column: Column) -> str:
     return "content-type" if name == "datacontenttype" else f"ce_{name}"
 
 
+def _usual(value: bytes) -> bytes | None:
+    """The data of an event that is as most are, whose data is JSON; None where it is to be looked at closer."""
+    try:
+        event = _event_of(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    is_usual = event.specversion == VERSION and event.id and event.source and event.type
+    is_json = event.datacontenttype in (None, "application/json") and bytes(event.data_base64) == NULL
+    return bytes(event.data) if is_usual and is_json else None
+
+
 def _without(numbers: Rows, errors: Mapping[int, str]) -> Rows:
     return np.setdiff1d(numbers, list(errors)).astype(np.int64)
 
@@ -299,6 +331,3 @@ def _data_within(members: Mapping[str, Raw], content: str | None) -> bytes | Non
     if plain[:1] != b'"':
         raise NoRow(f"the value: found {excerpt(plain)} as data of {excerpt(media)}, wanted a text")
     return _characters(plain, "data").encode()
-
-
-NULL_RAW = Raw(NULL)
