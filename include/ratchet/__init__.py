@@ -2,6 +2,7 @@
 
 from ratchet.errors import Refused
 from ratchet.formats.avro import Avro
+from ratchet.formats.cloudevents import CloudEvents
 from ratchet.formats.csv import Csv
 from ratchet.formats.debezium import Debezium
 from ratchet.formats.json import Json
@@ -23,6 +24,7 @@ __all__ = [
     "Arrivals",
     "Bytes",
     "Avro",
+    "CloudEvents",
     "Condition",
     "Debezium",
     "Csv",

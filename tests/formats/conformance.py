@@ -18,7 +18,7 @@ import pytest
 
 from ratchet import Json, Topic
 from ratchet.errors import SpecError
-from ratchet.formats.envelope import Envelope
+from ratchet.formats.envelope import HEADERS, Envelope
 from ratchet.formats.port import Decoded, Format, Use
 from ratchet.values.arrow import arrow_schema
 from ratchet.values.unfit import EXCERPT
@@ -33,6 +33,8 @@ class Case:
 
     format: Format
     values: dict[bytes, list[tuple] | None]
+    headers: tuple[tuple[str, bytes], ...] = ()
+    """Those of every record; a format that looks at them has none where it reads keys."""
 
 
 class Conformance:
@@ -41,7 +43,8 @@ class Conformance:
     case: ClassVar[Case]
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
-        return self.case.format.decoder(Use()).decode(pa.array(values, pa.binary()))
+        headers = pa.array([[{"key": k, "value": v} for k, v in self.case.headers]] * len(values), HEADERS)
+        return self.case.format.decoder(Use()).decode(pa.array(values, pa.binary()), headers)
 
     def test_a_spec_names_it_by_a_kind_of_its_own(self):
         declared = self.case.format
@@ -51,7 +54,7 @@ class Conformance:
             type(declared)(**dict(declared) | {"kind": "another"})
         # What a spec's hash is made of has every field, the kind among them.
         said = Topic("t", value=declared).model_dump()["value"]
-        assert said == dict(declared) and said.keys() == type(declared).model_fields.keys()
+        assert said == declared.model_dump() and said.keys() == type(declared).model_fields.keys()
 
     def test_it_is_carried_to_workers_by_value(self):
         assert pickle.loads(pickle.dumps(self.case.format)) == self.case.format
@@ -62,7 +65,9 @@ class Conformance:
 
     def test_the_envelope_opens_a_topic_of_it(self):
         values = list(self.case.values)
-        opened = Envelope(Topic("t", value=self.case.format)).open(batch_of([Message(None, value) for value in values]))
+        opened = Envelope(Topic("t", value=self.case.format)).open(
+            batch_of([Message(None, value, self.case.headers) for value in values])
+        )
         names = [column.name for column in self.case.format.written]
         assert opened.rows.schema.names[: len(names)] == names
         expected = [(100 + i, *row) for i, rows in enumerate(self.case.values.values()) for row in rows or ()]
@@ -104,9 +109,10 @@ class Conformance:
 
     def test_a_slice_of_an_array_is_read_as_what_it_holds(self):
         values = list(self.case.values)
-        whole = pa.array(values, pa.binary())
+        whole = batch_of([Message(None, value, self.case.headers) for value in values])
         for begin in range(len(values)):
-            decoded = self.case.format.decoder(Use()).decode(whole.slice(begin, 2))
+            part = whole.slice(begin, 2)
+            decoded = self.case.format.decoder(Use()).decode(part.column("_value"), part.column("_headers"))
             assert rows_of(decoded, len(values[begin : begin + 2])) == [
                 self.case.values[value] for value in values[begin : begin + 2]
             ]

@@ -9,10 +9,13 @@ from typing import Literal
 from fastavro import parse_schema, schemaless_writer
 from msgspec import msgpack
 
-from ratchet import Append, Avro, Bytes, Csv, Json, MessagePack, Pipeline, Text, Topic
+from ratchet import Append, Avro, Bytes, CloudEvents, Csv, Json, MessagePack, Pipeline, Text, Topic
+from ratchet.formats.envelope import Envelope
 
 from .conformance import Case, Conformance
 from .lines import Lines
+from .messages import Message
+from .test_messages import batch_of
 
 OBJECTS = {
     b'{"a": 1, "b": "x", "c": 1.50, "t": "2024-05-01T10:00Z"}': [
@@ -138,6 +141,48 @@ WITH_NAMES = {
     b'id\t"note\n1\t2': None,
     b"id\n\n": None,
 }
+_EVENT = b'{"specversion": "1.0", "id": "7", "source": "/s", "type": "t", %s}'
+EVENTS = {
+    _EVENT % b'"time": "2024-05-01T10:00Z", "data": {"a": 1, "b": "x"}': [
+        ("7", datetime(2024, 5, 1, 10, tzinfo=UTC), 1, "x")
+    ],
+    _EVENT % b'"datacontenttype": "application/vnd.x+JSON; charset=utf-8", "data": {"b": 1.50}': [
+        ("7", None, None, "1.50")
+    ],
+    _EVENT % b'"datacontenttype": "text/json", "data_base64": "eyJhIjogMn0="': [("7", None, 2, None)],
+    _EVENT % b'"datacontenttype": "text/plain", "data": "{\\"a\\": 3}"': [("7", None, 3, None)],
+    _EVENT % b'"data": null, "data_base64": null, "time": null': [("7", None, None, None)],
+    _EVENT % b'"x": 0': [("7", None, None, None)],
+    _EVENT % b'"data": "{\\"a\\": 3}"': None,
+    _EVENT % b'"data": [{}]': None,
+    _EVENT % b'"data": {"a": "x"}': None,
+    _EVENT % b'"data": {}, "data_base64": "e30="': None,
+    _EVENT % b'"data_base64": "e30"': None,
+    _EVENT % b'"data_base64": 5': None,
+    _EVENT % b'"datacontenttype": "text/plain", "data": {}': None,
+    _EVENT % b'"datacontenttype": 5, "data": {}': None,
+    _EVENT % b'"time": "today", "data": {}': None,
+    _EVENT % b'"specversion": "0.3"': None,
+    _EVENT % b'"id": 5': None,
+    _EVENT % b'"type": ""': None,
+    _EVENT % b'"source": null': None,
+    _EVENT % b'"x": "\xff"': None,
+    _EVENT % b'"id": "\\ud800"': None,
+    b'{"a": 1}': None,
+    b"{}": None,
+    b"": None,
+    b"[" + _EVENT % b'"x": 0' + b"]": None,
+}
+DATA = {b'{"a": 1, "b": "x"}': [("7", None, 1, "x")], b"{}": [("7", None, None, None)], b"": None, b'{"a": "x"}': None}
+PLACES = {b"1,2\n3,4": [("7", 1, 2), ("7", 3, 4)], b"": [], b"1,2\n3": None, b"x,2": None}
+BINARY_MODE = (
+    ("ce_specversion", b"1.0"),
+    ("ce_id", b"6"),
+    ("ce_id", b"7"),
+    ("ce_source", b"/s"),
+    ("ce_type", b"t"),
+    ("content-type", b"application/json"),
+)
 MAPS = {
     msgpack.encode({"a": 1, "b": "x", "c": Decimal("1.50"), "t": datetime(2024, 5, 1, 10, tzinfo=UTC)}): [
         (1, "x", Decimal("1.50"), datetime(2024, 5, 1, 10, tzinfo=UTC))
@@ -246,6 +291,44 @@ class TestAvro(Conformance):
     case = Case(Avro("a int, b string, c decimal(4,2), t timestamp", schema=json.dumps(ORDER)), RECORDS)
 
 
+class TestStructuredEvents(Conformance):
+    case = Case(CloudEvents("id string, at timestamp from time", data=Json("a int, b string")), EVENTS)
+
+
+class TestStructuredEventsBySaying(Conformance):
+    case = Case(
+        CloudEvents("id string, at timestamp from time", data=Json("a int, b string")),
+        EVENTS,
+        (("content-type", b"Application/CloudEvents+JSON; charset=UTF-8"), ("ce_id", b"no matter")),
+    )
+
+
+class TestEventsWithTheirDataAlone(Conformance):
+    case = Case(CloudEvents("id string, at timestamp from time", data=Json("a int, b string")), DATA, BINARY_MODE)
+
+    def test_as_a_key_it_is_refused_or_gives_one_row(self):
+        """A key has no headers of its own."""
+        topic = Topic("t", value=Json("x_ int"), key=self.case.format)
+        opened = Envelope(topic).open(batch_of([Message(key, b"{}", BINARY_MODE) for key in (*DATA, *EVENTS)]))
+        good = [rows[0] for rows in EVENTS.values() if rows is not None]
+        assert [(row["id"], row["at"], row["a"], row["b"]) for row in opened.rows.to_pylist()] == good
+
+
+class TestEventsOfSeveralRows(Conformance):
+    case = Case(CloudEvents("id string", data=Csv("a int, b int", rows="lines")), PLACES, BINARY_MODE)
+
+
+class TestEventsWithoutTheirData(Conformance):
+    case = Case(
+        CloudEvents("id string not null"),
+        {
+            _EVENT % b'"data": [1.5]': [("7",)],
+            _EVENT % b'"datacontenttype": "text/plain", "data": {}': [("7",)],
+            b"{}": None,
+        },
+    )
+
+
 class TestMessagePack(Conformance):
     case = Case(MessagePack("a int, b string, c decimal(4,2), t timestamp"), MAPS)
 
@@ -280,6 +363,10 @@ def test_the_hash_of_a_spec_tells_formats_apart():
         Lines("line string", split=False),
         Lines("text string"),
         Text("line string"),
+        CloudEvents("line string from id"),
+        CloudEvents("line string from id", data=Json("a int")),
+        CloudEvents("line string from id", data=Json("a int", rows="array")),
+        CloudEvents("line string from id", data=MessagePack("a int")),
         Csv("line string"),
         Csv("line string", null=None),
         Csv("line string", rows="lines"),

@@ -11,8 +11,22 @@ from random import Random
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from msgspec import msgpack
 
-from ratchet import Accumulate, Append, Json, Pipeline, Refused, Topic, Upsert
+from ratchet import (
+    Accumulate,
+    Append,
+    Bytes,
+    CloudEvents,
+    Csv,
+    Json,
+    MessagePack,
+    Pipeline,
+    Refused,
+    Text,
+    Topic,
+    Upsert,
+)
 from ratchet.errors import TransformError
 from ratchet.testing import TIME, Record, check, run
 
@@ -50,6 +64,36 @@ def test_each_sink_shows_what_its_readers_would_see():
     assert [(row["customer"], row["id"]) for row in made["latest"]] == [("ada", 3), ("bob", 1), (None, 9)]
     assert [(row["_offset"], row["id"]) for row in made.given["latest"]] == [(0, 2), (1, 1), (2, 3), (3, 9)]
     assert made.dead_letters == {}
+
+
+EVENT = {"ce_specversion": "1.0", "ce_id": "e1", "ce_source": "/s", "ce_type": "t"}
+
+
+@pytest.mark.parametrize(
+    ("value", "given", "rows", "dead"),
+    [
+        (Text("degrees double"), ["21.5", "warm"], [(21.5,)], "column degrees: found warm, wanted double"),
+        (Bytes("payload binary"), [b"\xff", None], [(b"\xff",)], "no value (a tombstone)"),
+        (Csv("id int, name string"), ['7,"a, b"', "8"], [(7, "a, b")], "the value: found 1 field, wanted 2"),
+        (
+            MessagePack("id int, name string"),
+            [msgpack.encode({"id": 7}), b"\x91"],
+            [(7, None)],
+            "the value: found 1 bytes that are none (Input data was truncated), wanted one MessagePack map",
+        ),
+        (
+            CloudEvents("event string from id", data=Json("id int")),
+            [Record({"id": 7}, headers=EVENT), Record({"id": 8}, headers={**EVENT, "ce_id": None})],
+            [("e1", 7)],
+            "the value: found no header ce_id, wanted the id, source, specversion and type of a CloudEvent",
+        ),
+    ],
+)
+def test_records_of_every_format_are_given_as_they_are_sent(value, given, rows, dead):
+    columns = ", ".join(f"{column.name} {column.type}" for column in value.fields)
+    made = check(spec_of(source=Topic("t", value=value), sinks=[Append("rows", columns=columns)]), given)
+    assert [tuple(row.values()) for row in made["rows"]] == rows
+    assert made.dead_letters == {1: dead}
 
 
 def test_records_are_decoded_as_a_job_decodes_them():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ratchet.formats import texts
 from ratchet.formats.cells import Cell, Cells
 from ratchet.formats.headers import last
 from ratchet.formats.port import Decoded, Decoder, Use, decoder_of
-from ratchet.formats.texts import vector
 from ratchet.formats.vectors import Rows
 from ratchet.spec.columns import Column, RecordPart
 from ratchet.spec.source import Topic
@@ -199,10 +199,10 @@ class Envelope:
         arrays: dict[str, pa.Array] = {}
         cut = 0
         for column in self._key_columns:
-            texts = _texts(column, keys, "key column")
-            arrays |= texts.arrays
-            errors |= texts.errors
-            cut += texts.cut
+            found = _texts(column, keys, "key column")
+            arrays |= found.arrays
+            errors |= found.errors
+            cut += found.cut
         return _PerRecord(arrays, errors, frozenset(arrays), None, cut)
 
     def _key_by_decoder(
@@ -263,25 +263,8 @@ def _present(sent: pa.BinaryArray, headers: pa.ListArray) -> tuple[pa.BinaryArra
 
 def _texts(column: Column, sent: pa.BinaryArray, where: str) -> _PerRecord:
     """A column of texts of their own, one a record."""
-    found = vector(column.type, sent)
-    if not len(found.declined):
-        return _PerRecord({column.name: found.array}, {}, cut=len(found.cut))
-    return _each(column, sent.to_pylist(), where, lambda reader, text: reader.of_text(column.type, text))
-
-
-def _each(column: Column, given: list[Any], where: str, read: Callable[[Cells, Any], Cell]) -> _PerRecord:
-    reader = Cells()
-    cells: list[Cell] = []
-    errors: dict[int, str] = {}
-    for number, one in enumerate(given):
-        cell = None
-        if one is not None:
-            try:
-                cell = read(reader, one)
-            except Unfit as unfit:
-                errors[number] = unfit.said(f"{where} {column.name}")
-        cells.append(cell)
-    return _PerRecord({column.name: pa.array(cells, arrow_type(column.type))}, errors, cut=reader.cut)
+    found = texts.column(column, sent, where)
+    return _PerRecord({column.name: found.array}, found.errors, cut=found.cut)
 
 
 def _all_headers(column: Column, headers: pa.ListArray) -> _PerRecord:
@@ -300,7 +283,18 @@ def _all_headers(column: Column, headers: pa.ListArray) -> _PerRecord:
             case _:
                 raise Unfit("headers", column.type)
 
-    return _each(column, headers.to_pylist(), "column", read)
+    reader = Cells()
+    cells: list[Cell] = []
+    errors: dict[int, str] = {}
+    for number, one in enumerate(headers.to_pylist()):
+        cell = None
+        if one is not None:
+            try:
+                cell = read(reader, one)
+            except Unfit as unfit:
+                errors[number] = unfit.said(f"column {column.name}")
+        cells.append(cell)
+    return _PerRecord({column.name: pa.array(cells, arrow_type(column.type))}, errors, cut=reader.cut)
 
 
 def headers_json(headers: list[dict[str, Any]] | None) -> str | None:

@@ -8,14 +8,16 @@ What is in doubt is declined, and left to it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ratchet.formats.cells import Cells
+from ratchet.formats.cells import Cell, Cells
 from ratchet.formats.vectors import Rows, Vector, moments_of, numbered, plain_decimals
+from ratchet.spec.columns import Column
 from ratchet.spec.types import Binary, Boolean, Date, Decimal, Floating, Integer, String, Timestamp, Type
 from ratchet.values.arrow import arrow_type
 from ratchet.values.unfit import Unfit
@@ -40,6 +42,33 @@ def vector(kind: Type, sent: pa.BinaryArray, *, base64: bool = False) -> Vector:
     except pa.ArrowInvalid:
         return _each(kind, sent, base64)
     return _at_once(kind, texts) or _each(kind, sent, base64)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A column of texts; rows with an error are null. `cut` counts the moments that lost digits."""
+
+    array: pa.Array
+    errors: dict[int, str]
+    cut: int
+
+
+def column(column: Column, sent: pa.BinaryArray, where: str, *, base64: bool = False) -> Texts:
+    """The column of these texts, of each what the definition says; an error begins with `where` and the name."""
+    found = vector(column.type, sent, base64=base64)
+    if not len(found.declined):
+        return Texts(found.array, {}, len(found.cut))
+    reader = Cells()
+    cells: list[Cell] = []
+    errors: dict[int, str] = {}
+    for row, text in enumerate(sent.to_pylist()):
+        cell = None
+        try:
+            cell = None if text is None else reader.of_text(column.type, text, base64=base64)
+        except Unfit as unfit:
+            errors[row] = unfit.said(f"{where} {column.name}")
+        cells.append(cell)
+    return Texts(pa.array(cells, arrow_type(column.type)), errors, reader.cut)
 
 
 def _at_once(kind: Type, texts: pa.StringArray) -> Vector | None:
