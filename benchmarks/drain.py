@@ -30,6 +30,7 @@ from ratchet.source.kafka import Kafka
 from ratchet.source.lineage import Lineage
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spark.engine import connect_session, shared_session
+from ratchet.spark.servers import Servers
 from ratchet.spark.slice import run_slice
 from ratchet.spec.parts import DeclaredSink
 from ratchet.spec.pipeline import Pipeline
@@ -122,7 +123,7 @@ class Drain:
         if isinstance(work, NothingToDo):
             raise RuntimeError(work.message)
         session = self._session()
-        run = partial(run_slice, session, self.spec, work, self._ledger.url, self.kafka)
+        run = partial(run_slice, session, self.spec, work, self._ledger.url, Servers(self.kafka))
         self._timed("process", lambda: process_slice(self._ledger, self.spec, work, run))
 
     def _commit(self, claim: Claim) -> None:

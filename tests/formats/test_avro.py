@@ -246,6 +246,30 @@ def test_records_within_each_other_have_a_limit_below_which_they_are_read(schema
     assert isinstance(of.value(values[0]), dict), "resolved to a reader's schema"
 
 
+LIST = {
+    "type": "record",
+    "name": "Node",
+    "fields": [{"name": "v", "type": "long"}, {"name": "next", "type": ["null", "Node"]}],
+}
+TREE = {
+    "type": "record",
+    "name": "Node",
+    "fields": [{"name": "v", "type": "long"}, {"name": "kids", "type": {"type": "array", "items": "Node"}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (LIST, {"v": 1, "next": {"v": 2, "next": {"v": 3, "next": None}}}),
+        (TREE, {"v": 1, "kids": [{"v": 2, "kids": []}, {"v": 3, "kids": []}]}),
+    ],
+)
+def test_a_record_that_is_a_part_of_itself_has_its_own_fields(schema, value):
+    rows, errors = decoded("v bigint", schema, written(schema, value), written(schema, value))
+    assert (rows, errors) == ([[(1,)], [(1,)]], [None, None])
+
+
 def test_a_block_that_says_its_size_is_read():
     sent = number(-2) + number(2) + number(5) + number(6) + number(0)
     assert decoded("f0 array<int>", record({"type": "array", "items": "int"}), sent)[0] == [[([5, 6],)]]

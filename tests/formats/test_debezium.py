@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from base64 import b64encode
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -24,6 +26,8 @@ from .test_messages import batch_of
 
 EVENTS = json.loads((Path(__file__).parent / "events.json").read_text())
 """{whether events have their schema in them: [[key, value]]}; `python -m tests.kafka.recording` records them anew."""
+JAVAS_UUID = str(UUID(bytes=hashlib.md5(b"__debezium_unavailable_value").digest(), version=3))
+"""What Java's UUID.nameUUIDFromBytes makes of the placeholder."""
 COLUMNS = (
     "id bigint not null, name string not null, price decimal(12,2), amount decimal(20,6), tiny smallint, ok boolean, "
     "ratio double, real4 float, day date, at timestamp, local_at timestamp(micros), ms_at timestamp(millis), t time, "
@@ -96,9 +100,16 @@ def test_a_value_that_the_log_does_not_have_is_no_value():
     assert error.startswith("column big: found __debezium_unavailable_value, wanted string; ")
     assert error.endswith("REPLICA IDENTITY to FULL")
     as_bytes = b64encode(b"__debezium_unavailable_value").decode()
-    for value in (as_bytes, ["__debezium_unavailable_value"]):
-        told = decode(Debezium("big binary"), event("u", None, {"big": value})).errors[0].as_py()
-        assert "__debezium_unavailable_value" in told
+    placeholder = "__debezium_unavailable_value"
+    for column, value in (
+        ("big binary", as_bytes),
+        ("big array<string>", [placeholder]),
+        ("big array<int>", list(placeholder.encode())),
+        ("big map<string, string>", {placeholder: placeholder}),
+        ("big array<uuid>", [JAVAS_UUID]),
+    ):
+        told = decode(Debezium(column), event("u", None, {"big": value})).errors[0].as_py()
+        assert told is not None and told.startswith("column big: found __debezium_unavailable_value"), column
 
 
 CASES = {
@@ -148,6 +159,13 @@ class TestDebezium(Conformance):
         (event("d"), "found null as before of op d, wanted the source's row; set the table's REPLICA IDENTITY"),
         (event("t"), "found a truncation of the source's table"),
         (b"[]", "found a list"),
+        (b'{"op":"c","after":{"id":1,"x":1e9999999999999999999999}}', "found a number with an exponent beyond any"),
+        (b'{"schema":{"fields":5},"payload":{"op":"c","after":{"id":1}}}', "found a schema that is none"),
+        (
+            b'{"schema":{"fields":[{"field":"after","fields":[{"name":"x"}]}]},"payload":{"op":"c","after":{"id":1}}}',
+            "found a schema that is none",
+        ),
+        (b'{"schema":{"fields":["x"]},"payload":{"op":"c","after":{"id":1}}}', "found a schema that is none"),
         (b"\xff", "found 1 bytes that are no JSON"),
     ],
 )
@@ -180,6 +198,12 @@ def test_a_deletion_is_told_from_a_row():
         ("raw binary", "?", 'found "?", which is no base64, wanted binary'),
         ("j json", "{", 'found "{", wanted json'),
         ("day date", 10**12, "found 1000000000000, wanted date"),
+        (
+            "d decimal(5,2)",
+            {"scale": 10**9, "value": "AQ=="},
+            "found a decimal of scale 1000000000, wanted decimal(5,2)",
+        ),
+        ("j json", "[1e9999999999999999999999]", 'found "[1e9999999999999999999999]", wanted json'),
     ],
 )
 def test_what_nothing_says_the_meaning_of_is_refused(column, value, error):

@@ -29,6 +29,19 @@ def short(seconds: int, nanos: int) -> bytes:
     return b"\xd7\xff" + struct.pack(">Q", nanos << 34 | seconds)
 
 
+def wordy(seconds: int, nanos: int) -> bytes:
+    """The short form with a longer header than it needs."""
+    return b"\xc7\x08\xff" + short(seconds, nanos)[2:]
+
+
+def wordier(seconds: int, nanos: int) -> bytes:
+    """The long form with a longer header than it needs."""
+    return b"\xc8\x00\x0c\xff" + long(seconds, nanos)[3:]
+
+
+FORMS = st.sampled_from([long, short, wordy, wordier])
+
+
 def field(sent: bytes, name: bytes = b"a") -> bytes:
     return b"\x81" + bytes([0xA0 + len(name)]) + name + sent
 
@@ -63,8 +76,14 @@ def test_rows_that_msgspec_writes_come_back(sent, rest):
 
 
 @settings(max_examples=80, deadline=None)
-@given(seconds=st.integers(0, 2**34 - 1), nanos=st.integers(0, 10**9 - 1), form=st.sampled_from([long, short]))
+@given(
+    seconds=st.integers(0, 2**34 - 1),
+    nanos=st.integers(0, 10**9 - 1),
+    form=st.sampled_from([long, short, wordy, wordier]),
+)
 @example(seconds=1714557600, nanos=999_999_999, form=long)
+@example(seconds=1, nanos=1999, form=wordy)
+@example(seconds=1, nanos=1999, form=wordier)
 def test_nanoseconds_are_cut_and_counted_and_refused_where_a_column_is_strict(seconds, nanos, form):
     expected = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds, microseconds=nanos // 1000)
     value = field(form(seconds, nanos))

@@ -210,6 +210,8 @@ def test_a_schema_that_is_none_of_avro_is_an_error(said, error):
     [
         (b"", [], "found 0 bytes, wanted a byte 0 and the 4 bytes of a schema's id in front of it"),
         (b"\x00\x00\x00\x01", [], "found 4 bytes, wanted a byte 0"),
+        (b"\x00\xff\xff\xff\xff\x02", [], "found schema 4294967295, and ids are up to 2,147,483,647"),
+        (b"\x02", [("apicurio.value.contentId", b"\xff" * 8)], "found schema -1, and ids are up to"),
         (b'{"a": 1}', [], "found a first byte 0x7b, wanted a byte 0"),
         (b"\x02", [("__value_schema_id", b"\x01" + bytes(16))], "the GUID 00000000-0000-0000-0000-000000000000, which"),
         (b"\x02", [("__value_schema_id", b"\x00\x01")], "header __value_schema_id has 2 bytes that are no id"),

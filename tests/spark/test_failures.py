@@ -305,7 +305,7 @@ def test_more_tasks_than_postgresql_gives_connections_are_done_one_after_the_oth
         limited = url.set(username=name, password="x").render_as_string(hide_password=False)
         refused, log = f'too many connections for role "{name}"', postgres.home / "logs" / "postgres.log"
         with ThreadPoolExecutor(1) as pool, psycopg.connect(limited) as holder:
-            running = pool.submit(run_slice, rig.spark, spec, work, limited, rig.kafka)
+            running = pool.submit(run_slice, rig.spark, spec, work, limited, rig.servers)
             until("a task is refused", lambda: running.done() or refused in log.read_text())
             holder.close()
             rig.check(spec, work, running.result(timeout=60))

@@ -318,7 +318,7 @@ def test_a_dry_run_of_a_replay_says_which_rows_and_keys_differ_and_changes_nothi
 
     def compared(transform):
         other = spec.model_copy(update={"transform": address(transform)})
-        again = partial(encode, rig.spark, other, kafka=rig.kafka)
+        again = partial(encode, rig.spark, other, servers=rig.servers)
         found = list(differences(rig.ledger, other, lambda works, take: again(works, take=take), 1, 1))
         return found[0]
 
@@ -347,7 +347,7 @@ def test_a_dry_run_of_a_replay_says_which_rows_and_keys_differ_and_changes_nothi
     assert dead.is_same
     # In the other lane as well.
     alone = spec.model_copy(update={"transform": None, "sinks": THRICE[:1]})
-    again = partial(encode, rig.spark, alone, kafka=rig.kafka)
+    again = partial(encode, rig.spark, alone, servers=rig.servers)
     (found,) = differences(rig.ledger, alone, lambda works, take: again(works, take=take), 1, 1)
     assert [of.is_same for of in found.sinks] == [True, True]
     assert "rows: 40 rows repeat a (_partition, _offset, _n)" in compared(multiplied).fails

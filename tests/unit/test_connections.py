@@ -52,6 +52,21 @@ def test_the_ledgers_url_is_quoted_and_keeps_what_libpq_knows(monkeypatch):
         connections.ledger_url("c")
 
 
+def test_an_endpoint_has_its_port_before_its_path_and_no_login_in_its_address(monkeypatch):
+    connection(monkeypatch, conn_type="http", host="https://at/apis/ccompat/v7/", port=8081, login="me", password="s")
+    found = connections.endpoint("c")
+    assert (found.url, found.login, found.password) == ("https://at:8081/apis/ccompat/v7", "me", "s")
+    connection(monkeypatch, conn_type="http", host="at", port=8081, schema="https")
+    assert connections.endpoint("c").url == "https://at:8081"
+    for host in ("https://me:pa#ss@at", "https://at/?token=hunter2", ""):
+        connection(monkeypatch, conn_type="http", host=host)
+        with pytest.raises(SettingsError, match="connection 'c'") as caught:
+            connections.endpoint("c")
+        assert "ss" not in str(caught.value).replace("address", "").replace("password", "") and "hunter2" not in str(
+            caught.value
+        )
+
+
 def test_the_way_past_a_pooler_is_another_connection_that_the_ledgers_extra_names(monkeypatch):
     known = {
         "plain": Connection(conn_id="plain", conn_type="postgres", host="pooler", extra='{"sslmode": "require"}'),

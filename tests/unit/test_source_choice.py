@@ -15,6 +15,7 @@ from ratchet.source.columnar import ColumnarReading
 from ratchet.source.letters import Letters
 from ratchet.spark import slice as slices
 from ratchet.spark.intake import parts_of
+from ratchet.spark.servers import Servers
 from ratchet.spark.tally import Tally
 
 USUAL = {"bootstrap.servers": "a:1"}
@@ -31,8 +32,8 @@ def choose(monkeypatch, reader: str, kafka: dict[str, str], work=WORK):
     monkeypatch.setattr(slices, "read", lambda spark, ranges, properties: ("records", ranges, properties))
     spark = SimpleNamespace(range=lambda *bounds: ("parts", *bounds))
     with capture_logs() as logged:
-        intake, given = slices._intake(spark, spec, work, kafka)
-    assert (intake.topic, intake.topic_id, intake.kafka) == (spec.source, "id", kafka)
+        intake, given = slices._intake(spark, spec, work, Servers(kafka))
+    assert (intake.topic, intake.topic_id, intake.servers) == (spec.source, "id", Servers(kafka))
     return intake, given, logged
 
 

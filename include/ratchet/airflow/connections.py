@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -131,9 +131,15 @@ def endpoint(connection: str) -> Endpoint:
         raise SettingsError(
             f"connection {connection!r} has no host; create it anew: " + _HOW["endpoint"].format(id=connection)
         )
-    url = found.host if "://" in found.host else f"{found.schema or 'http'}://{found.host}"
-    port = f":{found.port}" if found.port else ""
-    return Endpoint(url.rstrip("/") + port, found.login or None, found.password or None, _extra(found))
+    url = urlsplit(found.host if "://" in found.host else f"{found.schema or 'http'}://{found.host}")
+    if "@" in found.host or url.query or url.fragment:
+        raise SettingsError(
+            f"connection {connection!r}: its host is no address of a server; put a login and a password into the "
+            "connection's own fields"
+        )
+    at = f"{url.netloc}:{found.port}" if found.port and url.port is None else url.netloc
+    whole = f"{url.scheme}://{at}{url.path.rstrip('/')}"
+    return Endpoint(whole, found.login or None, found.password or None, _extra(found))
 
 
 def spark_target(connection: str) -> SparkTarget:

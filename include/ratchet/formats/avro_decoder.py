@@ -168,7 +168,8 @@ class AvroDecoder:
             if not isinstance(of, NoRow):
                 groups.setdefault(of[0], []).append(i)
         data, starts, ends = _laid_out(values)
-        starts += np.array([0 if isinstance(of, NoRow) else of[1] for of in said], np.int64)
+        # Not in place: each value begins where the one before it ends, and the two are views of one array.
+        starts = starts + np.array([0 if isinstance(of, NoRow) else of[1] for of in said], np.int64)
         faults: dict[int, NoRow] = {i: of for i, of in enumerate(said) if isinstance(of, NoRow)}
         parts: list[list[Vector] | None] = []
         for written, members in groups.items():

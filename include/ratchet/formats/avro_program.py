@@ -79,6 +79,8 @@ class Program:
         self._placed: dict[str, int] = {}
         self._add(schema.root)
         self._reached = Counter(self._children)
+        # The value itself comes to the root, which may be a part of its own schema.
+        self._reached[0] += 1
         self._table = np.array(self._rows, np.int64)
         self._order = np.array(self._children, np.int64)
         self.leaves: list[Leaf] = []

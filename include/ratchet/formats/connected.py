@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from binascii import Error as NoBase64
 from collections.abc import Mapping
@@ -34,7 +35,10 @@ _MOMENTS: dict[str, Unit] = {
     f"{_TIME}MicroTimestamp": "micros",
     f"{_TIME}NanoTimestamp": "nanos",
 }
+_SCALE = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 _EPOCH = date(1970, 1, 1)
+_MOST_DIGITS = 1_000
+"""No decimal of a source has more."""
 _DAY_NANOS = 86_400_000_000_000
 
 
@@ -123,7 +127,7 @@ def _decimal(column: Column, value: Any, meaning: Meaning | None, declared: Debe
         return value
     if meaning is not None:
         scale = meaning.parameters.get("scale")
-        if meaning.name == f"{_CONNECT}Decimal" and str(scale).lstrip("-").isdecimal():
+        if meaning.name == f"{_CONNECT}Decimal" and _SCALE.fullmatch(str(scale)):
             return _unscaled(kind, value, int(cast(str, scale)))
         return value
     return (
@@ -135,6 +139,8 @@ def _decimal(column: Column, value: Any, meaning: Meaning | None, declared: Debe
 
 def _unscaled(kind: Decimal, text: str, scale: int) -> Exact:
     """The decimal of a whole number in bytes, the most significant first, and of its scale."""
+    if abs(scale) > _MOST_DIGITS:
+        raise Unfit(f"a decimal of scale {shown(scale)}", kind)
     number = int.from_bytes(_bytes(kind, text), "big", signed=True)
     if number.bit_length() > 1_000:
         raise Unfit("a number of more than 300 digits", kind)
@@ -151,5 +157,5 @@ def _bytes(kind: Type, text: str) -> bytes:
 def _document(text: str) -> object:
     try:
         return json.Decoder(float_hook=Exact).decode(text)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, ArithmeticError):
         raise Unfit(shown(text), Json()) from None

@@ -13,7 +13,9 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
+from hashlib import md5
 from typing import Any, cast
+from uuid import UUID
 
 import msgspec
 import numpy as np
@@ -49,7 +51,8 @@ class DebeziumDecoder:
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> Decoded:
         opened = [self._opened(value) for value in values.to_pylist()]
         gone = [i for i, event in enumerate(opened) if isinstance(event, dict) and event["deletes"]]
-        left = [i for i, event in enumerate(opened) if event is not None and i not in set(gone)]
+        are_gone = set(gone)
+        left = [i for i, event in enumerate(opened) if event is not None and i not in are_gone]
         parts = [
             (self._rows.decoded([opened[i] for i in left]), np.array(left, np.int64), False),
             (self._deletions.decoded([opened[i] for i in gone]), np.array(gone, np.int64), True),
@@ -65,6 +68,11 @@ class DebeziumDecoder:
             return reason
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return NoRow(f"the value: found {len(value)} bytes that are no JSON ({error}), wanted {WANTED}")
+        except ArithmeticError:
+            return NoRow(f"the value: found a number with an exponent beyond any, wanted {WANTED}")
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # What is wrong within an event's own schema, however it is wrong.
+            return NoRow(f"the value: found a schema that is none ({type(error).__name__}), wanted {WANTED}")
 
     def _change(self, payload: dict[str, Any], schema: Mapping[str, Any]) -> object:
         op = payload.get("op")
@@ -137,10 +145,23 @@ def _meanings(schema: Mapping[str, Any], side: str) -> dict[str, Meaning]:
 
 
 def _is_unavailable(value: object) -> bool:
-    return value in (UNAVAILABLE, _UNAVAILABLE_BYTES) or value in ([UNAVAILABLE], [_UNAVAILABLE_BYTES])
+    return value in _UNAVAILABLE
 
 
 _UNAVAILABLE_BYTES = b64encode(UNAVAILABLE.encode()).decode()
+_UNAVAILABLE_UUID = str(UUID(bytes=md5(UNAVAILABLE.encode(), usedforsecurity=False).digest(), version=3))
+_UNAVAILABLE = (
+    UNAVAILABLE,
+    _UNAVAILABLE_BYTES,
+    [UNAVAILABLE],
+    [_UNAVAILABLE_BYTES],
+    # Arrays of numbers have its bytes, those of UUIDs the one that Java makes of them, an hstore has it as a pair.
+    list(UNAVAILABLE.encode()),
+    [_UNAVAILABLE_UUID],
+    {UNAVAILABLE: UNAVAILABLE},
+    f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}',
+)
+"""The forms in which it comes, by the type of its column."""
 
 
 def _joined(parts: list[tuple[Decoded, np.ndarray[Any, Any], bool]], count: int) -> Decoded:

@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from ratchet.formats.port import NoRow
 from ratchet.values.unfit import excerpt
 
+_GREATEST = 2**31 - 1
+"""A registry has no greater id, and says of one that it has no such page."""
 _BEHIND_ID, _BEHIND_GUID = 5, 17
 _WANTED = "a byte 0 and the 4 bytes of a schema's id in front of it"
 
@@ -47,12 +49,12 @@ class Framing:
         """What each value says of its schema."""
         values = sent.to_pylist()
         if headers is None or not pc.sum(pc.list_value_length(headers)).as_py():
-            return [_in_front(value) for value in values]
+            return [_possible(_in_front(value)) for value in values]
         found: list[Framed | NoRow] = []
         for value, of in zip(values, headers.to_pylist(), strict=True):
             mine = {h["key"]: h["value"] or b"" for h in of or () if h["key"] in self._names}
             try:
-                found.append(self._in_headers(mine) or _in_front(value))
+                found.append(_possible(self._in_headers(mine) or _in_front(value)))
             except NoRow as reason:
                 found.append(reason)
         return found
@@ -88,6 +90,13 @@ class Framing:
                 "not supported; have producers write ids in front of the value, by Confluent's PrefixSchemaIdSerializer"
             )
         raise NoRow(f"the value: its header {self._confluent} has {len(said)} bytes that are no id of a schema")
+
+
+def _possible(found: Framed | NoRow) -> Framed | NoRow:
+    """The same; NoRow where no schema can have its id."""
+    if isinstance(found, Framed) and not 0 <= found.schema <= _GREATEST:
+        return NoRow(f"the value: found schema {found.schema}, and ids are up to {_GREATEST:,}")
+    return found
 
 
 def _in_front(value: bytes) -> Framed | NoRow:

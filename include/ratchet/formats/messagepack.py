@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 WANTED = "one MessagePack map"
 
-_MOMENT = re.compile(rb"\xd7\xff(?=(.{4}))|\xc7\x0c\xff(?=(.{4}))", re.DOTALL)
+_MOMENT = re.compile(
+    rb"(?:\xd7|\xc7\x08|\xc8\x00\x08|\xc9\x00\x00\x00\x08)\xff(?=(.{4}))"
+    rb"|(?:\xc7\x0c|\xc8\x00\x0c|\xc9\x00\x00\x00\x0c)\xff(?=(.{4}))",
+    re.DOTALL,
+)
 """Where a moment with nanoseconds may be; the same bytes may be a part of something else."""
 _MAPS = {*range(0x80, 0x90), 0xDE, 0xDF}
 _ARRAYS = {*range(0x90, 0xA0), 0xDC, 0xDD}

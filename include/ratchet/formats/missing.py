@@ -81,7 +81,8 @@ class Missing:
 
 def nearest(name: str, names: Iterable[str]) -> tuple[str, ...]:
     """The names that are most like one, at most three; first those that differ in case or punctuation alone."""
-    scored = [(_likeness(name, other), other) for other in names]
+    # A name that no error can show, and no ledger hold, helps nobody.
+    scored = [(_likeness(name, other), other) for other in names if other.isprintable()]
     return tuple(other for score, other in sorted(scored, key=lambda s: (-s[0], s[1])) if score >= _NEAR)[:3]
 
 

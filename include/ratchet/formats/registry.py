@@ -7,7 +7,9 @@ by nobody but the caller.
 from __future__ import annotations
 
 import re
+import ssl
 from base64 import b64encode
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
@@ -148,7 +150,7 @@ class Registry:
         match error:
             case _NotNow():
                 why = f"it answers {error.answer.status_code} {error.answer.reason}"
-            case requests.exceptions.SSLError():
+            case requests.exceptions.SSLError() if not _may_pass(error):
                 return SettingsError(
                     f"connection {self._connection!r}: TLS to the registry at {self._shown} fails: {_cause(error)}; "
                     'name the file of its authority in the extra, as {"ca": "/etc/ssl/registry.pem"}'
@@ -202,9 +204,22 @@ class _NotNow(Exception):
 
 def _may_pass(error: BaseException) -> bool:
     if isinstance(error, requests.exceptions.SSLError):
-        return False
+        # An end that is being restarted breaks off; a certificate that is not trusted stays so.
+        return not any(isinstance(each, ssl.SSLCertVerificationError) for each in _chain(error))
     transient = requests.exceptions.ConnectionError | requests.exceptions.Timeout
     return isinstance(error, transient | requests.exceptions.ChunkedEncodingError | _NotNow)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what has led to it, and what it holds as its reason."""
+    while error is not None:
+        yield error
+        held = [each for each in error.args if isinstance(each, BaseException)]
+        reason = getattr(held[0], "reason", None) if held else None
+        yield from held
+        if isinstance(reason, BaseException):
+            yield from _chain(reason)
+        error = error.__context__
 
 
 def _last(state: RetryCallState) -> requests.Response:
