@@ -31,8 +31,8 @@ def test_the_tutorial_works_as_it_is_written(scratch: Path):
     assert "transaction 2 is VOIDED and commits nothing" in said["7"] and "nothing was changed" in said["7"]
     assert "transaction 2 is OPEN and may be tried again" in said["8"]
     assert "no rate for GBP" in said["9"]
-    assert "transaction 2: of 1 dead letters 1 would take effect" in said["9"]
-    assert "a release of 1 dead letters of transaction 2 is asked for" in said["9"]
+    assert "transaction 2: of 1 dead letter 1 would take effect" in said["9"]
+    assert "a release of 1 dead letter of transaction 2 is asked for" in said["9"]
     assert table(said["9"])[-3:] == [
         ["ada", "13.49", "2", "1"],
         ["bob", "32.60", "2", "2"],

@@ -198,14 +198,14 @@ def test_no_run_is_asked_for_that_would_find_nothing(rig: Rig):
             assert len(rig.fired["busy"]) == 4
             with rig.ledger.begin() as conn:
                 conn.execute(text("update ratchet.transactions set halted_at = null where txid = 4"))
-            await rig.until("it is told", lambda: rig.fired["busy"][4:] == ["1 records wait"])
+            await rig.until("it is told", lambda: rig.fired["busy"][4:] == ["1 record waits"])
             # Where a person has paused it, none is asked for, and one that was asked for and skipped is, at once after.
             pause_at(rig.ledger, spec, None, "why", "me")
             await rig.looks(5)
             assert len(rig.fired["busy"]) == 5
             resumed = time.monotonic()
             resume(rig.ledger, spec, "why", "me")
-            await rig.until("it is told", lambda: rig.fired["busy"][5:] == ["1 records wait"])
+            await rig.until("it is told", lambda: rig.fired["busy"][5:] == ["1 record waits"])
             assert time.monotonic() - resumed < FIRST_SECONDS
 
     asyncio.run(scenario())

@@ -321,7 +321,7 @@ def test_a_line_is_dropped_when_a_person_has_said_why_and_yes(ledger, log, ratch
     assert status == 0 and "nothing was changed" in out and state(ledger, 1) == State.COMMITTED
     status, out, _ = ratchet("drop", "line", "--reason", "moved", "--yes", "--json")
     answer = json.loads(out)
-    assert status == 0 and "dropped line line: 1 transactions" in answer.pop("said")[-1]
+    assert status == 0 and "dropped line line: 1 transaction, " in answer.pop("said")[-1]
     assert "ratchet_delta.public.rows" in answer.pop("relations")
     assert answer == {
         "pipeline": "line",

@@ -188,4 +188,4 @@ def test_the_command_prints_a_table_for_each_sink_and_nothing_that_a_terminal_ob
     assert "JSON" in said["sinks"]["dead_letters"][0]["error"]
     assert CliRunner().invoke(cli.app, ["preview", "p", "--partition", "0"]).exit_code == 2
     done = CliRunner().invoke(cli.app, ["preview", "p", "--partition", "0", "--offset", "3"])
-    assert done.stdout.splitlines()[1].strip() == "rows: 1 rows", done.stdout
+    assert done.stdout.splitlines()[1].strip() == "rows: 1 row", done.stdout
