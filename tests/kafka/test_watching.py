@@ -240,5 +240,5 @@ def test_a_server_that_is_lost_is_said_once_and_the_watch_goes_on_when_it_is_the
     with capture_logs() as lines:
         asyncio.run(scenario())
     said = [line["event"] for line in lines]
-    assert sum("1 pipelines are not watched, tries again: " in line for line in said) == 1
+    assert sum("1 pipeline is not watched, tries again: " in line for line in said) == 1
     assert sum("the servers answer again" in line for line in said) == 1
