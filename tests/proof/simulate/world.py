@@ -206,7 +206,7 @@ class World:
                 return f"its own is transaction {of.txid}"
             if isinstance(said, Begun) and (said.claim.txid, said.claim.revision) not in seen.transactions:
                 return f"{said.claim} is not in the ledger"
-            if unfinished := re.search(r"(\d+) transactions are unfinished, (\d+) to (\d+)", said.message):
+            if unfinished := re.search(r"(\d+) transactions? (?:is|are) unfinished, (\d+) to (\d+)", said.message):
                 number, first, last = map(int, unfinished.groups())
                 return None if number == last + 1 - first == spec.max_in_flight else "that is another number"
             return None
