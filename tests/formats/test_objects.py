@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.formats.objects import ObjectColumns, Objects, vector
+from ratchet.formats.object_columns import ObjectColumns, vector
+from ratchet.formats.objects import Objects
 from ratchet.formats.port import NoRow
 from ratchet.spec.columns import parse_columns
 from ratchet.values.arrow import arrow_type

@@ -7,16 +7,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from typer.testing import CliRunner
 
 from benchmarks.past import grow
-from ratchet.cli import app, main
-from ratchet.command import variables
 from ratchet.ledger.schema import pipelines
 from ratchet.ledger.states import State
 from ratchet.ledger.work import Run
@@ -24,6 +20,7 @@ from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from tests.answers import answer
 
+from .running import apart, here
 from .staging import SPEC, Log, appended, committed, planned, prepare, start, state
 
 ROOT = Path(__file__).parents[2]
@@ -46,23 +43,6 @@ def ratchet(ledger_url):
         return status, out, err
 
     return run
-
-
-def apart(arguments: Sequence[str], env: dict[str, str]) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "ratchet", *arguments]
-    done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
-    return done.returncode, done.stdout, done.stderr
-
-
-def here(arguments: Sequence[str], env: dict[str, str]) -> tuple[int, str, str]:
-    variables.cache_clear()
-    with CliRunner().isolation(env=env) as (out, err, _):
-        with pytest.raises(SystemExit) as ended:
-            main(lambda: app(list(arguments), prog_name="ratchet"))
-        said = out.getvalue().decode(), err.getvalue().decode()
-    status = ended.value.code or 0
-    assert isinstance(status, int)
-    return status, *said
 
 
 def test_it_is_the_same_in_a_process_of_its_own(ledger_url, ratchet):

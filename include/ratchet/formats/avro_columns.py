@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ratchet.formats import objects
+from ratchet.formats import object_columns
 from ratchet.formats.avro_program import RANGES, Leaf, Walked
 from ratchet.formats.avro_schema import decimal_of
 from ratchet.formats.avro_walk import gather
@@ -34,7 +34,7 @@ def vector(kind: Type, leaf: Leaf, walked: Walked, data: NDArray[np.uint8]) -> V
     there = walked.there[leaf.slot].astype(bool) & (walked.faults[:, 0] == 0)
     logical = leaf.logical if (leaf.kind, leaf.logical) in RANGES or leaf.logical == "decimal" else None
     if logical == "decimal" and leaf.kind in ("bytes", "fixed"):
-        return objects.vector(kind, _decimals(leaf, walked, there, data))
+        return object_columns.vector(kind, _decimals(leaf, walked, there, data))
     found = _array(leaf, logical, walked, there, data)
     match kind:
         case Integer() if leaf.kind in ("int", "long") and logical is None:
@@ -49,7 +49,7 @@ def vector(kind: Type, leaf: Leaf, walked: Walked, data: NDArray[np.uint8]) -> V
         case Floating(32) | Boolean() | Binary() | Date() if found.type == arrow_type(kind):
             return Vector(found, _NONE, _NONE)
         case _:
-            return objects.vector(kind, found.to_pylist())
+            return object_columns.vector(kind, found.to_pylist())
 
 
 def _integers(kind: Integer, found: pa.Array) -> Vector:

@@ -22,7 +22,7 @@ from ratchet.formats.avro_columns import vector
 from ratchet.formats.avro_program import Leaf, Program, Walked
 from ratchet.formats.avro_schema import Schema, Unreadable, reader_of, schema_of
 from ratchet.formats.framing import Framing
-from ratchet.formats.objects import ObjectColumns
+from ratchet.formats.object_columns import ObjectColumns
 from ratchet.formats.port import Decoded, NoRow
 from ratchet.formats.registry import Registered, Registry
 from ratchet.formats.vectors import Rows, Vector

@@ -43,34 +43,34 @@ _DAY_NANOS = 86_400_000_000_000
 
 
 @dataclass(frozen=True)
-class Meaning:
+class LogicalType:
     """What a schema says of a field: the name of its logical type, and that one's parameters."""
 
     name: str
     parameters: Mapping[str, Any]
 
 
-def meant(column: Column, value: Any, meaning: Meaning | None, declared: Debezium) -> Any:
+def interpreted(column: Column, value: Any, logical: LogicalType | None, declared: Debezium) -> Any:
     """The field as `Objects.cell` takes it; Unfit where it cannot be what its schema, or the spec, says.
 
     What neither says anything of is left as it is.
     """
     kind = column.type
-    name = "" if meaning is None else meaning.name
+    name = "" if logical is None else logical.name
     match kind:
-        case Date() if _is_whole(value) and (meaning is None or name in _DATES):
+        case Date() if _is_whole(value) and (logical is None or name in _DATES):
             return _day(value)
         case Time() if _is_whole(value):
-            return _time_of_day(kind, value, _TIMES.get(name) if meaning else declared.times)
+            return _time_of_day(kind, value, _TIMES.get(name) if logical else declared.times)
         case Timestamp() if _is_whole(value) and name in _MOMENTS:
             return _moment(kind, value, _MOMENTS[name])
         case Timestamp(None, _) if _is_whole(value):
             raise Unfit(shown(value), f"{kind}, whose unit is given, as timestamp(micros)")
         case Decimal():
-            return _decimal(column, value, meaning, declared)
+            return _decimal(column, value, logical, declared)
         case Binary() if isinstance(value, str):
             return _bytes(kind, value)
-        case Json() if isinstance(value, str) and (meaning is None or name == f"{_DEBEZIUM}Json"):
+        case Json() if isinstance(value, str) and (logical is None or name == f"{_DEBEZIUM}Json"):
             return _document(value)
         case _:
             return value
@@ -114,7 +114,7 @@ def _moment(kind: Timestamp, number: int, unit: Unit) -> object:
     return moment if not rest else f"{said}{rest:03}Z"
 
 
-def _decimal(column: Column, value: Any, meaning: Meaning | None, declared: Debezium) -> Any:
+def _decimal(column: Column, value: Any, logical: LogicalType | None, declared: Debezium) -> Any:
     kind = column.type
     assert isinstance(kind, Decimal)
     if isinstance(value, dict):
@@ -125,9 +125,9 @@ def _decimal(column: Column, value: Any, meaning: Meaning | None, declared: Debe
         return value
     if not isinstance(value, str):
         return value
-    if meaning is not None:
-        scale = meaning.parameters.get("scale")
-        if meaning.name == f"{_CONNECT}Decimal" and _SCALE.fullmatch(str(scale)):
+    if logical is not None:
+        scale = logical.parameters.get("scale")
+        if logical.name == f"{_CONNECT}Decimal" and _SCALE.fullmatch(str(scale)):
             return _unscaled(kind, value, int(cast(str, scale)))
         return value
     return (

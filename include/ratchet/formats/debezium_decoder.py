@@ -21,9 +21,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ratchet.formats.connected import Meaning, meant
+from ratchet.formats.connected import LogicalType, interpreted
 from ratchet.formats.debezium import Debezium
-from ratchet.formats.objects import ObjectColumns, shown
+from ratchet.formats.object_columns import ObjectColumns
+from ratchet.formats.objects import shown
 from ratchet.formats.port import Decoded, NoRow
 from ratchet.spec.columns import Column, FieldPath
 from ratchet.values.unfit import Unfit
@@ -92,10 +93,10 @@ class DebeziumDecoder:
             why = "; set the table's REPLICA IDENTITY to DEFAULT or FULL" if op == "d" else ""
             raise NoRow(f"the value: found {shown(row)} as {side} of op {op}, wanted the source's row{why}")
         fields = cast("dict[str, Any]", row)
-        meanings = _meanings(schema, side)
-        return {_ROW: self._row(fields, meanings), _EVENT: payload, "deletes": op == "d"}
+        logical_types = _logical_types(schema, side)
+        return {_ROW: self._row(fields, logical_types), _EVENT: payload, "deletes": op == "d"}
 
-    def _row(self, row: dict[str, Any], meanings: Mapping[str, Meaning]) -> dict[str, Any]:
+    def _row(self, row: dict[str, Any], logical_types: Mapping[str, LogicalType]) -> dict[str, Any]:
         """The fields of the row, those that are declared as what they stand for."""
         found = dict(row)
         for column in self._declared.changing:
@@ -110,7 +111,7 @@ class DebeziumDecoder:
                     "values that are stored apart and were not changed: set the table's REPLICA IDENTITY to FULL"
                 )
             try:
-                found[name] = meant(column, value, meanings.get(name), self._declared)
+                found[name] = interpreted(column, value, logical_types.get(name), self._declared)
             except Unfit as unfit:
                 raise NoRow(unfit.said(f"column {column.name}")) from None
         return found
@@ -132,12 +133,12 @@ def _unwrapped(value: object) -> tuple[dict[str, Any], Mapping[str, Any]]:
     raise NoRow(f"the value: found {shown(value)}, wanted {WANTED}")
 
 
-def _meanings(schema: Mapping[str, Any], side: str) -> dict[str, Meaning]:
+def _logical_types(schema: Mapping[str, Any], side: str) -> dict[str, LogicalType]:
     """{field of the row: what its schema says of it}, of those whose schema has a name."""
     for outer in schema.get("fields") or ():
         if outer.get("field") == side:
             return {
-                field["field"]: Meaning(str(field["name"]), field.get("parameters") or {})
+                field["field"]: LogicalType(str(field["name"]), field.get("parameters") or {})
                 for field in outer.get("fields") or ()
                 if field.get("name")
             }

@@ -61,7 +61,7 @@ class MessagePackDecoder:
     def __init__(self, columns: tuple[Column, ...]):
         from msgspec import Raw, msgpack
 
-        from ratchet.formats.objects import ObjectColumns
+        from ratchet.formats.object_columns import ObjectColumns
 
         self.columns = columns
         self._read = msgpack.Decoder(ext_hook=_extension).decode
