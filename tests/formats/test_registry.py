@@ -14,11 +14,12 @@ import pyarrow as pa
 import pytest
 from fastavro import parse_schema, schemaless_writer
 
-from ratchet import Avro, Json
+from ratchet import Append, Avro, Json, Pipeline, Topic
 from ratchet.errors import OUTAGES, NotGranted, RegistryUnreachable, SettingsError, is_outage
 from ratchet.formats import registry as asked
 from ratchet.formats.envelope import HEADERS
 from ratchet.formats.port import Format, Use
+from ratchet.testing import check, run
 from ratchet.values.endpoint import Endpoint
 from tests.apicurio import Apicurio
 
@@ -176,6 +177,16 @@ def test_an_id_that_is_not_there_is_asked_for_once_a_batch_and_again_in_the_next
         said = f"the value: schema 7 is not in the registry at {server.endpoint.url}"
         assert decoder.decode(values).errors.to_pylist() == [said] * 3 and len(server.requests) == 1
         assert rows_of(decoder.decode(values), 3) == [[(1,)]] * 3 and len(server.requests) == 2
+
+
+def test_a_test_of_a_pipeline_says_where_the_registry_is():
+    spec = Pipeline(name="p", source=Topic("t", value=AVRO), sinks=[Append("rows", columns="a int")])
+    with answering(SCHEMA) as server:
+        for look in (run, check):
+            result = look(spec, [framed(1, ONE, {"a": 1})], endpoints={CONNECTION: server.endpoint})
+            assert result["rows"] == [{"a": 1}]
+    with pytest.raises(SettingsError, match=f"connection '{CONNECTION}' is not given.*endpoints="):
+        run(spec, [framed(1, ONE, {"a": 1})])
 
 
 def test_an_id_is_asked_for_once_in_a_process():

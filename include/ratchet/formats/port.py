@@ -67,7 +67,10 @@ class Use:
     def endpoint(self, connection: str) -> Endpoint:
         """The server of a connection; SettingsError if it was not given."""
         if connection not in self.endpoints:
-            raise SettingsError(f"connection {connection!r} is not given, and a format reads by it")
+            raise SettingsError(
+                f"connection {connection!r} is not given, and a format reads by it; in a test of a pipeline give "
+                f'endpoints={{"{connection}": Endpoint("http://HOST:8081")}}'
+            )
         return self.endpoints[connection]
 
 

@@ -13,6 +13,7 @@ from ratchet.sinks.types import POSITION
 from ratchet.spec.pipeline import Pipeline
 from ratchet.testing.records import TIME, shown
 from ratchet.testing.run import Result, Row, run
+from ratchet.values.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +22,12 @@ Rows = Mapping[str, Sequence[Row]]
 
 
 def check(
-    spec: Pipeline, given: Sequence[object], *, txn_time: datetime = TIME, spark: SparkSession | None = None
+    spec: Pipeline,
+    given: Sequence[object],
+    *,
+    txn_time: datetime = TIME,
+    spark: SparkSession | None = None,
+    endpoints: Mapping[str, Endpoint] | None = None,
 ) -> Result:
     """What `run` returns, once these hold; AssertionError, with the record that shows it, where one does not.
 
@@ -36,7 +42,7 @@ def check(
     """
 
     def result_of(numbers: Iterable[int]) -> Result:
-        return run(spec, [given[n] for n in numbers], txn_time=txn_time, spark=spark)
+        return run(spec, [given[n] for n in numbers], txn_time=txn_time, spark=spark, endpoints=endpoints)
 
     everyone = range(len(given))
     # Step 1

@@ -29,6 +29,7 @@ from ratchet.spec.types import is_document
 from ratchet.testing.records import TIME, batch_of
 from ratchet.transforms.kinds import kind_of
 from ratchet.transforms.tables import TableTransform, letters, records
+from ratchet.values.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,15 +56,21 @@ class Result:
 
 
 def run(
-    spec: Pipeline, given: Sequence[object], *, txn_time: datetime = TIME, spark: SparkSession | None = None
+    spec: Pipeline,
+    given: Sequence[object],
+    *,
+    txn_time: datetime = TIME,
+    spark: SparkSession | None = None,
+    endpoints: Mapping[str, Endpoint] | None = None,
 ) -> Result:
     """What the pipeline makes of these records, each a value or a Record.
 
-    Without a server, and without Spark unless the transform is over DataFrames; that one runs in the session `spark`,
-    or in a local one, which takes some seconds to start and is kept for later calls. Raises what a job would raise:
-    TransformError, which says what to correct, and Refused with the transform's own reason.
+    Without a server, but for those that formats ask, of which `endpoints` says where they are, and without Spark unless
+    the transform is over DataFrames; that one runs in the session `spark`, or in a local one, which takes some seconds
+    to start and is kept for later calls. Raises what a job would raise: TransformError, which says what to correct, and
+    Refused with the transform's own reason.
     """
-    made = _made(spec, given, txn_time, spark)
+    made = _made(spec, given, txn_time, spark, endpoints or {})
     for name, table in made.items():
         check_own(sink_of(spec, name), table, [OffsetRange(spec.source.name, 0, 0, len(given))])
     rows = {sink.name: _rows(made[sink.name]) if sink.name in made else [] for sink in sinks_of(spec)}
@@ -76,10 +83,15 @@ def run(
 
 
 def _made(
-    spec: Pipeline, given: Sequence[object], txn_time: datetime, spark: SparkSession | None
+    spec: Pipeline,
+    given: Sequence[object],
+    txn_time: datetime,
+    spark: SparkSession | None,
+    endpoints: Mapping[str, Endpoint],
 ) -> dict[str, pa.Table]:
     """What each sink is given, dead letters too, by position; nothing of a sink that is given no row."""
-    envelope = Envelope(spec.source, key_required=any(sink.needs_key for sink in spec.sinks), private=spec.private)
+    key_required = any(sink.needs_key for sink in spec.sinks)
+    envelope = Envelope(spec.source, key_required=key_required, private=spec.private, endpoints=endpoints)
     opened = envelope.open(batch_of(given))
     if kind_of(spec).only_spark:
         from ratchet.testing.frames import transformed
