@@ -89,7 +89,7 @@ def as_read(name: str, cell):
 def test_rows_of_every_type_are_what_was_given_however_many_are_sent_at_once(ledger, log, monkeypatch, sent):
     monkeypatch.setattr("ratchet.sinks.writer.SENT_ROWS", sent)
     migrate(ledger.url, [SPEC_OF_ALL])
-    log.stable = {0: ROWS}
+    log.beginning, log.stable = {0: 0}, {0: ROWS}
     spec = SPEC_OF_ALL.model_copy(update={"max_records": ROWS, "slice_records": ROWS})
     work = a_try(ledger, start(ledger, spec, log, "a"), 0, spec)
     sink, dice = sink_of(spec, "typed_rows"), random.Random(7)

@@ -77,9 +77,12 @@ def _name() -> str:
 
 
 def _is_kept(conn: psycopg.Connection) -> bool:
-    asked = "select count(*) from pg_stat_user_tables where relid = %s::regclass and last_autovacuum is not null"
-    found = conn.execute(f"{asked} and last_autoanalyze is not null", [_name()]).fetchone()
-    return found == (1,)
+    """Whether both have ended. ANALYZE says so before its transaction commits: its statistics must be seen too."""
+    asked = (
+        "select count(*) from pg_stat_user_tables t join pg_stats s using (schemaname) where relid = %s::regclass "
+        "and s.tablename = t.relname and attname = '_txid' and last_autovacuum is not null"
+    )
+    return conn.execute(asked, [_name()]).fetchone() == (1,)
 
 
 def _pages(conn: psycopg.Connection) -> int:
