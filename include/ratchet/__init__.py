@@ -1,5 +1,6 @@
 """Exactly-once batch transactions over Kafka ranges, Spark jobs and PostgreSQL, run by Airflow."""
 
+from ratchet.destinations.table import Table
 from ratchet.errors import Refused
 from ratchet.formats.avro import Avro
 from ratchet.formats.cloudevents import CloudEvents
@@ -35,6 +36,7 @@ __all__ = [
     "MessagePack",
     "Pipeline",
     "Refused",
+    "Table",
     "Text",
     "Sql",
     "Topic",

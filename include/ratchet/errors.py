@@ -1,7 +1,8 @@
 """Every error that ratchet raises on purpose; the docstring of a class is its default message.
 
 A class has a code, which stays what it is: alerts and pages go by it, since a message may be worded anew. The first
-digit says where to look: 1 spec and settings, 2 ledger, 3 Kafka, 4 transactions, 5 work, 9 embedded servers.
+digit says where to look: 1 spec and settings, 2 ledger, 3 Kafka, 4 transactions, 5 work, 6 destinations, 9 embedded
+servers.
 """
 
 from typing import ClassVar
@@ -68,6 +69,24 @@ class RegistryUnreachable(RatchetError):
     """The registry of schemas does not answer; check that it runs and that its connection is right."""
 
     code = "RAT-309"
+
+
+class DestinationUnreachable(RatchetError):
+    """A destination does not answer; what is committed waits for it, and is sent when it answers again."""
+
+    code = "RAT-601"
+
+
+class DestinationRefused(RatchetError):
+    """A destination does not take what is committed; correct its cause there, or detach it."""
+
+    code = "RAT-602"
+
+
+class MarkMoved(RatchetError):
+    """A destination's mark is not what the ledger says: somebody else has written there; a person must decide."""
+
+    code = "RAT-603"
 
 
 class UnknownTopic(RatchetError):
@@ -206,6 +225,7 @@ WORTH_ANOTHER_TRY = (
     LedgerUnreachable,
     BrokerUnreachable,
     RegistryUnreachable,
+    DestinationUnreachable,
     WritingFailed,
     CommitFailed,
     IncompleteRead,
@@ -213,7 +233,7 @@ WORTH_ANOTHER_TRY = (
 )
 """What may be gone at the next try; every other error stays until somebody corrects its cause."""
 
-OUTAGES = (LedgerUnreachable, BrokerUnreachable, RegistryUnreachable, EngineUnreachable)
+OUTAGES = (LedgerUnreachable, BrokerUnreachable, RegistryUnreachable, DestinationUnreachable, EngineUnreachable)
 """What says that a server does not answer."""
 
 

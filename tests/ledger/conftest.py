@@ -1,8 +1,11 @@
 """A ledger of its own for each test, with the tables of SPEC, and the log that begin is told of."""
 
 from datetime import UTC, datetime
+from uuid import uuid4
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from ratchet.airflow import waiting
 from ratchet.ledger.connection import Ledger
@@ -12,6 +15,7 @@ from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.ledger.elsewhere import Elsewhere
 from tests.ledger.moving import SPEC as MOVING
 from tests.ledger.moving import Produced
 from tests.ledger.releasing import OWN
@@ -41,6 +45,17 @@ def moving(ledger_url, monkeypatch):
     migrate(ledger_url, [MOVING])
     with Ledger(ledger_url) as opened:
         yield opened
+
+
+@pytest.fixture
+def elsewhere(postgres):
+    """Another database, to which destinations lead."""
+    name = f"warehouse_{uuid4().hex[:12]}"
+    with psycopg.connect(postgres.ledger_url, autocommit=True) as conn:
+        conn.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    yield Elsewhere(postgres.database_url(name))
+    with psycopg.connect(postgres.ledger_url, autocommit=True) as conn:
+        conn.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 @pytest.fixture

@@ -8,7 +8,19 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from ratchet.ledger import schema
-from ratchet.ledger.rows import Binding, Event, Line, Pause, Prune, Replay, SliceRow, Transaction, WriterRow
+from ratchet.ledger.rows import (
+    Binding,
+    DestinationRow,
+    Event,
+    Line,
+    Pause,
+    Prune,
+    Replay,
+    SliceRow,
+    StepRow,
+    Transaction,
+    WriterRow,
+)
 from ratchet.ledger.work import utc
 
 TABLES = {
@@ -16,12 +28,14 @@ TABLES = {
     Transaction: schema.transactions,
     Binding: schema.runs,
     Replay: schema.replays,
+    StepRow: schema.steps,
+    DestinationRow: schema.destinations,
     SliceRow: schema.slices,
     WriterRow: schema.writers,
     Event: schema.events,
     Prune: schema.prunes,
 }
-LINE = Line("line", "t", "first", 1, 5, 0, 0, 0, datetime.now(UTC), None, None, None, None, None, None, 3)
+LINE = Line("line", "t", "first", 1, 5, 0, 0, 0, datetime.now(UTC), None, None, 0, None, None, None, None, 3)
 OF_OTHERS = {Line: ["head"]}
 """Fields of a row that stand beside it in another table."""
 

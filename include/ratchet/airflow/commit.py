@@ -42,7 +42,7 @@ class CommitOperator(BaseOperator):
             with Ledger(connections.ledger_url(spec.ledger)) as ledger:
                 claim = claims.claim_of(ledger, run_of(context))
                 with about(claim):
-                    outcome = commit(ledger, spec, claim)
+                    outcome = commit(ledger, spec, claim, connections.opener(spec))
                     get_logger().info(outcome.message)
                     if isinstance(outcome, Waits) and not held:
                         raise Fenced(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from airflow.sdk import Connection
@@ -17,8 +17,14 @@ from ratchet.spark.servers import Servers
 from ratchet.spec.pipeline import Pipeline
 from ratchet.values.endpoint import Endpoint
 
+if TYPE_CHECKING:
+    from ratchet.destinations.port import Destination, Owner, Reach
+    from ratchet.protocol.follow import Open
+
 _HOW = {
     "ledger": "airflow connections add {id} --conn-type postgres --conn-host HOST --conn-login USER "
+    "--conn-password … --conn-schema DATABASE",
+    "destination": "airflow connections add {id} --conn-type postgres --conn-host HOST --conn-login USER "
     "--conn-password … --conn-schema DATABASE",
     "kafka": 'airflow connections add {id} --conn-type kafka --conn-extra \'{{"bootstrap.servers": "HOST:9092"}}\'',
     "endpoint": "airflow connections add {id} --conn-type http --conn-host https://HOST --conn-port 8081",
@@ -122,6 +128,20 @@ def kafka_properties(connection: str, say: Callable[[str], None] = lambda _: Non
 def servers(spec: Pipeline) -> Servers:
     """What the jobs of a pipeline ask besides Spark and the ledger; SettingsError as for each of them."""
     return Servers(kafka_properties(spec.kafka), {name: endpoint(name) for name in spec.connections})
+
+
+def opener(spec: Pipeline) -> Open:
+    """Opens a destination of a pipeline by its connection; SettingsError where that is missing or unfit."""
+
+    def opens(destination: Destination, owner: Owner) -> Reach:
+        match destination.reached_by:
+            case "postgres":
+                by = _libpq_url(_get(destination.connection or "", "destination"))
+            case "kafka":
+                by = json.dumps(kafka_properties(destination.connection or spec.kafka))
+        return destination.open(owner, by)
+
+    return opens
 
 
 def endpoint(connection: str) -> Endpoint:

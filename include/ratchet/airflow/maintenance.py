@@ -172,7 +172,7 @@ class Pass:
         if monotonic() > self._until:
             get_logger().info("the time is over; the next minute goes on")
             return
-        for line in upkeep(ledger, spec, self._is_active):
+        for line in upkeep(ledger, spec, self._is_active, connections.opener(spec)):
             get_logger().info(line)
         with ledger.begin() as conn:
             halt = halts.halt(conn, spec.name)

@@ -69,6 +69,7 @@ class Line(_Row):
     maintained_at: datetime | None
     due: Mapping[str, int] | None
     """Up to where a schedule or a person has asked for records; of a partition that is not here, for none."""
+    step: int
     paused_behind: int | None
     paused_by: str | None
     paused_why: str | None
@@ -190,6 +191,39 @@ class Replay(_Row):
     """Of a release, as in `Transaction`."""
     given_up: str | None
     at: datetime
+
+
+@dataclass(frozen=True)
+class StepRow(_Row):
+    """A commit that destinations get, in the order of its number; the random token tells it from any other step."""
+
+    pipeline: str
+    step: int
+    token: int
+    txid: int
+    revision: int
+    at: datetime
+
+
+@dataclass(frozen=True)
+class DestinationRow(_Row):
+    """What the ledger knows of a destination: up to which step it has what was decided, or that it is detached."""
+
+    pipeline: str
+    destination: str
+    sink: str
+    step: int
+    token: int
+    started: bool
+    reached_at: datetime
+    detached_at: datetime | None
+    detached_by: str | None
+    detached_why: str | None
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it gets what is decided, and nothing more is decided while it lacks a step."""
+        return self.detached_at is None
 
 
 @dataclass(frozen=True)

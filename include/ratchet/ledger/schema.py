@@ -56,6 +56,7 @@ pipelines = Table(
     _now("created_at"),
     Column("maintained_at", DateTime(timezone=True), comment="when the maintenance was here last"),
     Column("due", JSONB, comment="{partition: up to where a schedule or a person has asked for its records}"),
+    Column("step", BigInteger, nullable=False, server_default="0", comment="the last that destinations have to get"),
     Column("paused_behind", BigInteger, comment="beyond this txid nothing is begun or committed, until it is lifted"),
     Column("paused_by", Text),
     Column("paused_why", Text),
@@ -346,6 +347,37 @@ targets = Table(
         comment="what its deltas mean: kind, key, order, measures; [[old, new]] of columns that were renamed",
     ),
     comment="whose the table of a sink is: of two lines in one table the same txid would mean two things",
+)
+
+steps = Table(
+    "steps",
+    metadata,
+    Column("pipeline", Text, primary_key=True),
+    Column("step", BigInteger, primary_key=True, comment="1, 2, 3 within its pipeline"),
+    Column("token", BigInteger, nullable=False, comment="a random number, which no other step has"),
+    Column("txid", BigInteger, nullable=False),
+    Column("revision", Integer, nullable=False),
+    _now("at"),
+    ForeignKeyConstraint(["pipeline"], ["ratchet.pipelines.pipeline"], name="steps_pipeline"),
+    UniqueConstraint("pipeline", "txid", "revision", name="steps_are_decided_once"),
+    comment="commits of a pipeline with destinations, in the order in which these get them",
+)
+
+destinations = Table(
+    "destinations",
+    metadata,
+    Column("pipeline", Text, primary_key=True),
+    Column("destination", Text, primary_key=True, comment="its address"),
+    Column("sink", Text, nullable=False, comment="whose rows it gets"),
+    Column("step", BigInteger, nullable=False, comment="up to which it has what was decided, as far as is known here"),
+    Column("token", BigInteger, nullable=False, comment="that of the step, or of its start"),
+    Column("started", Boolean, nullable=False, server_default="false", comment="whether it has its first mark"),
+    _now("reached_at"),
+    _time("detached_at"),
+    Column("detached_by", Text),
+    Column("detached_why", Text),
+    CheckConstraint("num_nulls(detached_at, detached_by, detached_why) in (0, 3)", name="a_detachment_is_whole"),
+    comment="places outside of this database that get the rows of a sink; a detached one gets nothing",
 )
 
 replays = Table(

@@ -53,6 +53,10 @@ _DUE = text("""
     or exists (select from ratchet.replays r where r.pipeline = p.pipeline and r.given_up is null)
     or exists (select from ratchet.stages s where s.pipeline = p.pipeline)
     or exists (
+        select from ratchet.destinations d
+        where d.pipeline = p.pipeline and d.detached_at is null and d.step < p.step
+    )
+    or exists (
         select from ratchet.writers w join ratchet.transactions t using (pipeline, txid, revision)
         where w.pipeline = p.pipeline and (w.epoch < t.epoch or t.state in ('ABORTED', 'VOIDED', 'COMMITTED'))
     )

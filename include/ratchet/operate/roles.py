@@ -30,6 +30,7 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "leader_epochs": ("SELECT", "INSERT", "DELETE"),
     "sources": ("SELECT", "INSERT", "UPDATE"),
     "dead_letters": ("SELECT",),
+    "destinations": ("SELECT", "INSERT", "UPDATE"),
     "replays": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "expired": ("SELECT", "INSERT", "UPDATE"),
     "drops": ("SELECT",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ratchet.ledger import steps
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.transactions import lock_pipeline, read_line, read_transaction
 from ratchet.ledger.work import name_of
@@ -13,6 +14,7 @@ from ratchet.protocol.commit import move_on
 from ratchet.protocol.compact import compact
 from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.expire import expire
+from ratchet.protocol.follow import Open, follow, nowhere
 from ratchet.protocol.leftovers import discard_finished
 from ratchet.protocol.plan import reached
 from ratchet.protocol.sources import topic_of
@@ -20,13 +22,14 @@ from ratchet.source.kafka import Kafka
 from ratchet.spec.pipeline import Pipeline
 
 
-def upkeep(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Iterator[str]:
+def upkeep(ledger: Ledger, spec: Pipeline, is_active: IsActive, opens: Open = nowhere) -> Iterator[str]:
     """Do what is due in the ledger, and say it in lines.
 
     1. Abort epochs that are past their deadline.
     2. End the claims of runs that Airflow no longer has.
-    3. Move the head over what was voided, where whoever voided it has not come to that.
-    4. Discard what is left of finished epochs.
+    3. Have destinations, which `opens` opens, take what they lack.
+    4. Move the head over what was voided, where whoever voided it has not come to that.
+    5. Discard what is left of finished epochs.
     """
     # Step 1
     with ledger.begin() as conn:
@@ -37,10 +40,15 @@ def upkeep(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Iterator[str]
     # Step 2
     yield from _end_lost(ledger, spec, is_active)
     # Step 3
+    with ledger.begin() as conn:
+        behind = steps.is_behind(conn, spec.name)
+    if behind:
+        yield from follow(ledger, spec, opens)
+    # Step 4
     moved = move_on(ledger, spec)
     if moved.committed:
         yield f"behind a void, {', '.join(map(str, moved.committed))} are committed"
-    # Step 4
+    # Step 5
     dropped = discard_finished(ledger, spec.name)
     if dropped:
         yield f"{dropped} stages and writers of finished epochs are discarded"

@@ -1,4 +1,4 @@
 """The protocol: plan, begin, claims, leases, deadlines, halts, turns, votes, gates, commit, revision, compaction.
 
-Imports: errors, ledger, logs, sinks, source, spec, values.
+Imports: destinations, errors, ledger, logs, sinks, source, spec, values.
 """

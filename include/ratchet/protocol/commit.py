@@ -19,8 +19,9 @@ from ratchet.errors import (
     RatchetError,
     Refused,
 )
+from ratchet.ledger import steps
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.rows import Line, Transaction
+from ratchet.ledger.rows import DestinationRow, Line, Transaction
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, lock_rows, move, move_head, read_line, read_transaction
 from ratchet.ledger.work import Claim, turn_of
@@ -28,6 +29,7 @@ from ratchet.protocol import leftovers, revise
 from ratchet.protocol.applied import newest_applied, newest_whole
 from ratchet.protocol.failures import commit_failed, first_line
 from ratchet.protocol.fold import Failed, check_constraints, decide, deltas, failing
+from ratchet.protocol.follow import Open, follow, nowhere
 from ratchet.protocol.gates import is_passed, judge
 from ratchet.protocol.halts import why_stopped
 from ratchet.protocol.turns import waits_for
@@ -56,17 +58,18 @@ class Waits:
 class Advanced:
     """How far the head went: the txids committed, in order, and the member at which the group ended.
 
-    That one `failed`, or has `leftovers` to be removed before the head may pass it; neither where there is nothing more
-    to be committed now.
+    That one `failed`, has `leftovers` to be removed before the head may pass it, or has to wait for a destination that
+    is `behind`; none of these where there is nothing more to be committed now.
     """
 
     committed: tuple[int, ...]
     failed: int | None = None
     why: str | None = None
     leftovers: Transaction | None = None
+    behind: DestinationRow | None = None
 
 
-def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
+def commit(ledger: Ledger, spec: Pipeline, claim: Claim, opens: Open = nowhere) -> Committed | Waits:
     """Commit the claim's transaction if it is its turn, and the prepared ones right behind it; or its revision.
 
     1. Look at the state: what is committed already is success, whoever did it. What was prepared with other code than
@@ -83,18 +86,25 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
     7. Commit all that as one database transaction. Before this instant nobody sees anything of it, after it
        everybody sees all of it.
     8. Discard what is left of finished epochs, where this one has had others or stages; the maintenance finds the rest.
+    9. Have the destinations of the sinks, which `opens` opens, take what is committed.
+
+    Nothing is committed while a destination lacks what was committed before: it is brought there first.
 
     Raises Refused when the transaction is or becomes ABORTED, NotRevisable when a revision cannot be applied, both
     with the reason; OtherCode; CommitFailed when PostgreSQL refuses, and the history has it; LedgerUnreachable when the
-    outcome is unknown: call again, step 1 resolves it.
+    outcome is unknown: call again, step 1 resolves it. Where a destination cannot take it, what is committed stays so,
+    and DestinationUnreachable, DestinationRefused or MarkMoved is raised.
     """
     try:
-        return _commit(ledger, spec, claim)
+        outcome = _commit(ledger, spec, claim, opens)
     except DBAPIError as error:
         raise commit_failed(ledger, spec, claim, error) from error
+    # Step 9
+    sent = follow(ledger, spec, opens) if isinstance(outcome, Committed) else []
+    return replace(outcome, message="; ".join((outcome.message, *sent)))
 
 
-def _commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
+def _commit(ledger: Ledger, spec: Pipeline, claim: Claim, opens: Open) -> Committed | Waits:
     # Step 1
     with ledger.begin() as conn:
         row = read_transaction(conn, spec.name, claim.txid, claim.revision)
@@ -111,9 +121,9 @@ def _commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
     # Step 2
     judge(ledger, spec, row)
     if row.revision:
-        outcome = _commit_revision(ledger, spec, claim, row.epoch)
+        outcome = _commit_revision(ledger, spec, claim, row.epoch, opens)
     else:
-        outcome = _commit_in_turn(ledger, spec, claim)
+        outcome = _commit_in_turn(ledger, spec, claim, opens)
     if isinstance(outcome, RatchetError):
         raise outcome
     # Step 8
@@ -124,7 +134,7 @@ def _commit(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits:
     return outcome
 
 
-def _commit_in_turn(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed | Waits | Refused:
+def _commit_in_turn(ledger: Ledger, spec: Pipeline, claim: Claim, opens: Open) -> Committed | Waits | Refused:
     done: tuple[int, ...] = ()
     while True:
         with ledger.begin() as conn:
@@ -145,9 +155,12 @@ def _commit_in_turn(ledger: Ledger, spec: Pipeline, claim: Claim) -> Committed |
             advanced = advance(conn, spec, line, by=row)
         # Step 7 was the end of the block.
         done += advanced.committed
-        if advanced.leftovers is None:
+        if advanced.behind is not None:
+            follow(ledger, spec, opens)
+        elif advanced.leftovers is not None:
+            leftovers.clear(ledger, advanced.leftovers)
+        else:
             return _say(replace(advanced, committed=done), row)
-        leftovers.clear(ledger, advanced.leftovers)
 
 
 def _check_code(spec: Pipeline, row: Transaction) -> None:
@@ -182,7 +195,7 @@ def advance(conn: Connection, spec: Pipeline, line: Line, by: Transaction | None
     `by` is the transaction whose commit this is, read and locked by the caller: if it fails it is aborted. Another that
     fails is left to its own commit, and what came before it stays. One that was prepared with other code ends the group
     and waits for a begin. One that has leftovers ends it and is told: whoever meets it releases the lock, removes them,
-    and comes again.
+    and comes again. So does a destination that lacks what was committed before: it is brought there without the lock.
     """
     head = line.head
     done: list[int] = []
@@ -197,6 +210,9 @@ def advance(conn: Connection, spec: Pipeline, line: Line, by: Transaction | None
             break
         if leftovers.under(conn, row):
             return Advanced(tuple(done), leftovers=row)
+        lacking = None if done or row.state == State.VOIDED else steps.behind(conn, line)
+        if lacking:
+            return Advanced((), behind=lacking)
         if row.state == State.PREPARED:
             try:
                 with conn.begin_nested():
@@ -299,15 +315,23 @@ def _commit_one(conn: Connection, spec: Pipeline, line: Line, row: Transaction, 
     decide(conn, row, applied, started, "its turn" if by is not None and row.txid == by.txid else together)
 
 
-def _commit_revision(ledger: Ledger, spec: Pipeline, claim: Claim, epoch: int) -> Committed | RatchetError:
+class _IsBehind(Exception):
+    """A destination lacks what was committed before."""
+
+
+def _commit_revision(ledger: Ledger, spec: Pipeline, claim: Claim, epoch: int, opens: Open) -> Committed | RatchetError:
     """Put the deltas of a revision's epoch in place of the older ones, whose rows stay COMMITTED; a voided original
     becomes so.
     """
-    try:
-        with ledger.begin() as conn:
-            return _exchange(conn, spec, claim, epoch)
-    except Failed as failure:
-        cause = failure.__cause__
+    while True:
+        try:
+            with ledger.begin() as conn:
+                return _exchange(conn, spec, claim, epoch)
+        except _IsBehind:
+            follow(ledger, spec, opens)
+        except Failed as failure:
+            cause = failure.__cause__
+            break
     with ledger.begin() as conn:
         lock_pipeline(conn, spec.name)
         row = read_transaction(conn, spec.name, claim.txid, claim.revision, lock=True)
@@ -343,6 +367,8 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     before = read_line(conn, spec.name)
     assert before is not None, "a foreign key holds each transaction to its pipeline"
     _check_replaceable(conn, spec, before, row)
+    if steps.behind(conn, before):
+        raise _IsBehind
     replaced: list[tuple[Sink, Delta, Touched | Taken | None]] = []
     for sink, of in deltas(conn, spec, before, row):
         with failing(spec, sink.name):
@@ -356,6 +382,8 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     _check_meaning(now, meaning.other(conn, spec))
     _check_replaceable(conn, spec, line, now)
     assert line is not None, "a foreign key holds each transaction to its pipeline"
+    if steps.behind(conn, line):
+        raise _IsBehind
     applied: dict[str, Applied] = {}
     for sink, of, left in replaced:
         with failing(spec, sink.name):

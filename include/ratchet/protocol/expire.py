@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection
 
+from ratchet.ledger import steps
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.transactions import lock_rows, read_line
 from ratchet.ledger.work import counted
@@ -46,6 +47,9 @@ def _expire_some(conn: Connection, spec: Pipeline, sink: Sink) -> tuple[int, int
     lock_rows(conn, spec.name)
     line = read_line(conn, spec.name)
     if line is None or sink.expires_after is None or tables.misfit(conn, spec):
+        return None
+    if sink.destinations and steps.is_behind(conn, spec.name):
+        # It has still to get some of them. What is decided after this moment is too young to expire.
         return None
     after = retention.until(conn, spec.name, [sink.table])
     until = old_until(conn, line, after, sink.expires_after)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ratchet.errors import Refused, StageMismatch
-from ratchet.ledger import writers
+from ratchet.ledger import steps, writers
 from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move
@@ -89,8 +89,9 @@ def check_constraints(conn: Connection, spec: Pipeline) -> None:
 
 
 def decide(conn: Connection, row: Transaction, applied: dict[str, Applied], started: float, why: str) -> None:
-    """Move the row to COMMITTED; its writers, whose rows count from now on, need not be known any more."""
+    """Move the row to COMMITTED, a step for destinations; its writers, whose rows count now, need not be known more."""
     writers.forget_all(conn, row)
+    steps.record(conn, row)
     said = {"applied": applied, "seconds": round(time.monotonic() - started, 4)}
     now = func.clock_timestamp()
     move(conn, row, State.COMMITTED, who=row.run_id, why=why, detail=said, committed_at=now, applied=applied)

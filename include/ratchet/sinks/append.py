@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache
 from hashlib import sha256
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, cast
 
 import sqlalchemy as sa
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, InstanceOf, SerializeAsAny, field_validator, model_validator
 from sqlalchemy import Connection, MetaData, Table, delete
 
 from ratchet.sinks import delta
@@ -18,6 +19,7 @@ from ratchet.sinks.port import Sink
 from ratchet.sinks.types import POSITION
 from ratchet.spec.columns import Column, parse_columns
 from ratchet.spec.declaration import sink_columns
+from ratchet.spec.destination import DeclaredDestination
 
 VACUUM = {
     "autovacuum_vacuum_insert_threshold": 1_000_000,
@@ -43,7 +45,19 @@ class Append(Kept, frozen=True):
     """Whether the table is one of your own: each commit copies its rows into it, and you index it yourself."""
     keep: Annotated[timedelta, Field(gt=timedelta(0))] | None = None
     """How long rows are kept: those of a transaction are deleted, all together, when it was committed longer ago."""
+    to: tuple[SerializeAsAny[InstanceOf[DeclaredDestination]], ...] = ()
+    """Where the rows go besides, commit by commit: a `Table` in another database."""
     _check = field_validator("columns")(sink_columns)
+
+    @field_validator("to", mode="before")
+    @classmethod
+    def _are_destinations(cls, given: object) -> object:
+        """pydantic would say the name of a class that no user knows; one need not be a list."""
+        parts = given if isinstance(given, list | tuple) else (given,)
+        for part in cast("Sequence[object]", parts):
+            if not isinstance(part, DeclaredDestination):
+                raise ValueError(f"it is a {type(part).__name__}; give an object such as Table(…), or a list of these")
+        return tuple(cast("Sequence[object]", parts))
 
     @model_validator(mode="after")
     def _indexes_fit(self) -> Append:
@@ -54,6 +68,12 @@ class Append(Kept, frozen=True):
                     raise ValueError(f"indexes: {name!r} is not one of columns: {', '.join(known)}")
         if self.existing and self.indexes:
             raise ValueError("indexes: a table of your own has those that you give it; leave indexes or existing out")
+        if self.existing and self.to:
+            raise ValueError("to: a table of your own keeps no copy of what goes elsewhere; leave to or existing out")
+        for destination in self.to:
+            misfit = destination.misfit(self.fields)
+            if misfit:
+                raise ValueError(f"to: {misfit}")
         if self.existing and self.keep is not None:
             raise ValueError("keep: from a table of your own you delete rows yourself; leave keep or existing out")
         return self
@@ -66,6 +86,10 @@ class Append(Kept, frozen=True):
     def fields(self) -> tuple[Column, ...]:
         """The declared columns."""
         return parse_columns(self.columns)
+
+    @property
+    def destinations(self) -> tuple[DeclaredDestination, ...]:
+        return self.to
 
     @property
     def needed(self) -> tuple[Column, ...]:

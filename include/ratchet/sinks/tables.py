@@ -16,7 +16,9 @@ from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.schema import CreateSchema
 
 from ratchet.errors import IllegalMove, NotMigrated
+from ratchet.ledger import steps
 from ratchet.ledger.schema import DELTA_SCHEMA, targets
+from ratchet.ledger.transactions import lock_pipeline
 from ratchet.ledger.work import Relation
 from ratchet.sinks import catalog, fit, indexes, meaning, renames, views
 from ratchet.sinks.catalog import Held
@@ -46,11 +48,21 @@ class Made:
     view: str | None
     indexes: tuple[tuple[str, str], ...]
     """(table, index) that tables which were there lack; whoever migrates builds them last, beside those who write."""
+    destinations: tuple[str, ...]
+    """Addresses that get the sink's rows from the next commit on."""
 
     @property
     def is_change(self) -> bool:
         """Whether anything was not as the spec says."""
-        return bool(self.tables or self.columns or self.nullable or self.renamed or self.view or self.indexes)
+        return bool(
+            self.tables
+            or self.columns
+            or self.nullable
+            or self.renamed
+            or self.view
+            or self.indexes
+            or self.destinations
+        )
 
     def __str__(self) -> str:
         made = [f"created {table}" for table in self.tables]
@@ -59,6 +71,7 @@ class Made:
         made += [f"{column} of {table} may be null" for table, column in self.nullable]
         made += [f"created view {self.view}"] if self.view else []
         made += [f"added index {index} to {table}" for table, index in self.indexes]
+        made += [f"{address} gets what is committed from now on" for address in self.destinations]
         return f"{self.pipeline}: {self.sink}: {', '.join(made) or 'fits'}"
 
 
@@ -99,7 +112,7 @@ def differences(conn: Connection, pipeline: str, sink: Sink) -> Made:
 def anew(pipeline: str, sink: Sink) -> Made:
     """What is made of a sink of which nothing is there."""
     names = () if sink.brings_table else tuple(".".join(catalog.place(table)) for table in sink.tables)
-    return Made(pipeline, sink.name, names, (), (), (), sink.shown if sink.is_view else None, ())
+    return Made(pipeline, sink.name, names, (), (), (), sink.shown if sink.is_view else None, (), _addresses(sink))
 
 
 @dataclass(frozen=True)
@@ -147,11 +160,32 @@ def _look(conn: Connection, pipeline: str, sink: Sink) -> _Due:
     view = sink.shown if sink.is_view and sink.tables and not shown else None
     made = tuple(".".join(catalog.place(table)) for table in sink.tables if table not in existing)
     changed = tuple(columns), tuple(nullable), tuple(renamed)
-    return _Due(Made(pipeline, sink.name, made, *changed, view, tuple(lacking)), existing, before, fresh)
+    new = _unknown(conn, pipeline, sink)
+    return _Due(Made(pipeline, sink.name, made, *changed, view, tuple(lacking), new), existing, before, fresh)
+
+
+def _addresses(sink: Sink) -> tuple[str, ...]:
+    return tuple(destination.address for destination in sink.destinations)
+
+
+def _unknown(conn: Connection, pipeline: str, sink: Sink) -> tuple[str, ...]:
+    """The destinations of a sink that the ledger does not know; NotMigrated where it knows one as another sink's."""
+    known = {of.destination: of.sink for of in steps.destinations_of(conn, pipeline)}
+    for address in _addresses(sink):
+        if known.get(address, sink.name) != sink.name:
+            raise NotMigrated(
+                f"sink {sink.name!r}: destination {address} has the rows of sink {known[address]!r}; give this one "
+                "another destination"
+            )
+    return tuple(address for address in _addresses(sink) if address not in known)
 
 
 def _carry_out(conn: Connection, pipeline: str, sink: Sink, due: _Due) -> None:
     made = due.made
+    # Under the commit lock: what is decided before has no step for them, and what is decided after has.
+    line = lock_pipeline(conn, pipeline) if made.destinations else None
+    for address in made.destinations:
+        steps.register(conn, pipeline, address, sink.name, line.step if line else 0)
     for schema in dict.fromkeys([sink.table[0], *(str(table.schema) for table in sink.tables)]):
         conn.execute(CreateSchema(schema, if_not_exists=True))
     renames.carry_out(conn, sink, made.renamed)
@@ -305,6 +339,10 @@ def misfit(conn: Connection, spec: Pipeline) -> str | None:
     says, in a line; None where all fit.
     """
     own, sinks = meaning.of_pipeline(conn, spec), sinks_of(spec)
+    for sink in [sink for sink in sinks if sink.destinations]:
+        unknown = _unknown(conn, spec.name, sink)
+        if unknown:
+            return f"sink {sink.name!r}: the ledger does not know its destination {unknown[0]}"
     for sink in sinks:
         due = renames.due(sink, own.get(sink.table))
         if due:

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from ratchet.spec.columns import IDENTIFIER, Column
 from ratchet.spec.declaration import Declaration, table_name
+from ratchet.spec.destination import DeclaredDestination
 from ratchet.spec.source import Topic
 from ratchet.spec.types import WIDER
 
@@ -70,6 +71,11 @@ class DeclaredSink(Declaration, ABC, frozen=True):
     def named(self) -> list[str]:
         """The names that the declaration gives to columns."""
         return [column.name for column in self.needed]
+
+    @property
+    def destinations(self) -> tuple[DeclaredDestination, ...]:
+        """Where its rows go besides."""
+        return ()
 
     @property
     def needs_key(self) -> bool:

@@ -121,6 +121,10 @@ class Pipeline(Declaration, frozen=True):
             misfit = sink.misfit(self.source) or (sink.lacks(self.source) if self.transform is None else None)
             if misfit:
                 raise ValueError(f"sinks: {misfit}")
+        addresses = [destination.address for sink in self.sinks for destination in sink.destinations]
+        for address in addresses:
+            if addresses.count(address) > 1:
+                raise ValueError(f"sinks: destination {address!r} is declared twice")
         if isinstance(self.transform, Sql):
             for misfit in self.transform.misfits(self.source, self.sinks, DEAD_LETTERS):
                 raise ValueError(f"transform: {misfit}")
@@ -154,11 +158,12 @@ class Pipeline(Declaration, frozen=True):
     @property
     def plan_hash(self) -> str:
         """A hash of what the spec says about data, gates included, and `private`, by which dead letters have other
-        reasons: not of schedules, tags, limits, indexes, ages, what columns were called, or where the line began.
+        reasons: not of schedules, tags, limits, indexes, ages, what columns were called, where the line began, or where
+        rows go besides.
         """
         said = self.model_dump_json(
             include={"name", "source", "transform", "sinks", "gates", "private"},
-            exclude={"source": {"begin"}, "sinks": {"__all__": {"indexes", "keep", "renamed"}}},
+            exclude={"source": {"begin"}, "sinks": {"__all__": {"indexes", "keep", "renamed", "to"}}},
         )
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 

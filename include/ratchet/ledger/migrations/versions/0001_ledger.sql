@@ -117,6 +117,7 @@ CREATE TABLE ratchet.pipelines (
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     maintained_at TIMESTAMP WITH TIME ZONE,
     due JSONB,
+    step BIGINT DEFAULT '0' NOT NULL,
     paused_behind BIGINT,
     paused_by TEXT,
     paused_why TEXT,
@@ -134,6 +135,7 @@ COMMENT ON COLUMN ratchet.pipelines.merged IS 'up to this txid the base is merge
 COMMENT ON COLUMN ratchet.pipelines.pruned IS 'up to this txid transactions have no rows here any more, or are about to lose them';
 COMMENT ON COLUMN ratchet.pipelines.maintained_at IS 'when the maintenance was here last';
 COMMENT ON COLUMN ratchet.pipelines.due IS '{partition: up to where a schedule or a person has asked for its records}';
+COMMENT ON COLUMN ratchet.pipelines.step IS 'the last that destinations have to get';
 COMMENT ON COLUMN ratchet.pipelines.paused_behind IS 'beyond this txid nothing is begun or committed, until it is lifted';
 
 CREATE TABLE ratchet.heads (
@@ -222,6 +224,42 @@ CREATE TABLE ratchet.leader_epochs (
 COMMENT ON TABLE ratchet.leader_epochs IS 'which leaders took the records of a log, by which one that was cut is told from one that was not';
 COMMENT ON COLUMN ratchet.leader_epochs.leader_epoch IS 'Kafka''s number of a partition''s leader';
 COMMENT ON COLUMN ratchet.leader_epochs.from_offset IS 'the first offset of it';
+
+CREATE TABLE ratchet.steps (
+    pipeline TEXT NOT NULL,
+    step BIGINT NOT NULL,
+    token BIGINT NOT NULL,
+    txid BIGINT NOT NULL,
+    revision INTEGER NOT NULL,
+    at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (pipeline, step),
+    CONSTRAINT steps_pipeline FOREIGN KEY(pipeline) REFERENCES ratchet.pipelines (pipeline),
+    CONSTRAINT steps_are_decided_once UNIQUE (pipeline, txid, revision)
+);
+COMMENT ON TABLE ratchet.steps IS 'commits of a pipeline with destinations, in the order in which these get them';
+COMMENT ON COLUMN ratchet.steps.step IS '1, 2, 3 within its pipeline';
+COMMENT ON COLUMN ratchet.steps.token IS 'a random number, which no other step has';
+
+CREATE TABLE ratchet.destinations (
+    pipeline TEXT NOT NULL,
+    destination TEXT NOT NULL,
+    sink TEXT NOT NULL,
+    step BIGINT NOT NULL,
+    token BIGINT NOT NULL,
+    started BOOLEAN DEFAULT 'false' NOT NULL,
+    reached_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    detached_at TIMESTAMP WITH TIME ZONE,
+    detached_by TEXT,
+    detached_why TEXT,
+    PRIMARY KEY (pipeline, destination),
+    CONSTRAINT a_detachment_is_whole CHECK (num_nulls(detached_at, detached_by, detached_why) in (0, 3))
+);
+COMMENT ON TABLE ratchet.destinations IS 'places outside of this database that get the rows of a sink; a detached one gets nothing';
+COMMENT ON COLUMN ratchet.destinations.destination IS 'its address';
+COMMENT ON COLUMN ratchet.destinations.sink IS 'whose rows it gets';
+COMMENT ON COLUMN ratchet.destinations.step IS 'up to which it has what was decided, as far as is known here';
+COMMENT ON COLUMN ratchet.destinations.token IS 'that of the step, or of its start';
+COMMENT ON COLUMN ratchet.destinations.started IS 'whether it has its first mark';
 
 CREATE TABLE ratchet.replays (
     pipeline TEXT NOT NULL,

@@ -1,0 +1,94 @@
+"""Steps: commits in the order in which destinations get them, and how far each destination has come."""
+
+from __future__ import annotations
+
+from secrets import randbits
+
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, select, update
+
+from ratchet.ledger.rows import DestinationRow, Line, StepRow, Transaction
+from ratchet.ledger.schema import destinations, pipelines, steps
+
+
+def record(conn: Connection, row: Transaction) -> None:
+    """Number the commit of a transaction or revision, where its pipeline has destinations; the caller has the lock.
+
+    It is part of the decision: of a commit that has no number no destination would ever hear. Whether there are any the
+    ledger says, as the process that commits may have another spec.
+    """
+    # Also where all are detached: the one that is attached again has to know what it has missed.
+    mine = exists().where(destinations.c.pipeline == row.pipeline)
+    numbered = update(pipelines).where(pipelines.c.pipeline == row.pipeline, mine).values(step=pipelines.c.step + 1)
+    step = conn.execute(numbered.returning(pipelines.c.step)).scalar_one_or_none()
+    if step is not None:
+        conn.execute(
+            insert(steps).values(
+                pipeline=row.pipeline, step=step, token=new_token(), txid=row.txid, revision=row.revision
+            )
+        )
+
+
+def new_token() -> int:
+    """A random number that no other step or start has; above 0, as PostgreSQL's bigint."""
+    return randbits(62) + 1
+
+
+def behind(conn: Connection, line: Line) -> DestinationRow | None:
+    """An attached destination that lacks a step, so that nothing more may be decided; the caller has the lock."""
+    found = conn.execute(
+        select(destinations)
+        .where(*_attached(line.pipeline), destinations.c.step < line.step)
+        .order_by(destinations.c.destination)
+        .limit(1)
+    )
+    return DestinationRow.one_or_none(found)
+
+
+def is_behind(conn: Connection, pipeline: str) -> bool:
+    """Whether an attached destination lacks a step, as it is at this moment."""
+    lacks = and_(*_attached(pipeline), pipelines.c.pipeline == pipeline, destinations.c.step < pipelines.c.step)
+    return conn.execute(select(exists().where(lacks))).scalar_one()
+
+
+def destinations_of(conn: Connection, pipeline: str) -> list[DestinationRow]:
+    """All that the ledger knows of a pipeline, in the order of their addresses."""
+    mine = select(destinations).where(destinations.c.pipeline == pipeline)
+    return DestinationRow.all(conn.execute(mine.order_by(destinations.c.destination)))
+
+
+def destination(conn: Connection, pipeline: str, address: str, *, lock: bool = False) -> DestinationRow | None:
+    """One of them; None if there is none."""
+    query = select(destinations).where(destinations.c.pipeline == pipeline, destinations.c.destination == address)
+    return DestinationRow.one_or_none(conn.execute(query.with_for_update() if lock else query))
+
+
+def step_of(conn: Connection, pipeline: str, number: int) -> StepRow | None:
+    """A step by its number; None where there is none, or it is pruned."""
+    return StepRow.one_or_none(conn.execute(select(steps).where(steps.c.pipeline == pipeline, steps.c.step == number)))
+
+
+def register(conn: Connection, pipeline: str, address: str, sink: str, step: int) -> None:
+    """Have a destination get what is decided after this step; the caller has the lock."""
+    conn.execute(
+        insert(destinations).values(pipeline=pipeline, destination=address, sink=sink, step=step, token=new_token())
+    )
+
+
+def started(conn: Connection, of: DestinationRow) -> None:
+    """Note that a destination has its first mark."""
+    conn.execute(update(destinations).where(*_is(of)).values(started=True))
+
+
+def reached(conn: Connection, of: DestinationRow, step: int, token: int) -> None:
+    """Note that a destination has a step: never one before what is known of it, nor where it is detached meanwhile."""
+    forward = (*_is(of), destinations.c.detached_at.is_(None), destinations.c.step < step)
+    values = {"step": step, "token": token, "reached_at": func.clock_timestamp()}
+    conn.execute(update(destinations).where(*forward).values(values))
+
+
+def _attached(pipeline: str) -> tuple[ColumnElement[bool], ...]:
+    return destinations.c.pipeline == pipeline, destinations.c.detached_at.is_(None)
+
+
+def _is(of: DestinationRow) -> tuple[ColumnElement[bool], ...]:
+    return destinations.c.pipeline == of.pipeline, destinations.c.destination == of.destination
