@@ -49,6 +49,7 @@ from ratchet.pausing import pause_at, resume
 from ratchet.progress import progress
 from ratchet.releasing import release
 from ratchet.removals import drop, erase, prune
+from ratchet.sending import attach, detach
 from ratchet.traces import dlq, lag, origin, show, where
 from ratchet.values.withheld import named
 from ratchet.verification import verify
@@ -59,8 +60,8 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Exactly-once transactions over Kafka and Spark.")
 app.add_typer(stack_app, name="stack")
 _OF_OTHER_MODULES = (
-    init, verify, preview, doctor, plan, show, lag, where, origin, dlq, release, pause_at, resume, erase, prune, drop,
-    exporter,
+    init, verify, preview, doctor, plan, show, lag, where, origin, dlq, release, pause_at, resume, detach, attach,
+    erase, prune, drop, exporter,
 )  # fmt: skip
 for command in _OF_OTHER_MODULES:
     app.command()(command)

@@ -21,8 +21,10 @@ from ratchet.values.plain import plain
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from ratchet.destinations.port import Destination, Owner, Reach
     from ratchet.ledger.connection import Ledger
     from ratchet.operate.outcome import Outcome
+    from ratchet.protocol.follow import Open
     from ratchet.spark.servers import Servers
     from ratchet.spec.pipeline import Pipeline
     from ratchet.values.endpoint import Endpoint
@@ -158,19 +160,41 @@ def spark_url() -> str:
 
 def endpoints(spec: Pipeline) -> dict[str, Endpoint]:
     """The servers that a spec's formats name, by their connections; SettingsError where one is missing."""
+    example = '{"url": "https://HOST:8081", "login": "…", "password": "…"}'
+    return {name: _endpoint(spec, name, example) for name in spec.connections}
+
+
+def opener(spec: Pipeline) -> Open:
+    """Opens a destination of a pipeline by its connection; SettingsError where that is missing."""
+
+    def opens(destination: Destination, owner: Owner) -> Reach:
+        name = destination.connection
+        if destination.reached_by == "postgres":
+            return destination.open(
+                owner, _endpoint(spec, name or "", '{"url": "postgresql://USER@HOST/DATABASE"}').url
+            )
+        properties = kafka_properties()
+        if name is not None and name != spec.kafka:
+            of = _endpoint(spec, name, '{"url": "HOST:9092", "extra": {"security.protocol": "SSL"}}')
+            properties = {"bootstrap.servers": of.url, **of.extra}
+        return destination.open(owner, json.dumps(properties))
+
+    return opens
+
+
+def _endpoint(spec: Pipeline, name: str, example: str) -> Endpoint:
     from ratchet.values.endpoint import CONNECTIONS, endpoints_of
 
     try:
         given = endpoints_of(CONNECTIONS, json.loads(variables().get(CONNECTIONS) or "{}"))
     except (ValueError, RecursionError):
         raise SettingsError(f"{CONNECTIONS}: what it holds is no JSON") from None
-    for name in spec.connections:
-        if name not in given:
-            raise SettingsError(
-                f"{spec.name}: connection {name!r} is not in {CONNECTIONS}; set that to a JSON object of endpoints, "
-                f'for example {{"{name}": {{"url": "https://HOST:8081", "login": "…", "password": "…"}}}}'
-            )
-    return {name: given[name] for name in spec.connections}
+    if name not in given:
+        raise SettingsError(
+            f"{spec.name}: connection {name!r} is not in {CONNECTIONS}; set that to a JSON object of endpoints, "
+            f'for example {{"{name}": {example}}}'
+        )
+    return given[name]
 
 
 def servers(spec: Pipeline) -> Servers:

@@ -14,6 +14,7 @@ AREAS = {
     "3": "Kafka",
     "4": "Transactions",
     "5": "Work",
+    "6": "Destinations",
     "9": "Embedded servers",
 }
 
@@ -318,6 +319,37 @@ EXPLAINED = (
         (
             "Find out who else has written to the delta tables or stages: only ratchet may.",
             "Start a run: it begins a new epoch, which writes all rows anew.",
+        ),
+    ),
+    Explained(
+        errors.DestinationUnreachable,
+        "A destination of a sink does not answer when a commit, or the maintenance, sends it what is committed.",
+        "what is committed stays so; the line commits nothing more until the destination has it",
+        (
+            "See that the server runs, and that the host of the connection that the message names is reached.",
+            "Wait: tasks are tried again, and the maintenance sends what is missing; nothing has to be cleared.",
+            "Where it is gone for long, `ratchet detach NAME DESTINATION` lets the line go on without it.",
+        ),
+    ),
+    Explained(
+        errors.DestinationRefused,
+        "A destination does not take the rows: a constraint, a type, a right, a size, or a table that is not there.",
+        "what is committed stays so; the destination has nothing of the step; the line commits nothing more",
+        (
+            "Correct there what the message names; the next run, or the maintenance, sends the rows.",
+            "Else `ratchet detach NAME DESTINATION` lets the line go on without it.",
+        ),
+    ),
+    Explained(
+        errors.MarkMoved,
+        "A destination's mark is no step of this ledger, or one before what it had: somebody else has written there, "
+        "or the ledger or the destination was restored from a backup.",
+        "what is committed stays so; the destination has got nothing; the line commits nothing more",
+        (
+            "Find out who has written there: the destination's mark names the pipeline.",
+            "`ratchet detach NAME DESTINATION` lets the line go on meanwhile.",
+            "`ratchet attach NAME DESTINATION --anew` puts all rows of the ledger in place of what is there; "
+            "`--from-here` leaves what is there, and sends what is committed from then on.",
         ),
     ),
     Explained(

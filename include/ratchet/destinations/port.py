@@ -48,21 +48,15 @@ class Owner:
 
 
 @dataclass(frozen=True)
-class Change:
-    """The rows of one step, as they stand in the ledger's database, in the order of their positions.
+class Content:
+    """Rows as they stand in the ledger's database, in the order of the line: here all that readers see up to `until`.
 
-    `conn` is the database transaction in which they are read. `replaces` says that they take the place of all rows of
-    the same txid that the destination has; else they are added to these.
+    `conn` is the database transaction in which they are read, `relation` the delta table.
     """
 
-    txid: int
-    revision: int
-    replaces: bool
-    rows: int
-    """How many the votes say that there are."""
     conn: psycopg.Connection[Any]
     relation: Relation
-    writers: tuple[int, ...]
+    until: int
 
     def copied(self, columns: Sequence[sql.Composable]) -> Iterator[bytes | bytearray | memoryview]:
         """These expressions over the columns of the delta table, of each row, as COPY gives them in PostgreSQL's binary
@@ -75,10 +69,7 @@ class Change:
             self._check(cursor.rowcount)
 
     def selected(self, columns: Sequence[sql.Composable]) -> Iterator[tuple[Any, ...]]:
-        """These expressions of each row, some at a time.
-
-        Raises StageMismatch, behind the last, where there are more or fewer rows than the votes say, LedgerUnreachable.
-        """
+        """These expressions of each row, some at a time; LedgerUnreachable."""
         with self._told(), self.conn.cursor(name="step") as cursor:
             cursor.itersize = _AT_A_TIME
             cursor.execute(self._query(columns))
@@ -89,18 +80,16 @@ class Change:
             self._check(found)
 
     def _query(self, columns: Sequence[sql.Composable]) -> sql.Composed:
-        return sql.SQL(
-            "select {} from {} where _txid = {} and _writer = any({}::bigint[]) order by _partition, _offset, _n"
-        ).format(
-            sql.SQL(", ").join(columns), sql.Identifier(*self.relation), sql.Literal(self.txid), list(self.writers)
+        return sql.SQL("select {} from {} where {} order by _txid, _partition, _offset, _n").format(
+            sql.SQL(", ").join(columns), sql.Identifier(*self.relation), self._where
         )
 
+    @property
+    def _where(self) -> sql.Composed:
+        return sql.SQL("_txid <= {}").format(self.until)
+
     def _check(self, found: int) -> None:
-        if found != self.rows:
-            raise StageMismatch(
-                f"{name_of(self.txid, self.revision)}: {'.'.join(self.relation)} has {counted(found, 'row')} of it, "
-                f"and its votes say {self.rows:,}; `ratchet verify` tells what is missing; nothing was sent"
-            )
+        """Look whether these are all."""
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -108,7 +97,38 @@ class Change:
         try:
             yield
         except psycopg.Error as error:
-            raise LedgerUnreachable(f"the ledger did not answer while a step was read: {error}") from error
+            raise LedgerUnreachable(f"the ledger did not answer while rows were read: {error}") from error
+
+
+@dataclass(frozen=True)
+class Change(Content):
+    """The rows of one step, those of the writers that the votes of `until` name, its transaction.
+
+    `replaces` says that they take the place of all rows of the same txid that the destination has; else they are added
+    to these. Reading them raises StageMismatch, behind the last, where there are not as many as `rows`, which the votes
+    say.
+    """
+
+    revision: int
+    replaces: bool
+    rows: int
+    writers: tuple[int, ...]
+
+    @property
+    def txid(self) -> int:
+        """The transaction."""
+        return self.until
+
+    @property
+    def _where(self) -> sql.Composed:
+        return sql.SQL("_txid = {} and _writer = any({}::bigint[])").format(self.txid, list(self.writers))
+
+    def _check(self, found: int) -> None:
+        if found != self.rows:
+            raise StageMismatch(
+                f"{name_of(self.txid, self.revision)}: {'.'.join(self.relation)} has {counted(found, 'row')} of it, "
+                f"and its votes say {self.rows:,}; `ratchet verify` tells what is missing; nothing was sent"
+            )
 
 
 class Outside(ABC):
@@ -129,6 +149,13 @@ class Outside(ABC):
     @abstractmethod
     def apply(self, at: Mark, to: Mark, change: Change) -> bool:
         """Take the rows and move the mark, both or neither; False, with nothing changed, where the mark is not `at`."""
+
+    @abstractmethod
+    def restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:
+        """Put these rows in place of all that it has, or leave what it has where there are none, and move the mark.
+
+        False, with nothing changed, where the mark is not `at`. DestinationRefused where rows cannot give way.
+        """
 
 
 Reach = AbstractContextManager[Outside]

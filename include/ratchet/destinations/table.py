@@ -35,7 +35,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.schema import CreateSchema
 
-from ratchet.destinations.port import Change, Destination, Mark, Outside, Owner
+from ratchet.destinations.port import Change, Content, Destination, Mark, Outside, Owner
 from ratchet.errors import DestinationRefused, DestinationUnreachable, SettingsError
 from ratchet.ledger.connection import BY_A_POOLER, IDLE_SECONDS, PATIENCE, driver_of
 from ratchet.ledger.work import counted
@@ -132,16 +132,11 @@ class _Elsewhere(Outside):
 
     def start(self, mark: Mark) -> None:
         with self._begin() as conn:
-            # Two that make the same schema at once would meet in the catalog.
-            conn.execute(text("select pg_advisory_xact_lock(hashtext('ratchet marks'))"))
-            conn.execute(CreateSchema(SCHEMA, if_not_exists=True))
-            marks.create(conn, checkfirst=True)
+            self._make_marks(conn)
             if conn.execute(select(exists().where(*self._mine))).scalar_one():
                 return
             self._make_table(conn)
-            owner = {"pipeline": self._owner.pipeline, "sink": self._owner.sink}
-            place = dict(zip(("schema", "name"), self._declared.place, strict=True))
-            conn.execute(insert(marks).values(**place, **owner, step=mark.step, token=mark.token))
+            self._own(conn, mark)
 
     def apply(self, at: Mark, to: Mark, change: Change) -> bool:
         with self._begin() as conn:
@@ -158,23 +153,52 @@ class _Elsewhere(Outside):
             conn.execute(update(marks).where(*self._mine).values(moved))
         return True
 
+    def restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:
+        with self._begin() as conn:
+            self._make_marks(conn)
+            held = conn.execute(select(marks.c.step, marks.c.token).where(*self._mine).with_for_update()).one_or_none()
+            if (None if held is None else Mark(*held)) != at:
+                return False
+            if content is not None:
+                if catalog.kind_of(conn, *self._declared.place) is None:
+                    self._make_table(conn)
+                self._fit(conn)
+                driver_of(conn).execute(sql.SQL("delete from {}").format(self._place))
+                self._copy(conn, content)
+            self._own(conn, to)
+        return True
+
     @property
     def _place(self) -> sql.Identifier:
         return sql.Identifier(*self._declared.place)
 
-    def _copy(self, conn: Connection, change: Change) -> None:
+    def _make_marks(self, conn: Connection) -> None:
+        # Two that make the same schema at once would meet in the catalog, and of two that start one comes first.
+        conn.execute(text("select pg_advisory_xact_lock(hashtext('ratchet marks'))"))
+        conn.execute(CreateSchema(SCHEMA, if_not_exists=True))
+        marks.create(conn, checkfirst=True)
+
+    def _own(self, conn: Connection, mark: Mark) -> None:
+        """Make the mark the pipeline's own, whosever it was."""
+        schema, name = self._declared.place
+        now = {"pipeline": self._owner.pipeline, "sink": self._owner.sink, "step": mark.step, "token": mark.token}
+        now |= {"txid": None, "at": func.clock_timestamp()}
+        mine = insert(marks).values(schema=schema, name=name, **now)
+        conn.execute(mine.on_conflict_do_update(index_elements=["schema", "name"], set_=now))
+
+    def _copy(self, conn: Connection, content: Content) -> None:
         """Send the rows as PostgreSQL itself has written them: no value is read on the way."""
         columns = [sql.Identifier(name) for name in self._names]
         writing = sql.SQL("copy {} ({}) from stdin (format binary)").format(self._place, sql.SQL(", ").join(columns))
         with driver_of(conn).cursor() as cursor:
             with cursor.copy(writing) as into:
-                for block in change.copied(columns):
+                for block in content.copied(columns):
                     into.write(block)
             kept = cursor.rowcount
-        if kept != change.rows:
+        if isinstance(content, Change) and kept != content.rows:
             raise DestinationRefused(
-                f"{self._where}: PostgreSQL has kept {kept:,} of {counted(change.rows, 'row')}; a trigger on the table "
-                "must leave them alone; nothing was sent"
+                f"{self._where}: PostgreSQL has kept {kept:,} of {counted(content.rows, 'row')}; a trigger on the "
+                "table must leave them alone; nothing was sent"
             )
 
     def _make_table(self, conn: Connection) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from secrets import randbits
 
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, select, update
 
 from ratchet.ledger.rows import DestinationRow, Line, StepRow, Transaction
-from ratchet.ledger.schema import destinations, pipelines, steps
+from ratchet.ledger.schema import destinations, pipelines, steps, transactions
 
 
 def record(conn: Connection, row: Transaction) -> None:
@@ -52,8 +54,14 @@ def is_behind(conn: Connection, pipeline: str) -> bool:
 
 def destinations_of(conn: Connection, pipeline: str) -> list[DestinationRow]:
     """All that the ledger knows of a pipeline, in the order of their addresses."""
-    mine = select(destinations).where(destinations.c.pipeline == pipeline)
-    return DestinationRow.all(conn.execute(mine.order_by(destinations.c.destination)))
+    return destinations_of_all(conn, [pipeline]).get(pipeline, [])
+
+
+def destinations_of_all(conn: Connection, pipelines: Sequence[str]) -> dict[str, list[DestinationRow]]:
+    """{pipeline: all that the ledger knows of it}, of those that have any."""
+    found = select(destinations).where(destinations.c.pipeline.in_(pipelines))
+    rows = DestinationRow.all(conn.execute(found.order_by(destinations.c.pipeline, destinations.c.destination)))
+    return {pipeline: [*of] for pipeline, of in groupby(rows, key=lambda row: row.pipeline)}
 
 
 def destination(conn: Connection, pipeline: str, address: str, *, lock: bool = False) -> DestinationRow | None:
@@ -65,6 +73,12 @@ def destination(conn: Connection, pipeline: str, address: str, *, lock: bool = F
 def step_of(conn: Connection, pipeline: str, number: int) -> StepRow | None:
     """A step by its number; None where there is none, or it is pruned."""
     return StepRow.one_or_none(conn.execute(select(steps).where(steps.c.pipeline == pipeline, steps.c.step == number)))
+
+
+def has_earlier(conn: Connection, of: StepRow) -> bool:
+    """Whether another step of the same transaction was decided before."""
+    same = (steps.c.pipeline == of.pipeline, steps.c.txid == of.txid, steps.c.step < of.step)
+    return conn.execute(select(exists().where(*same))).scalar_one()
 
 
 def register(conn: Connection, pipeline: str, address: str, sink: str, step: int) -> None:
@@ -84,6 +98,18 @@ def reached(conn: Connection, of: DestinationRow, step: int, token: int) -> None
     forward = (*_is(of), destinations.c.detached_at.is_(None), destinations.c.step < step)
     values = {"step": step, "token": token, "reached_at": func.clock_timestamp()}
     conn.execute(update(destinations).where(*forward).values(values))
+
+
+def unnumbered(conn: Connection, pipeline: str) -> tuple[int, list[tuple[int, int]]]:
+    """(how many steps there are, (txid, revision) of commits behind the first step's that are none)."""
+    mine = steps.c.pipeline == pipeline
+    count, since = conn.execute(select(func.count(), func.min(steps.c.at)).where(mine)).one()
+    t = transactions.c
+    numbered = exists().where(mine, steps.c.txid == t.txid, steps.c.revision == t.revision)
+    lost = select(t.txid, t.revision).where(
+        t.pipeline == pipeline, t.applied.is_not(None), t.committed_at > since, ~numbered
+    )
+    return count, [tuple(row) for row in conn.execute(lost.order_by(t.txid, t.revision))]
 
 
 def _attached(pipeline: str) -> tuple[ColumnElement[bool], ...]:

@@ -15,7 +15,7 @@ from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, newest_revision
 from ratchet.ledger.work import counted
 from ratchet.protocol import replays
-from ratchet.protocol.revise import check_cut, check_place, erased_of
+from ratchet.protocol.revise import check_cut, check_place, check_sent, erased_of
 from ratchet.spec.pipeline import Pipeline
 
 STEP = 200
@@ -151,6 +151,7 @@ def _revisable(
             left_out.append((txid, erased[txid]))
             continue
         try:
+            check_sent(conn, spec, txid)
             check_cut(conn, newest_revision(conn, spec.name, txid))
         except NotRevisable as error:
             left_out.append((txid, str(error).partition(": ")[2]))

@@ -8,14 +8,14 @@ from itertools import groupby
 from sqlalchemy import Connection, exists, literal_column, select
 
 from ratchet.errors import RecordsLost, SettingsError, TopicChanged
-from ratchet.ledger import history
+from ratchet.ledger import history, steps
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.faults import Faults
 from ratchet.ledger.rows import Line, Prune, Transaction
 from ratchet.ledger.schema import ranges, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_line
-from ratchet.ledger.work import SliceWork, counted
+from ratchet.ledger.work import SliceWork, counted, name_of
 from ratchet.operate.prune import newest as newest_prune
 from ratchet.protocol.applied import are_applied, voted
 from ratchet.protocol.votes import work_of
@@ -70,6 +70,7 @@ def verify(ledger: Ledger, spec: Pipeline, since: int = 1, say: Say = lambda _: 
             Check("history", events, tuple(history.verify(conn, spec.name, since, before, say))),
             _tiling(conn, line, since, say),
         ]
+        checks += _destinations(conn, line)
         for sink in sinks_of(spec):
             say(f"{spec.name}: {sink.name}")
             checks.append(_txids(conn, sink, line, since))
@@ -91,6 +92,21 @@ def _scope(conn: Connection, spec: Pipeline, line: Line, since: int, pruned: Pru
         if expired >= since:
             said += f"; rows of {sink.name} have expired up to {expired}"
     return Check(said, line.last_txid - since + 1, faults)
+
+
+def _destinations(conn: Connection, line: Line) -> Iterator[Check]:
+    """That every commit since there are destinations is a step, and how far each destination has come."""
+    known = steps.destinations_of(conn, line.pipeline)
+    if not known:
+        return
+    faults = Faults()
+    count, lost = steps.unnumbered(conn, line.pipeline)
+    for txid, revision in lost:
+        faults.add(f"{name_of(txid, revision)} is committed, and no step of destinations")
+    for of in known:
+        if of.is_attached and of.step < line.step:
+            faults.add(f"{of.destination} has step {of.step} of {line.step}; the maintenance sends it the rest")
+    yield Check("steps of destinations", count, tuple(faults.lines))
 
 
 def recompute(

@@ -31,7 +31,7 @@ from ratchet.protocol.begun import Begun, How, Skip, Skipped, given
 from ratchet.protocol.claims import IsActive
 from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.plan import end_of_interval, voted_and_gone
-from ratchet.protocol.revise import check, check_cut, revise
+from ratchet.protocol.revise import check, check_cut, check_sent, revise
 from ratchet.protocol.sources import Known
 from ratchet.sinks import tables
 from ratchet.source.interval import IntervalEnd
@@ -216,6 +216,7 @@ def _resume(
         return _committed_by_another(where, original)
     if replays.is_going_on(conn, spec.name, besides=before.txid):
         check(conn, spec, line, before.txid)
+        check_sent(conn, spec, before.txid)
         check_cut(conn, newest)
         if not replays.is_asked(conn, spec.name, before.txid):
             replays.ask(conn, spec, [before.txid], str(run), f"run {run.run_id} was cleared")

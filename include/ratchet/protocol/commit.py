@@ -409,6 +409,8 @@ def _check_replaceable(conn: Connection, spec: Pipeline, line: Line | None, row:
             whole = newest_whole(conn, spec.name, row.txid, State.COMMITTED)
             assert whole is not None, "a release adds to what is committed"
             revise.check_adding(conn, spec, whole)
+        else:
+            revise.check_sent(conn, spec, row.txid)
     except NotRevisable as error:
         raise Failed from error
     newer = newest_applied(conn, spec.name, row.txid)

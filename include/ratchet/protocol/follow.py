@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import cast
 
-from ratchet.destinations.port import Change, Destination, Mark, Outside, Owner, Reach
+from sqlalchemy import Connection
+
+from ratchet.destinations.port import Change, Content, Destination, Mark, Outside, Owner, Reach
 from ratchet.errors import MarkMoved, SettingsError
 from ratchet.ledger import steps
 from ratchet.ledger.connection import Ledger, driver_of
-from ratchet.ledger.rows import DestinationRow, StepRow
+from ratchet.ledger.rows import DestinationRow, StepRow, Transaction
+from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_line, read_transaction
+from ratchet.protocol.applied import newest_whole
 from ratchet.protocol.votes import read_votes, rows_of
 from ratchet.sinks.lookup import sink_of
 from ratchet.sinks.port import Sink
@@ -49,7 +55,11 @@ def follow(ledger: Ledger, spec: Pipeline, opens: Open) -> list[str]:
     return [said for of in known if of.step < line.step for said in _bring(ledger, spec, opens, of)]
 
 
-def _bring(ledger: Ledger, spec: Pipeline, opens: Open, of: DestinationRow) -> list[str]:
+@contextmanager
+def opened(spec: Pipeline, opens: Open, of: DestinationRow) -> Generator[tuple[Sink, Destination, Outside]]:
+    """A destination that the ledger knows, open, and the sink whose rows it gets; SettingsError where the spec has no
+    such.
+    """
     declared = {each.address: (sink.name, each) for sink in spec.sinks for each in sink.destinations}
     sink_name, destination = declared.get(of.destination, ("", None))
     if destination is None or sink_name != of.sink:
@@ -59,7 +69,18 @@ def _bring(ledger: Ledger, spec: Pipeline, opens: Open, of: DestinationRow) -> l
         )
     sink = sink_of(spec, of.sink)
     owner = Owner(spec.name, sink.name, sink.declared, sink.renamed, spec.private)
-    with opens(cast(Destination, destination), owner) as outside:
+    found = cast(Destination, destination)
+    with opens(found, owner) as outside:
+        yield sink, found, outside
+
+
+def whole(conn: Connection, sink: Sink, head: int) -> Content:
+    """All rows of a sink that readers see, as a destination that is made anew gets them."""
+    return Content(driver_of(conn), sink.home, head)
+
+
+def _bring(ledger: Ledger, spec: Pipeline, opens: Open, of: DestinationRow) -> list[str]:
+    with opened(spec, opens, of) as (sink, destination, outside):
         at = _mark(ledger, outside, of)
         while True:
             with ledger.begin() as conn:
@@ -68,7 +89,7 @@ def _bring(ledger: Ledger, spec: Pipeline, opens: Open, of: DestinationRow) -> l
                 now = steps.destination(conn, of.pipeline, of.destination)
             if step is None or now is None or not now.is_attached:
                 break
-            applied = _apply(ledger, spec, sink, outside, at, step)
+            applied = _apply(ledger, sink, destination, outside, at, step)
             # Else somebody else was quicker, or has written there.
             at = Mark(step.step, step.token) if applied else _mark(ledger, outside, of)
     return [f"{of.destination} is at step {at.step}, {at.step - of.step} further"] if at.step > of.step else []
@@ -104,21 +125,25 @@ def _is_known(ledger: Ledger, of: DestinationRow, mark: Mark) -> bool:
     return step is not None and step.token == mark.token
 
 
-def _apply(ledger: Ledger, spec: Pipeline, sink: Sink, outside: Outside, at: Mark, step: StepRow) -> bool:
+def _apply(ledger: Ledger, sink: Sink, destination: Destination, outside: Outside, at: Mark, step: StepRow) -> bool:
     """Whether the destination has taken the step from this call; what its votes say of the rows goes with it."""
     with ledger.snapshot() as conn:
-        row = read_transaction(conn, spec.name, step.txid, step.revision)
-        votes = read_votes(conn, spec.name, row.txid, row.epoch)
+        row = read_transaction(conn, step.pipeline, step.txid, step.revision)
+        votes = read_votes(conn, step.pipeline, row.txid, row.epoch)
         # One of a spec that did not have the sink has no rows for it.
         of_sink = [vote for vote in votes if sink.name in vote[2]]
         rows = rows_of(of_sink, sink.name, sink.home, row.txid)
-        change = Change(
-            row.txid,
-            row.revision,
-            row.revision > 0 and row.releases is None,
-            rows.count,
-            driver_of(conn),
-            rows.relation,
-            rows.writers,
-        )
-        return outside.apply(at, Mark(step.step, step.token), change)
+        if _is_superseded(conn, row):
+            # While it was detached a later revision has taken their place, whose step brings what came of them.
+            rows = replace(rows, writers=(), count=0)
+        is_whole = row.revision > 0 and row.releases is None
+        # What cannot give way was not sent: of a transaction that was voided.
+        replaces = is_whole and (destination.can_revise or steps.has_earlier(conn, step))
+        content = Change(driver_of(conn), rows.relation, row.txid, row.revision, replaces, rows.count, rows.writers)
+        return outside.apply(at, Mark(step.step, step.token), content)
+
+
+def _is_superseded(conn: Connection, row: Transaction) -> bool:
+    """Whether a later revision of the whole has taken the place of what this one has brought."""
+    newest = newest_whole(conn, row.pipeline, row.txid, State.COMMITTED)
+    return newest is not None and newest.revision > row.revision

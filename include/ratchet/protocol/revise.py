@@ -8,14 +8,14 @@ from __future__ import annotations
 from sqlalchemy import Connection, exists, select
 
 from ratchet.errors import NotRevisable
-from ratchet.ledger import history, letters
+from ratchet.ledger import history, letters, steps
 from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run, counted
 from ratchet.protocol import claims
-from ratchet.protocol.applied import are_applied, newest_whole, voted_of
+from ratchet.protocol.applied import are_applied, newest_applied, newest_whole, voted_of
 from ratchet.protocol.plan import copy_cut, cut_letters, cut_of, read_ranges
 from ratchet.sinks import erasures, retention
 from ratchet.sinks.lookup import sinks_of
@@ -30,10 +30,11 @@ def revise(
     `asked_code` is that with which it was asked for, where it had to wait.
 
     The older rows stay as they are and visible until the revision commits; an unfinished older revision is
-    superseded. Raises NotRevisable when the transaction is not behind the head, when its deltas are a base by now, and
-    when it stands for lost records.
+    superseded. Raises NotRevisable when the transaction is not behind the head, when its deltas are a base by now, when
+    a destination cannot take its rows back, and when it stands for lost records.
     """
     check(conn, spec, line, txid)
+    check_sent(conn, spec, txid)
     original = read_transaction(conn, spec.name, txid)
     whole = newest_whole(conn, spec.name, txid)
     assert whole is not None, "the original is no release"
@@ -164,6 +165,19 @@ def erased_of(conn: Connection, spec: Pipeline, first: int, last: int) -> dict[i
     """{txid: why it is not revised any more} of those of these transactions of which a person has erased rows."""
     found = erasures.among(conn, spec.name, [sink.table for sink in sinks_of(spec)], first, last)
     return dict.fromkeys(sorted(found), "rows of it were erased by a person, and would come back; the old result stays")
+
+
+def check_sent(conn: Connection, spec: Pipeline, txid: int) -> None:
+    """NotRevisable where a destination has got what was applied of the transaction, and cannot take it back."""
+    fixed = {each.address for sink in spec.sinks for each in sink.destinations if not each.can_revise}
+    if not fixed or newest_applied(conn, spec.name, txid) is None:
+        return
+    for of in steps.destinations_of(conn, spec.name):
+        if of.is_attached and of.destination in fixed:
+            raise NotRevisable(
+                f"{spec.name}: transaction {txid}: {of.destination} cannot take back what it was sent; detach it to "
+                "revise the transaction without it; the old result stays"
+            )
 
 
 def check_cut(conn: Connection, newest: Transaction) -> None:

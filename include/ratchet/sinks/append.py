@@ -32,6 +32,9 @@ What it has not come to is read by everyone who looks for a transaction's rows.
 """
 
 
+_To = SerializeAsAny[InstanceOf[DeclaredDestination]]
+
+
 class Append(Kept, frozen=True):
     """Every row that the transform returns, once. Readers see a view of the table's name."""
 
@@ -45,8 +48,8 @@ class Append(Kept, frozen=True):
     """Whether the table is one of your own: each commit copies its rows into it, and you index it yourself."""
     keep: Annotated[timedelta, Field(gt=timedelta(0))] | None = None
     """How long rows are kept: those of a transaction are deleted, all together, when it was committed longer ago."""
-    to: tuple[SerializeAsAny[InstanceOf[DeclaredDestination]], ...] = ()
-    """Where the rows go besides, commit by commit: a `Table` in another database."""
+    to: _To | Sequence[_To] = ()
+    """Where the rows go besides, commit by commit: a `Table` in another database, or a list of such."""
     _check = field_validator("columns")(sink_columns)
 
     @field_validator("to", mode="before")
@@ -70,7 +73,7 @@ class Append(Kept, frozen=True):
             raise ValueError("indexes: a table of your own has those that you give it; leave indexes or existing out")
         if self.existing and self.to:
             raise ValueError("to: a table of your own keeps no copy of what goes elsewhere; leave to or existing out")
-        for destination in self.to:
+        for destination in self.destinations:
             misfit = destination.misfit(self.fields)
             if misfit:
                 raise ValueError(f"to: {misfit}")
@@ -89,7 +92,8 @@ class Append(Kept, frozen=True):
 
     @property
     def destinations(self) -> tuple[DeclaredDestination, ...]:
-        return self.to
+        # The validator has made it one.
+        return cast("tuple[DeclaredDestination, ...]", self.to)
 
     @property
     def needed(self) -> tuple[Column, ...]:

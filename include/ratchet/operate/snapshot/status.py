@@ -10,9 +10,9 @@ from enum import StrEnum
 import sqlalchemy as sa
 from sqlalchemy import Connection, func, select, true
 
-from ratchet.ledger import history
+from ratchet.ledger import history, steps
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.rows import Line, Pause, Replay, Transaction
+from ratchet.ledger.rows import DestinationRow, Line, Pause, Replay, Transaction
 from ratchet.ledger.schema import events, heads, pipelines, ranges, slices, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_newest, is_unfinished
@@ -119,6 +119,20 @@ class Otherwise:
 
 
 @dataclass(frozen=True)
+class Reached:
+    """How far a destination has come: `step` of `last`, since `reached_at`; or who has detached it, when and why."""
+
+    destination: str
+    sink: str
+    step: int
+    last: int
+    reached_at: datetime
+    detached_at: datetime | None
+    detached_by: str | None
+    detached_why: str | None
+
+
+@dataclass(frozen=True)
 class Status:
     """A pipeline's line at one moment, `at`.
 
@@ -145,6 +159,7 @@ class Status:
     given_up: tuple[Replay, ...] = ()
     otherwise: tuple[Otherwise, ...] = ()
     pause: Pause | None = None
+    destinations: tuple[Reached, ...] = ()
 
     @property
     def in_flight(self) -> int:
@@ -177,6 +192,7 @@ def statuses(
     unfinished, rates, commits = _unfinished(conn, names), _rates(conn, names, now, over), _last_commits(conn, names)
     next_sources, waiting = _next_sources(conn, lines), replays.waiting_of(conn, names)
     given_up, otherwise = replays.given_up(conn, names), replays.done_otherwise(conn, names)
+    reached = steps.destinations_of_all(conn, names)
     found: dict[str, Status] = {}
     for name in names:
         line = lines[name].line if name in lines else None
@@ -204,8 +220,14 @@ def statuses(
             tuple(row for row in given_up if row.pipeline == name),
             tuple(Otherwise(row.txid, row.asked_code, row.code_hash) for row in otherwise if row.pipeline == name),
             line.pause,
+            tuple(_reached(line, of) for of in reached.get(name, ())),
         )
     return found
+
+
+def _reached(line: Line, of: DestinationRow) -> Reached:
+    detached = of.detached_at, of.detached_by, of.detached_why
+    return Reached(of.destination, of.sink, of.step, line.step, of.reached_at, *detached)
 
 
 def _unfinished(conn: Connection, names: Sequence[str]) -> dict[str, list[tuple[Transaction, int, int]]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ratchet.ledger.states import State
 from ratchet.ledger.work import counted, name_of, utc
 from ratchet.operate.replay import spans
-from ratchet.operate.snapshot.status import Standing, Status, Waits
+from ratchet.operate.snapshot.status import Reached, Standing, Status, Waits
 from ratchet.protocol.halt import why_halted
 from ratchet.protocol.pause import behind_of, why_paused
 from ratchet.protocol.turns import behind
@@ -27,6 +27,7 @@ def lines_of(of: Status) -> list[str]:
         else []
     )
     said += [f"  {line}" for line in (*notices_of(of), next_source_of(of)) if line]
+    said += [f"  {destination_of(of.pipeline, each)}" for each in of.destinations]
     for t in of.unfinished:
         named = name_of(t.txid, t.revision)
         said.append(f"  {named}: {t.state}, {t.voted} of {counted(t.slices, 'slice')} voted; {why_of(of, t)}")
@@ -59,6 +60,23 @@ def next_source_of(of: Status) -> str | None:
     left = [f"{of.topic}-{part.partition} from {part.from_offset} to {part.until_offset}" for part in waits.left]
     begins = f"source {waits.source} begins when source {waits.present} is planned to its end"
     return f"{begins}: {', '.join(left) or 'it is'}"
+
+
+def destination_of(pipeline: str, of: Reached) -> str:
+    """How far a destination has come, and what a person can do about it."""
+    if of.detached_at is not None:
+        lacks = f", and lacks {counted(of.last - of.step, 'step')}" if of.last > of.step else ""
+        return (
+            f"{of.destination}, of {of.sink}: DETACHED since {utc(of.detached_at)} by {of.detached_by}: "
+            f"{of.detached_why}; it has step {of.step}{lacks}; `ratchet attach {pipeline} {of.destination}` brings it "
+            "back"
+        )
+    if of.last > of.step:
+        return (
+            f"{of.destination}, of {of.sink}: BEHIND, at step {of.step} of {of.last} since {utc(of.reached_at)}; "
+            "nothing more is committed until it has the rest"
+        )
+    return f"{of.destination}, of {of.sink}: has all, step {of.step}"
 
 
 def notices_of(of: Status) -> Iterator[str]:

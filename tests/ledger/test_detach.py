@@ -1,0 +1,180 @@
+"""A line goes on without a destination, and the destination comes back: on, anew, or from here."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import delete
+
+from ratchet import Append, Table
+from ratchet.errors import IllegalMove, MarkMoved, SettingsError, StageMismatch
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.schema import steps
+from ratchet.ledger.states import State
+from ratchet.ledger.work import Run
+from ratchet.operate.destinations import How, attach, detach, lines_of
+from ratchet.operate.erase import erase
+from ratchet.operate.migrate import migrate
+from ratchet.operate.snapshot.status import status
+from ratchet.operate.snapshot.words import lines_of as status_lines
+from ratchet.operate.verify import verify
+from ratchet.protocol.claims import settle
+from ratchet.protocol.commit import Committed, commit
+
+from .elsewhere import SENT, Elsewhere, sent
+from .staging import Log, appended, prepare, start, state
+from .test_destinations import revise
+
+ADDRESS = "warehouse:copied"
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log(stable={0: 200, 1: 200})
+
+
+@pytest.fixture
+def ledger(ledger_url):
+    migrate(ledger_url, [SENT])
+    with Ledger(ledger_url) as opened:
+        yield opened
+
+
+def back(ledger: Ledger, there: Elsewhere, how: How = How.ON, **more):
+    return attach(ledger, SENT, ADDRESS, how, "it is back", "me", there.opens, **more)
+
+
+def without(ledger: Ledger, log: Log, run: str) -> None:
+    """A transaction that its run commits while nothing is sent."""
+    begun = start(ledger, SENT, log, run)
+    prepare(ledger, SENT, begun)
+    assert isinstance(commit(ledger, SENT, begun.claim), Committed)
+    settle(ledger, SENT, Run("dag", run), succeeded=True)
+
+
+def said(ledger: Ledger) -> str:
+    return "\n".join(status_lines(status(ledger, "line")))
+
+
+def faults(ledger: Ledger) -> list[str]:
+    return [fault for check in verify(ledger, SENT) for fault in check.faults]
+
+
+@pytest.mark.invariant("I1", "I3")
+def test_a_line_goes_on_without_a_destination_that_gets_the_rest_when_it_is_back(ledger, log, elsewhere):
+    sent(ledger, elsewhere, log, "a")
+    waiting = start(ledger, SENT, log, "b")
+    prepare(ledger, SENT, waiting)
+    with pytest.raises(SettingsError):
+        commit(ledger, SENT, waiting.claim)
+    assert "  warehouse:copied, of rows: BEHIND, at step 1 of 2 since " in "\n".join(
+        status_lines(status(ledger, "line"))
+    )
+    assert faults(ledger) == ["warehouse:copied has step 1 of 2; the maintenance sends it the rest"]
+    tried = detach(ledger, "line", ADDRESS, "moved house", "me", dry_run=True)
+    assert lines_of(tried)[1] == "this was a dry run: nothing was changed"
+    done = detach(ledger, "line", ADDRESS, "moved house", "me")
+    assert (done.attached, done.step, done.last) == (False, 1, 2) and "it lacks 1 step" in done.said
+    assert "DETACHED since" in said(ledger) and "by me: moved house; it has step 1, and lacks 1 step" in said(ledger)
+    with pytest.raises(IllegalMove, match="was detached at .* by me: moved house"):
+        detach(ledger, "line", ADDRESS, "again", "me")
+    without(ledger, log, "c")
+    assert state(ledger, 3) == State.COMMITTED and elsewhere.step == 1 and faults(ledger) == []
+    assert (
+        back(ledger, elsewhere).said
+        == "is attached at step 1, on; lacks 2 steps; warehouse:copied is at step 3, 2 further"
+    )
+    assert elsewhere.rows() == appended(ledger) and elsewhere.step == 3
+    sent(ledger, elsewhere, log, "d")
+    assert elsewhere.rows() == appended(ledger)
+    assert "warehouse:copied, of rows: has all, step 4" in said(ledger)
+    with ledger.begin() as conn:
+        conn.execute(delete(steps).where(steps.c.step == 3))
+    assert faults(ledger) == ["transaction 3 is committed, and no step of destinations"]
+
+
+@pytest.mark.invariant("I1")
+def test_what_was_revised_while_it_was_detached_comes_as_it_is_now(ledger, log, elsewhere):
+    sent(ledger, elsewhere, log, "a")
+    settle(ledger, SENT, Run("dag", "a"), succeeded=True)
+    detach(ledger, "line", ADDRESS, "for the test", "me")
+    without(ledger, log, "b")
+    revise(ledger, elsewhere, log, "b", 1, drop=3)
+    revise(ledger, elsewhere, log, "a", 1, drop=1)
+    revise(ledger, elsewhere, log, "b", 2, drop=2)
+    back(ledger, elsewhere)
+    assert elsewhere.rows() == appended(ledger) and elsewhere.step == 5
+    assert elsewhere.ask("select count(*) from copied where a > 0") == [(0,)]
+
+
+@pytest.mark.invariant("I1")
+def test_rows_that_are_gone_meanwhile_are_missed_and_it_is_made_anew(ledger, log, elsewhere):
+    sent(ledger, elsewhere, log, "a")
+    detach(ledger, "line", ADDRESS, "for the test", "me")
+    without(ledger, log, "b")
+    erase(ledger, SENT, "rows", {"_offset": "12"}, "asked for", "me")
+    with pytest.raises(StageMismatch, match="has 18 rows of it, and its votes say 20"):
+        back(ledger, elsewhere)
+    assert elsewhere.step == 1
+    done = back(ledger, elsewhere, How.ANEW)
+    assert done.step == 2 and elsewhere.rows() == appended(ledger) and elsewhere.step == 2
+    sent(ledger, elsewhere, log, "c")
+    assert elsewhere.rows() == appended(ledger)
+
+
+@pytest.mark.parametrize("how", [How.ANEW, How.FROM_HERE])
+@pytest.mark.parametrize("mark", ["update ratchet_marks.marks set token = 5", "drop schema ratchet_marks cascade"])
+@pytest.mark.invariant("I1")
+def test_a_mark_that_somebody_has_moved_is_set_again_by_a_person(ledger, log, elsewhere, how, mark):
+    sent(ledger, elsewhere, log, "a")
+    elsewhere.ask("delete from copied where _offset < 5")
+    elsewhere.ask(mark)
+    left = elsewhere.rows()
+    with pytest.raises(MarkMoved, match="so nobody knows which rows it has; `ratchet attach --anew`"):
+        back(ledger, elsewhere)
+    assert back(ledger, elsewhere, how, dry_run=True).dry_run and elsewhere.rows() == left
+    back(ledger, elsewhere, how)
+    assert elsewhere.rows() == (appended(ledger) if how is How.ANEW else left)
+    begun = sent(ledger, elsewhere, log, "b")
+    assert [row for row in elsewhere.rows() if row[3] == begun.claim.txid] == [r for r in appended(ledger) if r[3] == 2]
+
+
+@pytest.mark.invariant("I1")
+def test_one_that_is_new_is_made_anew_with_all_that_was_there_before(ledger, log, elsewhere):
+    for run in "ab":
+        sent(ledger, elsewhere, log, run)
+    to = [Table("copied", database="warehouse"), Table("more.second", database="warehouse")]
+    spec = SENT.model_copy(update={"sinks": [Append("rows", columns="a bigint", to=to), *SENT.sinks[1:]]})
+    migrate(ledger.url, [spec])
+    attach(ledger, spec, "warehouse:more.second", How.ANEW, "all of it", "me", elsewhere.opens)
+    assert elsewhere.rows("more.second") == appended(ledger)
+    sent(ledger, elsewhere, log, "c", spec)
+    assert elsewhere.rows("more.second") == elsewhere.rows() == appended(ledger)
+
+
+@pytest.mark.invariant("I1")
+def test_what_is_committed_while_it_is_made_anew_is_not_lost(ledger, log, elsewhere):
+    sent(ledger, elsewhere, log, "a")
+    detach(ledger, "line", ADDRESS, "for the test", "me")
+    told: list[str] = []
+    opened = elsewhere.opens
+
+    def busy(destination, owner):
+        if not told and not elsewhere.opened[3:]:
+            # Between the look at the line and the change.
+            without(ledger, log, f"during {len(elsewhere.opened)}")
+        return opened(destination, owner)
+
+    attach(ledger, SENT, ADDRESS, How.ANEW, "it is back", "me", busy, told.append)
+    assert elsewhere.rows() == appended(ledger) and len(told) >= 1 and elsewhere.step == status(ledger, "line").head
+
+
+def test_there_must_be_such_a_destination(ledger, log, elsewhere):
+    with pytest.raises(IllegalMove, match="line has no destination 'x'; it has warehouse:copied"):
+        detach(ledger, "line", "x", "for the test", "me")
+    with pytest.raises(IllegalMove, match="line has no destination 'x'"):
+        attach(ledger, SENT, "x", How.ON, "for the test", "me", elsewhere.opens)
+    # Before the first run.
+    detach(ledger, "line", ADDRESS, "for the test", "me")
+    back(ledger, elsewhere)
+    sent(ledger, elsewhere, log, "a")
+    assert elsewhere.rows() == appended(ledger)
