@@ -19,7 +19,7 @@ EXITS = {
 """{exit status: its meaning}."""
 
 
-_TOLD = ("Asked", "Dropped", "Erased", "Migrated", "Outcome", "Pruned", "Released", "Status", "Upcoming")
+_TOLD = ("Asked", "Dropped", "Erased", "Migrated", "Moved", "Outcome", "Pruned", "Released", "Status", "Upcoming")
 """The answers that have the lines for people beside their fields."""
 _TEXT = {"type": "string"}
 
@@ -27,6 +27,7 @@ _TEXT = {"type": "string"}
 def answers() -> dict[str, Any]:
     """{command: the type of its answer}, of every command that takes --json."""
     from ratchet.ledger.history import Event
+    from ratchet.operate.destinations import Moved
     from ratchet.operate.difference import Difference
     from ratchet.operate.doctor.finding import Finding
     from ratchet.operate.drop import Dropped
@@ -46,10 +47,12 @@ def answers() -> dict[str, Any]:
     from ratchet.spark.preview import Preview
 
     moves = dict.fromkeys(("retry", "abort", "void", "accept-loss", "repartitioned", "pause-at", "resume"), Outcome)
+    sent = dict.fromkeys(("detach", "attach"), Moved)
     done = {"migrate": Migrated, "plan": Upcoming, "erase": Erased, "prune": Pruned, "drop": Dropped}
     return {
         **moves,
         **done,
+        **sent,
         "replay": Asked | list[Difference],
         "release": Released | list[Trial],
         "status": list[Status],

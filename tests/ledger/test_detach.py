@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager, suppress
+
 import pytest
 from sqlalchemy import delete
 
 from ratchet import Append, Table
 from ratchet.errors import IllegalMove, MarkMoved, SettingsError, StageMismatch
+from ratchet.ledger import steps as numbered
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import steps
 from ratchet.ledger.states import State
@@ -19,6 +22,7 @@ from ratchet.operate.snapshot.words import lines_of as status_lines
 from ratchet.operate.verify import verify
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
+from ratchet.protocol.follow import follow
 
 from .elsewhere import SENT, Elsewhere, sent
 from .staging import Log, appended, prepare, start, state
@@ -47,7 +51,10 @@ def without(ledger: Ledger, log: Log, run: str) -> None:
     """A transaction that its run commits while nothing is sent."""
     begun = start(ledger, SENT, log, run)
     prepare(ledger, SENT, begun)
-    assert isinstance(commit(ledger, SENT, begun.claim), Committed)
+    # Where the destination is attached, the commit says that it is behind.
+    with suppress(SettingsError):
+        assert isinstance(commit(ledger, SENT, begun.claim), Committed)
+    assert state(ledger, begun.claim.txid) == State.COMMITTED
     settle(ledger, SENT, Run("dag", run), succeeded=True)
 
 
@@ -156,16 +163,24 @@ def test_what_is_committed_while_it_is_made_anew_is_not_lost(ledger, log, elsewh
     sent(ledger, elsewhere, log, "a")
     detach(ledger, "line", ADDRESS, "for the test", "me")
     told: list[str] = []
-    opened = elsewhere.opens
 
+    @contextmanager
     def busy(destination, owner):
-        if not told and not elsewhere.opened[3:]:
-            # Between the look at the line and the change.
-            without(ledger, log, f"during {len(elsewhere.opened)}")
-        return opened(destination, owner)
+        with elsewhere.opens(destination, owner) as outside:
+            restart = outside.restart
+
+            def late(*given) -> bool:
+                # Between the look at the ledger and the change.
+                if not told:
+                    without(ledger, log, f"during {len(elsewhere.opened)}")
+                return restart(*given)
+
+            outside.restart = late
+            yield outside
 
     attach(ledger, SENT, ADDRESS, How.ANEW, "it is back", "me", busy, told.append)
-    assert elsewhere.rows() == appended(ledger) and len(told) >= 1 and elsewhere.step == status(ledger, "line").head
+    assert told == [f"{ADDRESS}: something was committed meanwhile; once more"]
+    assert elsewhere.rows() == appended(ledger) and elsewhere.step == status(ledger, "line").head == 2
 
 
 def test_there_must_be_such_a_destination(ledger, log, elsewhere):
@@ -178,3 +193,48 @@ def test_there_must_be_such_a_destination(ledger, log, elsewhere):
     back(ledger, elsewhere)
     sent(ledger, elsewhere, log, "a")
     assert elsewhere.rows() == appended(ledger)
+
+
+@pytest.mark.invariant("I1")
+def test_rows_are_not_erased_before_a_destination_has_them(ledger, log, elsewhere):
+    without(ledger, log, "a")
+    with pytest.raises(IllegalMove, match="a destination has still to get some of the rows"):
+        erase(ledger, SENT, "rows", {"_offset": "12"}, "asked for", "me")
+    follow(ledger, SENT, elsewhere.opens)
+    assert erase(ledger, SENT, "rows", {"_offset": "12"}, "asked for", "me").rows and len(elsewhere.rows()) == 20
+
+
+@pytest.mark.invariant("I1")
+def test_whoever_is_late_does_not_send_what_a_revision_has_brought_since(ledger, log, elsewhere):
+    """It has read the mark, and is stopped before it reads the step."""
+    sent(ledger, elsewhere, log, "a")
+    without(ledger, log, "b")
+    applied: list[tuple] = []
+
+    @contextmanager
+    def stopped(destination, owner):
+        with elsewhere.opens(destination, owner) as outside:
+            mark, apply = outside.mark, outside.apply
+
+            def late_mark():
+                found = mark()
+                detach(ledger, "line", ADDRESS, "for the test", "me")
+                revise(ledger, elsewhere, log, "b", 1, drop=3)
+                return found
+
+            outside.mark = late_mark
+            outside.apply = lambda *given: applied.append(given) or apply(*given)
+            yield outside
+
+    assert follow(ledger, SENT, stopped) == [] and applied == []
+    assert elsewhere.step == 1
+    back(ledger, elsewhere)
+    assert elsewhere.rows() == appended(ledger) and elsewhere.step == 3
+
+
+def test_a_step_that_a_restored_ledger_has_lost_is_not_noted(ledger, log, elsewhere):
+    sent(ledger, elsewhere, log, "a")
+    with ledger.begin() as conn:
+        (of,) = numbered.destinations_of(conn, "line")
+        numbered.reached(conn, of, 2, 7)
+        assert numbered.destinations_of(conn, "line") == [of]

@@ -17,6 +17,7 @@ from ratchet import (
     MessagePack,
     Pipeline,
     Sql,
+    Table,
     Text,
     Topic,
     Upsert,
@@ -42,6 +43,7 @@ _KINDS = (
     Append,
     Accumulate,
     Upsert,
+    Table,
 )
 FIELDS = [f"{kind.__name__}.{name}" for kind in _KINDS for name in kind.model_fields if name != "kind"]
 

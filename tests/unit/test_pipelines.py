@@ -21,6 +21,7 @@ from ratchet import (
     MaxDeadLetters,
     MessagePack,
     Pipeline,
+    Table,
     Text,
     Topic,
     Upsert,
@@ -276,6 +277,30 @@ def test_a_sink_cannot_take_a_name_that_is_kept(name):
 def test_two_sinks_cannot_share_a_table():
     with pytest.raises(SpecError, match="declared twice"):
         pipeline(sinks=[Append("orders", columns="id int"), Append("orders", columns="id bigint")])
+
+
+def test_what_is_no_destination_is_refused():
+    to = Table("sales.orders", database="warehouse")
+    for none in (5, "orders", [to, None]):
+        with pytest.raises(SpecError, match=r"Append.to: it is a \w+; give an object such as Table\(…\)"):
+            Append("orders", columns="id int", to=none)
+    with pytest.raises(SpecError, match="to: a table of your own keeps no copy of what goes elsewhere"):
+        Append("orders", columns="id int", existing=True, to=to)
+    assert Append("orders", columns="id int", to=to).destinations == (to,) and to.address == "warehouse:sales.orders"
+    for sinks in (
+        [Append("orders", columns="id int", to=[to, to])],
+        [Append("orders", columns="id int", to=to), Append("more", columns="id int", to=to)],
+    ):
+        with pytest.raises(SpecError, match="sinks: destination 'warehouse:sales.orders' is declared twice"):
+            pipeline(sinks=sinks)
+    with pytest.raises(SpecError, match="Table.name: 'Orders' is not a legal table name"):
+        Table("Orders", database="warehouse")
+    with pytest.raises(SpecError, match="Table.database: name the Airflow connection"):
+        Table("orders", database="")
+    # Where rows go besides changes nothing of what is prepared.
+    assert pipeline(sinks=[Append("orders", columns="id int", to=to)]).code_hash == (
+        pipeline(sinks=[Append("orders", columns="id int")]).code_hash
+    )
 
 
 def test_an_upsert_without_order_needs_the_kafka_key():

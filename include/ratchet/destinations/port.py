@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-import psycopg
-from psycopg import sql
-
-from ratchet.errors import LedgerUnreachable, StageMismatch
-from ratchet.ledger.work import Relation, counted, name_of
 from ratchet.spec.columns import Column
 from ratchet.spec.destination import DeclaredDestination
 
-_AT_A_TIME = 5_000
-"""So many rows are in memory."""
+if TYPE_CHECKING:
+    from ratchet.destinations.content import Change, Content
 
 
 @dataclass(frozen=True)
@@ -45,90 +39,6 @@ class Owner:
 
     def __str__(self) -> str:
         return f"{self.pipeline}: {self.sink}"
-
-
-@dataclass(frozen=True)
-class Content:
-    """Rows as they stand in the ledger's database, in the order of the line: here all that readers see up to `until`.
-
-    `conn` is the database transaction in which they are read, `relation` the delta table.
-    """
-
-    conn: psycopg.Connection[Any]
-    relation: Relation
-    until: int
-
-    def copied(self, columns: Sequence[sql.Composable]) -> Iterator[bytes | bytearray | memoryview]:
-        """These expressions over the columns of the delta table, of each row, as COPY gives them in PostgreSQL's binary
-        form. Raises as `selected` does.
-        """
-        statement = sql.SQL("copy ({}) to stdout (format binary)").format(self._query(columns))
-        with self._told(), self.conn.cursor() as cursor:
-            with cursor.copy(statement) as rows:
-                yield from rows
-            self._check(cursor.rowcount)
-
-    def selected(self, columns: Sequence[sql.Composable]) -> Iterator[tuple[Any, ...]]:
-        """These expressions of each row, some at a time; LedgerUnreachable."""
-        with self._told(), self.conn.cursor(name="step") as cursor:
-            cursor.itersize = _AT_A_TIME
-            cursor.execute(self._query(columns))
-            found = 0
-            for row in cursor:
-                found += 1
-                yield row
-            self._check(found)
-
-    def _query(self, columns: Sequence[sql.Composable]) -> sql.Composed:
-        return sql.SQL("select {} from {} where {} order by _txid, _partition, _offset, _n").format(
-            sql.SQL(", ").join(columns), sql.Identifier(*self.relation), self._where
-        )
-
-    @property
-    def _where(self) -> sql.Composed:
-        return sql.SQL("_txid <= {}").format(self.until)
-
-    def _check(self, found: int) -> None:
-        """Look whether these are all."""
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """An error of the ledger's database is not to be taken for one of the destination's."""
-        try:
-            yield
-        except psycopg.Error as error:
-            raise LedgerUnreachable(f"the ledger did not answer while rows were read: {error}") from error
-
-
-@dataclass(frozen=True)
-class Change(Content):
-    """The rows of one step, those of the writers that the votes of `until` name, its transaction.
-
-    `replaces` says that they take the place of all rows of the same txid that the destination has; else they are added
-    to these. Reading them raises StageMismatch, behind the last, where there are not as many as `rows`, which the votes
-    say.
-    """
-
-    revision: int
-    replaces: bool
-    rows: int
-    writers: tuple[int, ...]
-
-    @property
-    def txid(self) -> int:
-        """The transaction."""
-        return self.until
-
-    @property
-    def _where(self) -> sql.Composed:
-        return sql.SQL("_txid = {} and _writer = any({}::bigint[])").format(self.txid, list(self.writers))
-
-    def _check(self, found: int) -> None:
-        if found != self.rows:
-            raise StageMismatch(
-                f"{name_of(self.txid, self.revision)}: {'.'.join(self.relation)} has {counted(found, 'row')} of it, "
-                f"and its votes say {self.rows:,}; `ratchet verify` tells what is missing; nothing was sent"
-            )
 
 
 class Outside(ABC):

@@ -94,8 +94,12 @@ def started(conn: Connection, of: DestinationRow) -> None:
 
 
 def reached(conn: Connection, of: DestinationRow, step: int, token: int) -> None:
-    """Note that a destination has a step: never one before what is known of it, nor where it is detached meanwhile."""
-    forward = (*_is(of), destinations.c.detached_at.is_(None), destinations.c.step < step)
+    """Note that a destination has a step of this ledger: never one before what is known of it.
+
+    A late follower may know a step that a restored ledger has lost; and where it is detached nobody asks.
+    """
+    known = exists().where(steps.c.pipeline == of.pipeline, steps.c.step == step, steps.c.token == token)
+    forward = (*_is(of), destinations.c.detached_at.is_(None), destinations.c.step < step, known)
     values = {"step": step, "token": token, "reached_at": func.clock_timestamp()}
     conn.execute(update(destinations).where(*forward).values(values))
 

@@ -97,45 +97,45 @@ def attach(
     """
     while True:
         with ledger.begin() as conn:
-            line, of = read_line(conn, spec.name), _known(conn, spec.name, address)
-            step = steps.step_of(conn, spec.name, line.step) if line else None
-        # Where no step was decided yet, its start has a token of its own.
-        last = Mark(step.step, step.token) if step else Mark(line.step if line else 0, steps.new_token())
+            of = _known(conn, spec.name, address)
+        # The mark before what the ledger shows, and that in one snapshot with its last step: else rows of a later step
+        # could pass for those of an earlier one.
         with opened(spec, opens, of) as (sink, _, outside):
             at = outside.mark()
-            if how is How.ON:
-                to = _place_of(ledger, of, at)
-            elif dry_run:
-                to = last
-            else:
-                to = last
-                with ledger.snapshot() as conn:
+            with ledger.snapshot() as conn:
+                line = read_line(conn, spec.name)
+                last = line.step if line else 0
+                step = steps.step_of(conn, spec.name, last)
+                if how is How.ON:
+                    to = _place_of(conn, of, at)
+                else:
+                    # Where no step was decided yet, its start has a token of its own.
+                    to = Mark(last, step.token if step else steps.new_token())
                     content = whole(conn, sink, line.head if line else 0) if how is How.ANEW else None
-                    if not outside.restart(at, to, content):
+                    if not dry_run and not outside.restart(at, to, content):
                         say(f"{address}: its mark has moved meanwhile; once more")
                         continue
         with ledger.begin(dry_run=dry_run) as conn:
             now, of = _locked(conn, spec.name, address)
-            if how is not How.ON and (now.step if now else 0) != last.step:
+            if how is not How.ON and (now.step if now else 0) != last:
                 say(f"{address}: something was committed meanwhile; once more")
                 continue
             back = {"detached_at": None, "detached_by": None, "detached_why": None}
             reached = {"step": to.step, "token": to.token, "started": at is not None or how is not How.ON}
             _set(conn, of, **back, **reached, reached_at=func.clock_timestamp())
             _record(conn, now, of, who, "attach", f"{how}: {reason}")
-            lacks = last.step - to.step
         sent = [] if dry_run else follow(ledger, spec, opens)
+        lacks = last - to.step
         said = [f"is attached at step {to.step}, {how}", *([f"lacks {counted(lacks, 'step')}"] if lacks else []), *sent]
-        return Moved(spec.name, address, True, to.step, last.step, "; ".join(said), dry_run)
+        return Moved(spec.name, address, True, to.step, last, "; ".join(said), dry_run)
 
 
-def _place_of(ledger: Ledger, of: DestinationRow, at: Mark | None) -> Mark:
+def _place_of(conn: Connection, of: DestinationRow, at: Mark | None) -> Mark:
     """Where a destination goes on by its mark; MarkMoved where that is none of this ledger's."""
     if at is None and not of.started:
         return Mark(of.step, of.token)
     if at is not None:
-        with ledger.begin() as conn:
-            step = steps.step_of(conn, of.pipeline, at.step)
+        step = steps.step_of(conn, of.pipeline, at.step)
         if at == Mark(of.step, of.token) or (step is not None and step.token == at.token):
             return at
     raise MarkMoved(

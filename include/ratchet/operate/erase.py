@@ -9,11 +9,11 @@ from sqlalchemy import ColumnElement, Connection, func, select, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
 from ratchet.errors import IllegalMove, SettingsError
-from ratchet.ledger import history
+from ratchet.ledger import history, steps
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import transactions
-from ratchet.ledger.transactions import is_unfinished, lock_rows, read_line, read_transaction
+from ratchet.ledger.transactions import is_unfinished, lock_pipeline, lock_rows, read_line, read_transaction
 from ratchet.ledger.work import counted
 from ratchet.protocol import replays
 from ratchet.protocol.applied import voted
@@ -99,12 +99,18 @@ def erase(
     with ledger.begin(dry_run=dry_run) as conn:
         # A revision comes before, or finds that it is not to be applied any more; readers and commits are not held up.
         lock_rows(conn, spec.name)
-        line = read_line(conn, spec.name)
+        # What is decided meanwhile must not lose rows before a destination has them.
+        line = lock_pipeline(conn, spec.name) if of.destinations else read_line(conn, spec.name)
         if line is None:
             raise IllegalMove(f"the ledger has nothing of pipeline {spec.name}")
         misfit = tables.misfit(conn, spec)
         if misfit:
             raise SettingsError(f"{spec.name}: {misfit}; nothing was erased")
+        if of.destinations and steps.is_behind(conn, spec.name):
+            raise IllegalMove(
+                f"{spec.name}: a destination has still to get some of the rows, as `ratchet status {spec.name}` says; "
+                "erase once it has them; nothing was erased"
+            )
         # A moment without a zone is the same one everywhere.
         conn.execute(text("set local timezone to 'UTC'"))
         gone = _gone(conn, spec, of, key, line, say)

@@ -30,7 +30,18 @@ from ratchet.errors import IllegalMove
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, Prune
-from ratchet.ledger.schema import events, pipelines, prunes, ranges, replays, slices, stages, transactions, writers
+from ratchet.ledger.schema import (
+    events,
+    pipelines,
+    prunes,
+    ranges,
+    replays,
+    slices,
+    stages,
+    steps,
+    transactions,
+    writers,
+)
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_unfinished, lock_pipeline, lock_rows
 from ratchet.ledger.work import counted
@@ -190,6 +201,9 @@ def _take_away(conn: Connection, number: int) -> Prune:
 
     for table in (transactions, slices):
         take(table, *_between(table, of, of.reached, until))
+    # The last one stands for where destinations are.
+    last = select(pipelines.c.step).where(pipelines.c.pipeline == of.pipeline).scalar_subquery()
+    conn.execute(delete(steps).where(*_between(steps, of, of.reached, until), steps.c.step < last))
     rows[ranges.name] += _move_starts(conn, of, until)
     take(ranges, *_between(ranges, of, of.reached, until))
     # Revisions are committed among later transactions, and their commits are part of the chain.

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import cast
+from typing import Literal, cast
 
 from sqlalchemy import Connection
 
-from ratchet.destinations.port import Change, Content, Destination, Mark, Outside, Owner, Reach
+from ratchet.destinations.content import Change, Content
+from ratchet.destinations.port import Destination, Mark, Outside, Owner, Reach
 from ratchet.errors import MarkMoved, SettingsError
 from ratchet.ledger import steps
 from ratchet.ledger.connection import Ledger, driver_of
-from ratchet.ledger.rows import DestinationRow, StepRow, Transaction
+from ratchet.ledger.rows import DestinationRow, Transaction
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_line, read_transaction
 from ratchet.protocol.applied import newest_whole
@@ -85,13 +86,11 @@ def _bring(ledger: Ledger, spec: Pipeline, opens: Open, of: DestinationRow) -> l
         while True:
             with ledger.begin() as conn:
                 steps.reached(conn, of, at.step, at.token)
-                step = steps.step_of(conn, of.pipeline, at.step + 1)
-                now = steps.destination(conn, of.pipeline, of.destination)
-            if step is None or now is None or not now.is_attached:
+            taken = _take(ledger, of, sink, destination, outside, at)
+            if taken is None:
                 break
-            applied = _apply(ledger, sink, destination, outside, at, step)
-            # Else somebody else was quicker, or has written there.
-            at = Mark(step.step, step.token) if applied else _mark(ledger, outside, of)
+            # Where it was not taken somebody else was quicker, or has written there.
+            at = taken or _mark(ledger, outside, of)
     return [f"{of.destination} is at step {at.step}, {at.step - of.step} further"] if at.step > of.step else []
 
 
@@ -125,9 +124,18 @@ def _is_known(ledger: Ledger, of: DestinationRow, mark: Mark) -> bool:
     return step is not None and step.token == mark.token
 
 
-def _apply(ledger: Ledger, sink: Sink, destination: Destination, outside: Outside, at: Mark, step: StepRow) -> bool:
-    """Whether the destination has taken the step from this call; what its votes say of the rows goes with it."""
+def _take(
+    ledger: Ledger, of: DestinationRow, sink: Sink, destination: Destination, outside: Outside, at: Mark
+) -> Mark | Literal[False] | None:
+    """Have the destination take the step after `at`: its mark then; False where its mark is not `at` any more.
+
+    None where there is no such step, or the destination is detached. Whether it is, the step, and the rows are read in
+    one snapshot: else rows of a revision that was decided after a detachment could pass for those of the step.
+    """
     with ledger.snapshot() as conn:
+        now, step = steps.destination(conn, of.pipeline, of.destination), steps.step_of(conn, of.pipeline, at.step + 1)
+        if step is None or now is None or not now.is_attached:
+            return None
         row = read_transaction(conn, step.pipeline, step.txid, step.revision)
         votes = read_votes(conn, step.pipeline, row.txid, row.epoch)
         # One of a spec that did not have the sink has no rows for it.
@@ -139,8 +147,9 @@ def _apply(ledger: Ledger, sink: Sink, destination: Destination, outside: Outsid
         is_whole = row.revision > 0 and row.releases is None
         # What cannot give way was not sent: of a transaction that was voided.
         replaces = is_whole and (destination.can_revise or steps.has_earlier(conn, step))
-        content = Change(driver_of(conn), rows.relation, row.txid, row.revision, replaces, rows.count, rows.writers)
-        return outside.apply(at, Mark(step.step, step.token), content)
+        change = Change(driver_of(conn), rows.relation, row.txid, row.revision, replaces, rows.count, rows.writers)
+        to = Mark(step.step, step.token)
+        return outside.apply(at, to, change) and to
 
 
 def _is_superseded(conn: Connection, row: Transaction) -> bool:

@@ -29,6 +29,7 @@ from ratchet import (
     MessagePack,
     Pipeline,
     Sql,
+    Table,
     Text,
     Topic,
     Upsert,
@@ -46,6 +47,7 @@ SECTIONS: Mapping[str, tuple[type[Declaration], ...]] = {
     "Formats": (Json, Avro, MessagePack, Csv, Text, Bytes, CloudEvents, Debezium),
     "When runs start": (Arrivals,),
     "Sinks": (Append, Upsert, Accumulate),
+    "Destinations": (Table,),
     "Gates": (MaxDeadLetters, MaxChange, Condition),
 }
 _HEAD = (

@@ -14,6 +14,7 @@ from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA, metadata
 from ratchet.operate.migrate import migrate
 from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
+from tests.proof.simulate import sending
 from tests.proof.simulate.shapes import MAKE_OWN, NAME, SHAPES
 
 _CLOCK = """
@@ -48,6 +49,9 @@ class Database:
         self._conn.execute(MAKE_OWN)
         specs = [shape.specs[0] for shape in SHAPES.values()]
         migrate(url, specs)
+        sending.make(url)
+        # Each schedule says for itself whether it has one.
+        self._conn.execute("delete from ratchet.destinations")
         self._conn.execute(_CLOCK)
         for name, value in _SETTINGS.items():
             values = sql.SQL(", ").join(map(sql.Literal, value.split(", ")))
@@ -60,10 +64,15 @@ class Database:
         tables = [*own, *(table for spec in specs for sink in sinks_of(spec) for table in sink.tables)]
         self._tables = {table.name: sql.Identifier(table.schema or "public", table.name) for table in tables}
         assert len(self._tables) == len({(table.schema, table.name) for table in tables})
+        self._tables |= sending.TABLES
         self._shared = {table.name: table for table in tables if "pipeline" in table.columns}
         """Where every line of a ledger has its rows; but for the dead letters, of which other lines have none."""
         empty = [sql.SQL("delete from {}{}").format(table, self._mine(name)) for name, table in self._tables.items()]
         self._empty = sql.SQL("; ").join(empty)
+
+    def register(self, shape: str) -> None:
+        """Let the ledger know the destinations of a shape, as its migration does."""
+        migrate(self._url, [SHAPES[shape].specs[0]])
 
     def unmigrate(self, shape: str) -> None:
         """Make the tables of a shape's sinks anew, as they are before any migration."""
@@ -125,7 +134,7 @@ class Database:
 
     def _save(self, schema: str, spec: Pipeline) -> Saved:
         self._conn.execute(sql.SQL("create schema {}").format(sql.Identifier(schema)))
-        tables = (*self._of_ledger, *(table.name for sink in sinks_of(spec) for table in sink.tables))
+        tables = (*self._of_ledger, *sending.TABLES, *(table.name for sink in sinks_of(spec) for table in sink.tables))
         for name in tables:
             saved, table = sql.Identifier(schema, name), self._tables[name]
             self._conn.execute(sql.SQL("create table {} as select * from {}{}").format(saved, table, self._mine(name)))
@@ -142,6 +151,7 @@ class Database:
 
     def _copy(self, saved: Saved) -> None:
         query = sql.SQL("insert into {} overriding system value table {}")
+        self._conn.execute("delete from ratchet.destinations where pipeline = %s", [NAME])
         copies = [query.format(self._tables[name], sql.Identifier(saved.schema, name)) for name in saved.tables]
         self._conn.execute(sql.SQL("; ").join(copies))
 

@@ -7,6 +7,7 @@ from ratchet.operate.attention import been_here, in_need
 from ratchet.operate.upkeep import clean, upkeep
 from ratchet.protocol.claims import IsActive
 from ratchet.spec.pipeline import Pipeline
+from tests.proof.simulate.sending import opener
 
 
 def maintain(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> list[str]:
@@ -16,4 +17,4 @@ def maintain(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> list[str]:
         is_due = spec.name in in_need(conn, [spec])
     if not is_due:
         return []
-    return [*upkeep(ledger, spec, is_active), *clean(ledger, spec)]
+    return [*upkeep(ledger, spec, is_active, opener(ledger.url)), *clean(ledger, spec)]

@@ -22,7 +22,7 @@ from ratchet.protocol.another import wants_another_run
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Skip, Skipped
 from ratchet.protocol.commit import Committed, Waits
-from tests.proof.simulate import restores
+from tests.proof.simulate import restores, sending
 from tests.proof.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
 from tests.proof.simulate.code import make_of, spec_of
 from tests.proof.simulate.database import Database
@@ -85,6 +85,8 @@ class Schedule:
         self._theatre, self._troupe, self.tell = theatre, theatre.troupe, tell
         self.abandon()
         theatre.reset()
+        if SHAPES[shape].is_sent:
+            theatre.database.register(shape)
         self.world = World(shape, dict.fromkeys(range(SHAPES[shape].partitions), 0))
         theatre.watch.forget(SHAPES[shape].sinks(0), lambda ranges: self.world.records(ranges))
         self.steps: dict[Actor, Step] = {}
@@ -288,7 +290,7 @@ class Schedule:
                 f"lost at {actor.lost_at}, said {said}"
             )
         if isinstance(said, RatchetError):
-            known = (*TOLD, *restores.TOLD) if self.restores.is_over else TOLD
+            known = (*TOLD, *sending.TOLD, *(restores.TOLD if self.restores.is_over else ()))
             is_known = isinstance(said, LedgerUnreachable) or any(re.search(each, str(said)) for each in known)
             assert is_known, f"{step.doing} was told what nobody should be: {_line(said)}"
             untrue = None if self.restores.is_before(step) else step.untrue(said, self._theatre.watch.last)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from ratchet import Accumulate, Append, Arrivals, Condition, Json, MaxDeadLetters, Pipeline, Topic, Upsert
+from ratchet import Accumulate, Append, Arrivals, Condition, Json, MaxDeadLetters, Pipeline, Table, Topic, Upsert
 from ratchet.spec.parts import DeclaredGate, DeclaredSink
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.proof.reference import LATEST, NEWEST, ROWS, TOTALS
@@ -25,6 +25,7 @@ MAKE_OWN = (
 
 EVERY = Append(ROWS, columns="a bigint")
 FOR_SOME_TIME = Append(KEPT, columns="a bigint", keep=KEEP)
+SENT = (Append(ROWS, columns="a bigint", to=Table("elsewhere.rich_sent", database="elsewhere")),)
 COPIED = Append(OWN, columns="a bigint", existing=True)
 ACCUMULATED = Accumulate(TOTALS, key="k string", sum="a bigint", min="a bigint", max="a bigint", count="n")
 SUMMED = Accumulate(SUMS, key="k string", sum="a bigint")
@@ -38,6 +39,11 @@ class Shape:
 
     specs: tuple[Pipeline, ...]
     partitions: int = 2
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether its rows go to a destination too."""
+        return any(sink.destinations for sink in self.specs[0].sinks)
 
     def sinks(self, until: int) -> dict[str, DeclaredSink]:
         """{name: a sink with all the columns that it has had}, of the specs up to this one."""
@@ -126,5 +132,6 @@ SHAPES = {
     ),
     "rows alone": _shape(EVERY, partitions=1, in_flight=4),
     "a spec that grows": GROWS,
+    "sent elsewhere": _shape(*SENT, LAST, in_flight=3),
 }
 """{name: a pipeline}; the first one is drawn more often."""

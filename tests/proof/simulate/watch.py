@@ -16,6 +16,7 @@ from ratchet.ledger.states import State
 from ratchet.spec.parts import DeclaredSink
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.proof.reference import Fold, shown
+from tests.proof.simulate import sending
 from tests.proof.simulate.code import OF_CODE, make_of
 from tests.proof.simulate.shapes import NAME, PASSES
 
@@ -154,6 +155,7 @@ class Watch:
     def forget(self, sinks: Sinks, records: Records) -> None:
         """A new schedule begins, of a pipeline with these sinks; `records` says which of given ranges there are."""
         self.last, self._records, self._backup = NOTHING, records, NOTHING
+        self._decided = 0
         self.show(sinks)
 
     def go_back(self, seen: Seen) -> None:
@@ -163,6 +165,7 @@ class Watch:
     def show(self, sinks: Sinks) -> None:
         """From here on there are these sinks, with all the columns that each of them will ever have had."""
         self._sinks = sinks
+        self._is_sent = any(sink.destinations for sink in sinks.values())
         self._queries = {**self._of_ledger, **{name: _select(name) for name in sinks}}
         self._folded: tuple[object, dict[str, list[tuple]]] | None = None
 
@@ -180,11 +183,19 @@ class Watch:
 
     def _snapshot(self) -> Seen:
         with self._conn.transaction(), self._conn.pipeline():
+            sent = self._conn.execute(sending.FAULTS) if self._is_sent else None
+            place = self._conn.execute(sending.PLACE) if self._is_sent else None
             asked = {name: self._conn.execute(query) for name, query in self._queries.items()}
             found = (asked.pop(name).fetchall() for name in _OF_LEDGER)
             line, transactions, ranges, starts, slices, replays, expired, clock = found
             contents = {DEAD_LETTERS: sorted(map(tuple, asked.pop(DEAD_LETTERS)), key=repr)}
+            faults = [said for (said,) in sent.fetchall()] if sent else []
             contents |= {name: _contents(cursor, shown(self._sinks[name])) for name, cursor in asked.items()}
+        assert not faults, f"the destination: {faults}"
+        decided, reached = (place and place.fetchone()) or (0, 0)
+        # A commit, of perhaps several transactions, waits until it has the one before.
+        assert decided <= self._decided or reached >= self._decided, f"{decided} are decided, and it has {reached}"
+        self._decided = decided
         cuts: dict[tuple[int, int], list] = defaultdict(list)
         votes, tries = {}, {}
         for row in slices:

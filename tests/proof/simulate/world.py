@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, cast
 
-from ratchet.errors import EngineLost, LedgerUnreachable, RatchetError, Refused
+from ratchet.errors import DestinationUnreachable, EngineLost, LedgerUnreachable, RatchetError, Refused
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
@@ -34,6 +34,7 @@ from ratchet.spec.source import Beginning
 from tests.ledger.staging import records_of
 from tests.proof.simulate.code import VERSIONS, make_of, spec_of
 from tests.proof.simulate.maintenance import maintain
+from tests.proof.simulate.sending import opener
 from tests.proof.simulate.shapes import LEASE_SECONDS, NAME, TOPIC
 from tests.proof.simulate.watch import Seen
 from tests.proof.simulate.work import failing, failure, latest_event, process
@@ -84,7 +85,7 @@ class AirflowRun:
 
     def fail(self, run: Run, error: RatchetError) -> None:
         """A task has ended so; where only the ledger did not answer, Airflow tries it again."""
-        if self.run == run and not isinstance(error, LedgerUnreachable):
+        if self.run == run and not isinstance(error, LedgerUnreachable | DestinationUnreachable):
             self.has_failed = True
 
 
@@ -291,7 +292,7 @@ class World:
 
         def job(ledger: Ledger) -> tuple[Claim, Committed | Waits]:
             held.append(claim_of(ledger, run))
-            return held[0], commit(ledger, spec, held[0])
+            return held[0], commit(ledger, spec, held[0], opener(ledger.url))
 
         def unkept(said: tuple[Claim, Committed | Waits], seen: Seen) -> str | None:
             claim, outcome = said

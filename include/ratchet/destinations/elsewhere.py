@@ -1,0 +1,230 @@
+"""A table in another PostgreSQL database, and its mark, which change together."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import sql
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    DateTime,
+    Engine,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    create_engine,
+    exists,
+    func,
+    make_url,
+    select,
+    text,
+    update,
+)
+from sqlalchemy import (
+    Column as SqlColumn,
+)
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.schema import CreateSchema
+
+from ratchet.destinations.content import Change, Content
+from ratchet.destinations.port import Mark, Outside, Owner
+from ratchet.errors import DestinationRefused, DestinationUnreachable, SettingsError
+from ratchet.ledger.connection import BY_A_POOLER, IDLE_SECONDS, PATIENCE, driver_of
+from ratchet.ledger.work import Relation, counted
+from ratchet.sinks import catalog
+from ratchet.sinks.types import POSITION, SOURCE, TXID, sql_column, sql_type
+from ratchet.values.withheld import postgres_said
+
+SCHEMA = "ratchet_marks"
+ADDED = (SOURCE, *POSITION, TXID)
+"""The columns that rows have there beside the declared ones."""
+
+marks = Table(
+    "marks",
+    MetaData(schema=SCHEMA),
+    SqlColumn("schema", Text, primary_key=True),
+    SqlColumn("name", Text, primary_key=True),
+    SqlColumn("pipeline", Text, nullable=False),
+    SqlColumn("sink", Text, nullable=False),
+    SqlColumn("step", BigInteger, nullable=False, comment="the last that the table has taken"),
+    SqlColumn("token", BigInteger, nullable=False, comment="that step's random number"),
+    SqlColumn("txid", BigInteger, comment="the transaction of that step; null before the first"),
+    SqlColumn("at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    comment="what each table that ratchet writes has taken; changed in the same transaction as the table",
+)
+
+
+class Elsewhere(Outside):
+    """The table, in its database."""
+
+    def __init__(self, address: str, place: Relation, owner: Owner, engine: Engine):
+        self._address, self._relation, self._owner, self._engine = address, place, owner, engine
+        self._names = [c.name for c in (*owner.fields, *ADDED)]
+        self._mine = (marks.c.schema == place[0], marks.c.name == place[1])
+
+    @classmethod
+    @contextmanager
+    def connected(cls, address: str, place: Relation, owner: Owner, url: str) -> Generator[Elsewhere]:
+        """The table, by the database's libpq URL."""
+        try:
+            engine = create_engine(
+                make_url(url).set(drivername="postgresql+psycopg"),
+                pool_size=1,
+                connect_args={"application_name": "ratchet destination", **BY_A_POOLER, **PATIENCE},
+            )
+        except (ArgumentError, ValueError):
+            # Not shown: it may hold a password.
+            raise SettingsError(f"{owner}: the URL of {address} cannot be read") from None
+        try:
+            yield cls(address, place, owner, engine)
+        finally:
+            engine.dispose()
+
+    def mark(self) -> Mark | None:
+        with self._begin() as conn:
+            if catalog.kind_of(conn, SCHEMA, marks.name) is None:
+                return None
+            found = conn.execute(select(marks.c.step, marks.c.token).where(*self._mine)).one_or_none()
+        return None if found is None else Mark(*found)
+
+    def start(self, mark: Mark) -> None:
+        with self._begin() as conn:
+            self._make_marks(conn)
+            if conn.execute(select(exists().where(*self._mine))).scalar_one():
+                return
+            self._make_table(conn)
+            self._own(conn, mark)
+
+    def apply(self, at: Mark, to: Mark, change: Change) -> bool:
+        with self._begin() as conn:
+            # Whoever else does the same waits here, and finds another mark.
+            held = conn.execute(select(marks.c.step, marks.c.token).where(*self._mine).with_for_update()).one_or_none()
+            if held is None or Mark(*held) != at:
+                return False
+            self._fit(conn)
+            if change.replaces:
+                gone = sql.SQL("delete from {} where _txid = {}").format(self._place, change.txid)
+                driver_of(conn).execute(gone)
+            self._copy(conn, change)
+            moved = {"step": to.step, "token": to.token, "txid": change.txid, "at": func.clock_timestamp()}
+            conn.execute(update(marks).where(*self._mine).values(moved))
+        return True
+
+    def restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:
+        with self._begin() as conn:
+            self._make_marks(conn)
+            held = conn.execute(select(marks.c.step, marks.c.token).where(*self._mine).with_for_update()).one_or_none()
+            if (None if held is None else Mark(*held)) != at:
+                return False
+            if content is not None:
+                if catalog.kind_of(conn, *self._relation) is None:
+                    self._make_table(conn)
+                self._fit(conn)
+                driver_of(conn).execute(sql.SQL("delete from {}").format(self._place))
+                self._copy(conn, content)
+            self._own(conn, to)
+        return True
+
+    @property
+    def _place(self) -> sql.Identifier:
+        return sql.Identifier(*self._relation)
+
+    def _make_marks(self, conn: Connection) -> None:
+        # Two that make the same schema at once would meet in the catalog, and of two that start one comes first.
+        conn.execute(text("select pg_advisory_xact_lock(hashtext('ratchet marks'))"))
+        conn.execute(CreateSchema(SCHEMA, if_not_exists=True))
+        marks.create(conn, checkfirst=True)
+
+    def _own(self, conn: Connection, mark: Mark) -> None:
+        """Make the mark the pipeline's own, whosever it was."""
+        schema, name = self._relation
+        now = {"pipeline": self._owner.pipeline, "sink": self._owner.sink, "step": mark.step, "token": mark.token}
+        now |= {"txid": None, "at": func.clock_timestamp()}
+        mine = insert(marks).values(schema=schema, name=name, **now)
+        conn.execute(mine.on_conflict_do_update(index_elements=["schema", "name"], set_=now))
+
+    def _copy(self, conn: Connection, content: Content) -> None:
+        """Send the rows as PostgreSQL itself has written them: no value is read on the way."""
+        columns = [sql.Identifier(name) for name in self._names]
+        writing = sql.SQL("copy {} ({}) from stdin (format binary)").format(self._place, sql.SQL(", ").join(columns))
+        with driver_of(conn).cursor() as cursor:
+            with cursor.copy(writing) as into:
+                for block in content.copied(columns):
+                    into.write(block)
+            kept = cursor.rowcount
+        if isinstance(content, Change) and kept != content.rows:
+            raise DestinationRefused(
+                f"{self._where}: PostgreSQL has kept {kept:,} of {counted(content.rows, 'row')}; a trigger on the "
+                "table must leave them alone; nothing was sent"
+            )
+
+    def _make_table(self, conn: Connection) -> None:
+        """Make the table; or look whether one that is there has no rows of anybody's."""
+        schema, name = self._relation
+        kind = catalog.kind_of(conn, schema, name)
+        if kind is None:
+            conn.execute(CreateSchema(schema, if_not_exists=True))
+            key = PrimaryKeyConstraint("_txid", "_partition", "_offset", "_n")
+            columns = map(sql_column, (*self._owner.fields, *ADDED))
+            Table(name, MetaData(), *columns, key, schema=schema).create(conn)
+        elif kind not in catalog.TABLES:
+            raise DestinationRefused(f"{self._where} is there already, and is no table; name another one")
+        elif catalog.has_rows(conn, self._relation):
+            raise DestinationRefused(
+                f"{self._where} has rows already, and none is this pipeline's; name another table, or empty it"
+            )
+
+    def _fit(self, conn: Connection) -> None:
+        """See that the table has the columns that are sent, each of the very type; one that is new is added."""
+        held = catalog.columns(conn, self._relation)
+        if not held:
+            raise DestinationRefused(f"{self._where} does not exist; its mark does, so somebody has dropped it")
+        renamed = dict(self._owner.renamed)
+        for column in (*self._owner.fields, *ADDED):
+            name, kind = column.name, sql_type(column.type)
+            if name not in held and renamed.get(name) in held:
+                raise DestinationRefused(
+                    f"{self._where} has no column {name}, which was {renamed[name]}; rename it there too"
+                )
+            if name not in held:
+                added = sql.SQL("alter table {} add column {} {}")
+                # A type of our own, and no text of anybody's.
+                kind_said = sql.SQL(catalog.type_of(conn, kind))  # pyright: ignore[reportArgumentType]
+                driver_of(conn).execute(added.format(self._place, sql.Identifier(name), kind_said))
+            elif not catalog.is_type(conn, held[name], kind):
+                raise DestinationRefused(
+                    f"{self._where}: column {name} is {held[name].type.lower()}, and is written as "
+                    f"{catalog.type_of(conn, kind).lower()}; alter it there"
+                )
+
+    @property
+    def _where(self) -> str:
+        return f"{self._owner}: {self._address}"
+
+    @contextmanager
+    def _begin(self) -> Iterator[Connection]:
+        """One database transaction there."""
+        try:
+            with self._engine.begin() as conn:
+                # A process that is stopped must not keep others from the mark for ever.
+                conn.exec_driver_sql(f"set local idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
+                yield conn
+        except (DBAPIError, psycopg.Error) as error:
+            raise self._told(getattr(error, "orig", None) or error) from error
+
+    def _told(self, error: BaseException) -> DestinationUnreachable | DestinationRefused:
+        said = " ".join(postgres_said(error, private=self._owner.private).split())
+        passes = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | psycopg.InternalError)
+        if passes:
+            return DestinationUnreachable(
+                f"{self._where}: {said}; what is committed waits for it, and its mark tells what it has taken"
+            )
+        return DestinationRefused(
+            f"{self._where}: {said}; nothing was sent; correct that there, or `ratchet detach "
+            f"{self._owner.pipeline} {self._address}`"
+        )
