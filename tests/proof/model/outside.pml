@@ -1,12 +1,16 @@
 /*
- * Sinks elsewhere, as a Promela model, for `make model`: the decision first, then forward only.
+ * Destinations, as a Promela model, for `make model`: places outside the ledger's database that get a sink's rows.
  *
- * What the other two models prove of claims, epochs and gates is taken for granted here: a row comes to be PREPARED,
- * once for each of its epochs, and whoever commits is any actor at any time. An actor may stop between any two of its
- * steps and another one does the same work, so each is a zombie to the others.
+ * What the other two models prove of claims, epochs, writers and gates is taken for granted here: a row comes to be
+ * PREPARED, and whoever commits is any actor at any time. An actor may stop between any two of its database
+ * transactions and another one does the same work, so each is a zombie to the others.
  *
- * A step is one change of all outside sinks: a group of transactions, or one revision. Steps are numbered densely. Each
- * sink compares its mark and moves it in one transaction of its own, which is one `atomic` here.
+ * The ledger decides and shows a transaction, or a revision, in one database transaction, which also records a step of
+ * it: a dense number and a random token. The follower takes a destination from the step of its mark to the next one, in
+ * one transaction of the destination, which compares the mark and is one `atomic` here. Nobody else writes there.
+ *
+ * Content is told apart by the token of the step that decided it: of a ledger that was restored, and took other ways,
+ * no token comes twice.
  */
 #ifndef N
 #define N 3            /* transactions, at most 3 */
@@ -14,8 +18,8 @@
 #ifndef REVISIONS
 #define REVISIONS 0    /* at most 2 */
 #endif
-#ifndef SINKS
-#define SINKS 1        /* outside, at most 2 */
+#ifndef DESTINATIONS
+#define DESTINATIONS 1 /* at most 2 */
 #endif
 #ifndef ACTORS
 #define ACTORS 2
@@ -30,16 +34,16 @@
 #define VOIDS 0
 #endif
 #ifndef MISFITS
-#define MISFITS 0      /* rows that the ledger's own sinks do not take, found out before the decision */
-#endif
-#ifndef JAMS
-#define JAMS 0         /* folds of the ledger's own sinks that fail after the decision, until a person has helped */
+#define MISFITS 0      /* rows that the ledger's own tables do not take */
 #endif
 #ifndef GONE
-#define GONE 0         /* sinks that are lost for good */
+#define GONE 0         /* destinations that are lost for good */
 #endif
 #ifndef FOREIGN
 #define FOREIGN 0      /* marks that somebody else moves */
+#endif
+#ifndef BACKS
+#define BACKS 0        /* a backup of the destination's own comes in its place */
 #endif
 #ifndef DETACHES
 #define DETACHES 0
@@ -50,146 +54,173 @@
 #ifndef RESTORES
 #define RESTORES 0     /* a backup comes in place of the ledger */
 #endif
-#ifndef WRITERS
-#define WRITERS 0      /* with 1, tasks write rows into the sink, behind fences, and epochs count */
-#endif
 #ifndef PLANT
 #define PLANT 0
 #endif
 #define ROWS 6
+#define STEPS (N + REVISIONS)
 #define BIT(i) (1 << (i))
 
-mtype:state = { NONE, OPEN, PREPARED, COMMITTING, COMMITTED, ABORTED, VOIDED };
+mtype:state = { NONE, OPEN, PREPARED, COMMITTED, ABORTED, VOIDED };
 
-typedef Row { mtype:state state; byte txid; byte epoch }
 /* The ledger: what one database transaction changes at once. */
 typedef Ledger {
-    Row row[ROWS];
+    mtype:state state[ROWS];   /* of the transactions, then of the revisions */
+    byte revises[2];           /* the transaction of each revision */
+    byte revised;
     byte head;
-    byte step;          /* the last that was decided */
-    byte token;         /* its random number, which no other step ever has */
-    byte before;        /* the token of the step before it */
-    bool open;          /* it is decided and not finished */
-    byte members;       /* its rows */
-    byte shown[N + 1];  /* the row that the ledger's own sinks show of each transaction */
+    byte step;                 /* the last */
+    byte before;               /* the last when the last group or revision was decided */
+    byte token[STEPS + 1];     /* of each step; that of 0 is where destinations start */
+    byte changes[STEPS + 1];   /* the transaction of each step */
+    byte shown[N + 1];         /* what is shown of each transaction, by the token of its step */
     bool attached[2];
-    byte revised
+    byte reached[2]            /* of each destination, a step that it has for certain */
 }
 Ledger ledger;
+
+typedef Destination {
+    byte mark;
+    byte token;
+    byte shown[N + 1];
+    bool gone
+}
+Destination dest[2];
+
 #if RESTORES
 Ledger backup;
 bool saved;
 
 inline copied(to, it) {
-    for (q : 0 .. ROWS - 1) {
-        to.row[q].state = it.row[q].state; to.row[q].txid = it.row[q].txid; to.row[q].epoch = it.row[q].epoch
-    }
+    for (q : 0 .. ROWS - 1) { to.state[q] = it.state[q] }
     for (q : 0 .. N) { to.shown[q] = it.shown[q] }
+    for (q : 0 .. STEPS) { to.token[q] = it.token[q]; to.changes[q] = it.changes[q] }
+    for (q : 0 .. 1) {
+        to.revises[q] = it.revises[q]; to.attached[q] = it.attached[q]; to.reached[q] = it.reached[q]
+    }
     q = 0;
-    to.head = it.head; to.step = it.step; to.token = it.token; to.before = it.before; to.open = it.open;
-    to.members = it.members; to.attached[0] = it.attached[0]; to.attached[1] = it.attached[1]; to.revised = it.revised
+    to.revised = it.revised; to.head = it.head; to.step = it.step; to.before = it.before
 }
 #endif
+#if BACKS
+Destination older;
+bool kept;
+#endif
 
-typedef Sink {
-    byte mark;
-    byte token;
-    bool gone;
-    byte shown[N + 1];
-    /* of each row, by a bit for each epoch: fences that are there, that are closed, and rows that tasks have written */
-    byte made[ROWS];
-    byte closed[ROWS];
-    byte rows[ROWS]
-}
-Sink sink[2];
+byte tokens = 1;        /* the last token that was drawn */
+byte stops = STOPS, aborts = ABORTS, voids = VOIDS, misfits = MISFITS;
+byte lost = GONE, foreign = FOREIGN, detaches = DETACHES, attaches = ATTACHES, restores = RESTORES, backs = BACKS;
+bool restored, moved, back;
+byte past[2];           /* decisions that a destination that halts the line has not held */
 
-byte tokens = 1;        /* the last token that was drawn; that of step 0 is 1 */
-byte stops = STOPS, aborts = ABORTS, voids = VOIDS, misfits = MISFITS, jams = JAMS;
-byte lost = GONE, foreign = FOREIGN, detaches = DETACHES, attaches = ATTACHES, restores = RESTORES;
-bool restored;
-
-#define STATE(i) ledger.row[i].state
+#define STATE(i) ledger.state[i]
 #define UNDECIDED(i) (STATE(i) == OPEN || STATE(i) == PREPARED || STATE(i) == ABORTED)
-#define SUPERSEDED(i) (i == N + 1 && ledger.revised == 2 && ledger.row[N + 1].txid == ledger.row[N + 2].txid)
+#define TXID(i) ((i) <= N -> (i) : ledger.revises[(i) - N - 1])
+#define IS_STEP(number, itsToken) ((number) <= ledger.step && ledger.token[number] == (itsToken))
+#define KNOWN(k) IS_STEP(dest[k].mark, dest[k].token)
+/* A destination that is lost, that has another's mark, or that has gone back: the line halts until it is detached. */
+#define HALTS(k) (ledger.attached[k] && (dest[k].gone || (!KNOWN(k) && (restored || (moved && k == 0))) \
+    || (back && k == 0 && dest[k].mark < ledger.reached[k])))
 
-/* What an outside sink has of a row is just what its votes name: the writer of the row's last epoch. */
-inline written(k, i) {
-#if WRITERS
-    assert(sink[k].rows[i] == BIT(ledger.row[i].epoch))
-#else
-    skip
-#endif
-}
-
-/* Readers of the ledger's sinks see a prefix of the line; those of an attached sink at most one step more of it. */
+/*
+ * The ledger's readers see a prefix of the line, by its last steps. An attached destination shows what the ledger
+ * showed at the step of its mark, and it lacks nothing that was decided before the last decision.
+ */
 inline readers() {
     d_step {
         for (q : 1 .. N) {
-            assert(ledger.shown[q] == 0 || (q <= ledger.head && STATE(ledger.shown[q]) == COMMITTED));
-            assert(q > ledger.head || ledger.shown[q] != 0 || STATE(q) == VOIDED);
-            for (p : 0 .. SINKS - 1) {
-                if
-                :: ledger.attached[p] && !sink[p].gone && !restored && sink[p].token != 0 ->
-                    assert(sink[p].shown[q] == ledger.shown[q] || (ledger.open && sink[p].mark == ledger.step
-                        && STATE(sink[p].shown[q]) == COMMITTING && ledger.members & BIT(sink[p].shown[q])));
-                    if
-                    :: sink[p].shown[q] -> written(p, sink[p].shown[q])
-                    :: else
-                    fi
-                :: else
-                fi
-            }
+            assert(ledger.shown[q] == 0 || (q <= ledger.head && STATE(q) == COMMITTED));
+            assert(q > ledger.head || ledger.shown[q] != 0 || STATE(q) == VOIDED)
         }
-        p = 0; q = 0
+        for (p : 0 .. DESTINATIONS - 1) {
+            if
+            :: ledger.attached[p] && !dest[p].gone && (KNOWN(p) || !HALTS(p)) ->
+                assert(KNOWN(p));
+                assert(dest[p].mark >= ledger.before || (back && p == 0));
+                for (q : 1 .. N) {
+                    seen = 0;
+                    for (s : 1 .. STEPS) {
+                        if :: s <= dest[p].mark && ledger.changes[s] == q -> seen = ledger.token[s] :: else fi
+                    }
+                    assert(dest[p].shown[q] == seen);
+                    assert(dest[p].mark < ledger.step || dest[p].shown[q] == ledger.shown[q])
+                }
+            :: else
+            fi
+        }
+        p = 0; q = 0; s = 0; seen = 0
     }
 }
 
-/* The outside sink takes the rows of a step, in the order of the line. */
-inline take(k, these) {
-    for (q : 1 .. N + REVISIONS) {
+/* The steps of what is decided, in the order of the line. One decision may be made before a halt shows. */
+inline recorded() {
+    for (p : 0 .. DESTINATIONS - 1) {
+        if :: HALTS(p) -> past[p]++; assert(past[p] <= 1) :: else -> past[p] = 0 fi
+    }
+    p = 0;
+    ledger.before = ledger.step;
+    for (q : 1 .. STEPS) {
         if
         :: these & BIT(q) ->
-            p = ledger.row[q].txid;
-            if
-            :: !restored && ledger.attached[k] ->
-                assert(q > N -> sink[k].shown[p] < q : sink[k].shown[p] == 0);
-                assert(STATE(q) == COMMITTING)
-            :: else
-            fi;
-            sink[k].shown[p] = q;
-#if WRITERS
-            /* What the manifest lacks is deleted, and no task of any epoch adds to it from here on. */
-#if PLANT != 66 /* the step leaves the rows that its manifest lacks */
-            sink[k].rows[q] = sink[k].rows[q] & BIT(ledger.row[q].epoch);
-#endif
-#if PLANT == 67 /* the step closes the fence of its own epoch alone */
-            sink[k].closed[q] = sink[k].closed[q] | BIT(ledger.row[q].epoch)
-#else
-            sink[k].closed[q] = 255
-#endif
-#endif
+            ledger.step++; ledger.token[ledger.step] = tok; ledger.changes[ledger.step] = TXID(q); tok++
         :: else
         fi
     }
-    q = 0; p = 0
+    q = 0
 }
 
+#if PLANT == 71 /* decisions wait for a destination that is detached */
+#define BEHIND(k) (k < DESTINATIONS && ledger.reached[k] < ledger.step)
+#else
+#define BEHIND(k) (ledger.attached[k] && ledger.reached[k] < ledger.step)
+#endif
+#define HELD (BEHIND(0) || BEHIND(1))
+#define HAS_TURN (ledger.head < N && STATE(ledger.head + 1) == PREPARED)
+#define IS_READY(i) (REVISIONS >= i && STATE(N + i) == PREPARED)
+/* What may be decided: nothing while an attached destination lacks a step, for all that the ledger knows. */
+#if PLANT == 65 /* nothing holds a group while a destination is behind */
+#define GROUP HAS_TURN
+#else
+#define GROUP (HAS_TURN && !HELD)
+#endif
+#if PLANT == 76 /* nothing holds a revision while a destination is behind */
+#define REVISION(i) IS_READY(i)
+#else
+#define REVISION(i) (IS_READY(i) && !HELD)
+#endif
+/* The follower has something to do, and is not started where it would only find that it has to stop. */
+#if PLANT == 61 /* a mark is a number alone, and whoever moved it */
+#define GOES_ON(k) (dest[k].mark <= ledger.step)
+#elif PLANT == 70 /* only who has taken a destination further says so in the ledger */
+#define GOES_ON(k) (KNOWN(k) && dest[k].mark < ledger.step)
+#elif PLANT == 73 /* nobody sees that a destination has gone back */
+#define GOES_ON(k) KNOWN(k)
+#else
+#define GOES_ON(k) (KNOWN(k) && dest[k].mark >= ledger.reached[k])
+#endif
+#define FOLLOWS(k) (ledger.attached[k] && ledger.reached[k] < ledger.step && !dest[k].gone && GOES_ON(k))
 #define MAY_STOP if :: atomic { stops -> stops--; goto rest } :: true fi
 
 proctype Actor() {
-    byte r, st, tok, was, these, k, q, p, done;
+    byte r, was, st, tok, rows, these, k, q, p, s, seen;
+#if ATTACHES
     byte copy[N + 1];
+#endif
     bool goes_on;
 end:
     do
-    /* The decision, under the pipeline's lock. Every member is folded in a savepoint first: only what fits is decided. */
+    /* The decision, under the pipeline's lock: states, what is shown, the head, and the steps, in one. */
     :: atomic {
-        !ledger.open && (
-            (ledger.head < N && STATE(ledger.head + 1) == PREPARED)
-            || (REVISIONS >= 1 && STATE(N + 1) == PREPARED && !SUPERSEDED(N + 1)) || (REVISIONS >= 2 && STATE(N + 2) == PREPARED)) ->
-        these = 0;
+        GROUP || REVISION(1) || REVISION(2) ->
+#if PLANT == 68 /* whether a destination is behind is looked at before the lock, and not again */
+        goto locks
+       }
+locks:  atomic {
+#undef HELD
+#define HELD false
+#endif
         if
-        :: ledger.head < N && STATE(ledger.head + 1) == PREPARED ->
+        :: GROUP ->
             r = ledger.head + 1; goes_on = true;
             do
             :: goes_on && r <= N && STATE(r) == PREPARED ->
@@ -201,133 +232,169 @@ end:
                 fi
             :: else -> break
             od;
-            goes_on = false
-        :: REVISIONS >= 1 && STATE(N + 1) == PREPARED && !SUPERSEDED(N + 1) -> these = BIT(N + 1)
-        :: REVISIONS >= 2 && STATE(N + 2) == PREPARED -> these = BIT(N + 2)
-        fi;
-        r = 0;
-        if
-        :: these ->
-            for (q : 1 .. N + REVISIONS) { if :: these & BIT(q) -> STATE(q) = COMMITTING :: else fi };
-            q = 0;
-            tokens++;
-            ledger.before = ledger.token; ledger.token = tokens; ledger.step++; ledger.members = these; ledger.open = true;
-            printf("actor %d: step %d is decided\n", _pid, ledger.step)
+            goes_on = false; r = 0
+        :: REVISION(1) -> these = BIT(N + 1)
+        :: REVISION(2) -> these = BIT(N + 2)
         :: else
         fi;
-        these = 0
-       }
-
-    /* Whoever finds an open step goes on with it: its sinks in their order, then the ledger's own and the head. */
-    :: atomic {
-        ledger.open -> st = ledger.step; tok = ledger.token; was = ledger.before; these = ledger.members; k = 0; done = 0
-       }
-        do
-        :: k < SINKS ->
-            atomic {
-                if
-                :: !ledger.attached[k] -> k++
-                :: else -> goto apply
-                fi
-            }
-            goto again;
-apply:      MAY_STOP;
-            atomic {
-                if
-                :: sink[k].gone -> goto rest
-#if PLANT == 60 /* the sink does not compare its mark in the transaction that applies */
-                :: !sink[k].gone -> take(k, these); sink[k].mark = st; sink[k].token = tok
-#elif PLANT == 61 /* a mark is a number alone, and whoever moved it */
-                :: !sink[k].gone && sink[k].mark == st -> skip
-                :: !sink[k].gone && sink[k].mark + 1 == st -> take(k, these); sink[k].mark = st; sink[k].token = tok
-                :: else -> goto rest
-#else
-                :: !sink[k].gone && sink[k].mark == st && sink[k].token == tok -> skip
-                :: !sink[k].gone && sink[k].mark + 1 == st && sink[k].token == was ->
-                    printf("actor %d: sink %d takes step %d\n", _pid, k, st);
-                    take(k, these); sink[k].mark = st; sink[k].token = tok
-                :: else -> goto rest /* a mark that is neither: a stop that shows both numbers */
-#endif
-                fi;
-                done = done | BIT(k); k++;
-                readers()
-            }
-again:      skip
-        :: else -> break
-        od;
-        MAY_STOP;
-        /* The ledger's own sinks, the states and the head, in one. */
-        atomic {
+        tok = tokens + 1;
+        for (q : 1 .. STEPS) {
             if
-            :: ledger.open && ledger.token == tok ->
-#if PLANT != 70 /* whoever finishes does not look again at which sinks are attached */
-                for (q : 0 .. SINKS - 1) {
-                    if :: ledger.attached[q] && !(done & BIT(q)) -> goto rest :: else fi
-                }
-#endif
-                for (q : 0 .. SINKS - 1) { assert(!ledger.attached[q] || done & BIT(q)) }
-                q = 0;
-                if :: jams -> jams--; goto rest :: true fi;
-                for (q : 1 .. N + REVISIONS) {
-                    if
-                    :: these & BIT(q) ->
-                        assert(STATE(q) == COMMITTING);
-                        STATE(q) = COMMITTED; ledger.shown[ledger.row[q].txid] = q;
-                        if :: q <= N -> ledger.head = q :: else fi
-                    :: else
-                    fi
-                }
-                q = 0;
-                ledger.open = false; ledger.members = 0;
-                do :: ledger.head < N && STATE(ledger.head + 1) == VOIDED -> ledger.head++ :: else -> break od;
-                printf("actor %d: step %d is finished\n", _pid, st);
-                readers()
+            :: these & BIT(q) ->
+                STATE(q) = COMMITTED; tokens++; ledger.shown[TXID(q)] = tokens;
+                if :: q <= N -> ledger.head = q :: else fi
             :: else
             fi
         }
-rest:   atomic { r = 0; st = 0; tok = 0; was = 0; these = 0; k = 0; q = 0; p = 0; done = 0 }
+        q = 0;
+        do :: ledger.head < N && STATE(ledger.head + 1) == VOIDED -> ledger.head++ :: else -> break od;
+        if :: these == 0 -> goto rest :: else fi;
+#if PLANT == 67 /* the step is recorded in another database transaction than the decision */
+        goto records
+       }
+records:
+        MAY_STOP;
+        atomic {
+#endif
+        recorded();
+        printf("actor %d: the ledger is at step %d\n", _pid, ledger.step);
+        readers();
+        goto rest
+       }
+
+    /* follow: the destination's mark, from the destination */
+    :: atomic {
+        if
+        :: FOLLOWS(0) -> k = 0
+        :: FOLLOWS(1) -> k = 1
+        fi;
+        r = dest[k].mark; was = dest[k].token
+       }
+        /* From the ledger, in one snapshot: which step that is, the next one, and what is shown of its transaction. */
+        atomic {
+            if
+#if PLANT != 75 /* the snapshot is not asked whether the destination is attached */
+            :: !ledger.attached[k] -> goto rest
+#endif
+#if PLANT == 61
+            :: r > ledger.step -> goto rest
+#else
+            :: !IS_STEP(r, was) -> goto rest /* another's: a stop that shows both */
+#endif
+#if PLANT != 73
+            :: r < ledger.reached[k] -> goto rest /* it has gone back, or another actor was faster */
+#endif
+            :: else
+            fi;
+            if
+            :: r == ledger.step -> st = r; tok = ledger.token[r]; goto says
+            :: else -> st = r + 1; tok = ledger.token[st]; s = ledger.changes[st]
+            fi;
+#if PLANT == 66 /* the ledger's record goes on before the destination does */
+            ledger.reached[k] = st;
+#endif
+#if PLANT == 74 /* the rows are read in a later snapshot than the step */
+            skip
+        }
+        atomic {
+#endif
+            rows = ledger.shown[s]
+        }
+        MAY_STOP;
+        /* In the destination: only if its mark is what it was, the rows, in place of the transaction's older ones. */
+        atomic {
+            if
+#if PLANT == 60 /* the destination does not compare its mark in the transaction that takes the rows */
+            :: !dest[k].gone ->
+#elif PLANT == 61
+            :: !dest[k].gone && dest[k].mark == r ->
+#else
+            :: !dest[k].gone && dest[k].mark == r && dest[k].token == was ->
+#endif
+                dest[k].shown[s] = rows; dest[k].mark = st; dest[k].token = tok;
+                printf("actor %d: destination %d takes step %d\n", _pid, k, st);
+                s = 0; readers()
+            :: else -> goto rest
+            fi
+        }
+        MAY_STOP;
+        /* In the ledger: that the destination has this step, if it is one. */
+says:   atomic {
+            if
+#if PLANT == 72 /* whether what a destination has is a step of this ledger is not looked at again */
+            :: ledger.reached[k] < st -> ledger.reached[k] = st
+#elif PLANT == 77 /* the ledger's record of a destination goes back */
+            :: IS_STEP(st, tok) -> ledger.reached[k] = st
+#else
+            :: ledger.reached[k] < st && IS_STEP(st, tok) -> ledger.reached[k] = st
+#endif
+            :: else
+            fi
+        }
+rest:   atomic { r = 0; was = 0; st = 0; tok = 0; rows = 0; these = 0; k = 0; q = 0; p = 0; s = 0; seen = 0 }
 
 #if ATTACHES
-    /* attach: the sink is made anew from what is committed, in one change of its own that compares its mark */
+    /* attach: the mark, from the destination, then what is committed and its last step, from the ledger */
     :: atomic {
-        attaches && !ledger.open && ((!ledger.attached[0] && !sink[0].gone)
-            || (SINKS == 2 && !ledger.attached[1] && !sink[1].gone)) ->
-        attaches--;
         if
-        :: !ledger.attached[0] && !sink[0].gone -> k = 0
-        :: SINKS == 2 && !ledger.attached[1] && !sink[1].gone -> k = 1
+        :: attaches && !ledger.attached[0] && !dest[0].gone -> k = 0
+        :: attaches && DESTINATIONS == 2 && !ledger.attached[1] && !dest[1].gone -> k = 1
         fi;
-        st = ledger.step; tok = ledger.token; r = sink[k].mark; was = sink[k].token;
+        attaches--;
+#if PLANT == 62 /* the mark is read after what is committed */
+        st = ledger.step; tok = ledger.token[st];
         for (q : 1 .. N) { copy[q] = ledger.shown[q] }
         q = 0
        }
+        atomic {
+            r = dest[k].mark; was = dest[k].token;
+            if :: r == st && was == tok -> goto stands :: else fi
+        }
+#else
+        r = dest[k].mark; was = dest[k].token
+       }
+        atomic {
+            st = ledger.step; tok = ledger.token[st];
+#if PLANT == 79 /* what is committed is read in a later snapshot than its last step */
+            skip
+        }
+        atomic {
+#endif
+            for (q : 1 .. N) { copy[q] = ledger.shown[q] }
+            q = 0;
+            if :: r == st && was == tok -> goto stands :: else fi
+        }
+#endif
         MAY_STOP;
+        /* It is made anew, in one transaction that compares its mark. */
         atomic {
             if
 #if PLANT == 63 /* it is made anew whatever its mark is meanwhile */
-            :: !sink[k].gone ->
+            :: !dest[k].gone ->
 #else
-            :: !sink[k].gone && sink[k].mark == r && sink[k].token == was ->
+            :: !dest[k].gone && dest[k].mark == r && dest[k].token == was ->
 #endif
-                for (q : 1 .. N) { sink[k].shown[q] = copy[q] }
-                q = 0; sink[k].mark = st; sink[k].token = tok;
-#if WRITERS
-                for (q : 1 .. N) { if :: copy[q] -> sink[k].rows[copy[q]] = BIT(ledger.row[copy[q]].epoch); sink[k].closed[copy[q]] = 255 :: else fi }
-                q = 0;
-#endif
-                printf("actor %d: sink %d is made anew at step %d\n", _pid, k, st)
+                for (q : 1 .. N) { dest[k].shown[q] = copy[q] }
+                q = 0; dest[k].mark = st; dest[k].token = tok;
+                printf("actor %d: destination %d is made anew at step %d\n", _pid, k, st);
+                readers()
             :: else -> goto unattached
             fi
         }
         MAY_STOP;
-        atomic {
+stands: atomic {
             if
-#if PLANT == 64 /* nobody looks whether steps were taken meanwhile */
-            :: !ledger.open ->
+#if PLANT == 64 /* nobody looks whether there are steps meanwhile */
+            :: true ->
 #else
-            :: !ledger.open && ledger.step == st && ledger.token == tok ->
+            :: ledger.step == st && ledger.token[st] == tok ->
 #endif
-                ledger.attached[k] = true; readers()
+                ledger.attached[k] = true;
+#if PLANT != 78 /* attach leaves the ledger's record of what the destination has as it was */
+                ledger.reached[k] = st;
+#endif
+                printf("actor %d: destination %d is attached\n", _pid, k);
+                readers()
             :: else
             fi
         }
@@ -337,58 +404,17 @@ unattached: atomic { for (q : 1 .. N) { copy[q] = 0 } }
     od
 }
 
-#if WRITERS
-/* Tasks of one row, first of its epoch 1, then perhaps of the next; each is a process that may be late. */
-proctype Task(byte i; byte e; byte k) {
-    byte q, p;
-    /* The fence is made before the job begins; the transaction that makes it looks at the mark's row. */
-end:
-    atomic { ledger.row[i].epoch >= e };
-    atomic {
-        if
-#if PLANT == 68 /* a fence is made though its transaction is applied */
-        :: true -> sink[k].made[i] = sink[k].made[i] | BIT(e); sink[k].closed[i] = sink[k].closed[i] & ~BIT(e)
-#else
-        :: !(sink[k].closed[i] & BIT(e)) -> sink[k].made[i] = sink[k].made[i] | BIT(e)
-        :: else -> goto end_task
-#endif
-        fi
-    }
-    /* The rows, in a transaction that locks the fence FOR SHARE and needs it open. */
-    atomic {
-        if
-#if PLANT == 65 /* the rows are written without a look at the fence */
-        :: true ->
-#else
-        :: (sink[k].made[i] & BIT(e)) && !(sink[k].closed[i] & BIT(e)) ->
-#endif
-            sink[k].rows[i] = sink[k].rows[i] | BIT(e); readers()
-        :: else -> goto end_task
-        fi
-    }
-    /* The vote, in the ledger: of this epoch only. */
-    atomic {
-        if
-        :: STATE(i) == OPEN && ledger.row[i].epoch == e -> STATE(i) = PREPARED
-        :: else
-        fi
-    }
-end_task: skip
-}
-#endif
-
 #if PLANT == 69 /* what is decided can still be voided */
-#define MAY_VOID(i) (UNDECIDED(i) || STATE(i) == COMMITTING)
+#define MAY_VOID(i) (UNDECIDED(i) || STATE(i) == COMMITTED)
 #else
 #define MAY_VOID(i) (UNDECIDED(i))
 #endif
 
 /* What happens to rows, and what people and the world do. */
 proctype Fate() {
-    byte r, q, p;
+    byte r, q, p, s, seen;
 end:
     do
-#if !WRITERS
     :: atomic {
         if
         :: STATE(1) == OPEN -> STATE(1) = PREPARED
@@ -398,7 +424,6 @@ end:
         :: STATE(5) == OPEN -> STATE(5) = PREPARED
         fi
        }
-#endif
     :: atomic {
         if
         :: aborts && (STATE(1) == OPEN || STATE(1) == PREPARED) -> STATE(1) = ABORTED
@@ -413,7 +438,7 @@ end:
         :: N >= 2 && STATE(2) == ABORTED -> r = 2
         :: N >= 3 && STATE(3) == ABORTED -> r = 3
         fi;
-        STATE(r) = OPEN; ledger.row[r].epoch++; r = 0 }
+        STATE(r) = OPEN; r = 0 }
     /* moves.void */
     :: atomic {
         if
@@ -422,46 +447,56 @@ end:
         :: voids && N >= 3 && MAY_VOID(3) -> r = 3
         fi;
         voids--; STATE(r) = VOIDED;
-        if
-        :: ledger.open -> skip /* whoever finishes the step goes on over it */
-        :: else -> do :: ledger.head < N && STATE(ledger.head + 1) == VOIDED -> ledger.head++ :: else -> break od
-        fi;
+        do :: ledger.head < N && STATE(ledger.head + 1) == VOIDED -> ledger.head++ :: else -> break od;
         printf("a person voids transaction %d\n", r); r = 0; readers() }
 #if REVISIONS
-    /* revise.revise: it is refused while one is decided */
-    :: atomic { ledger.revised < REVISIONS && ledger.head >= 1 && (ledger.revised == 0 || STATE(N + 1) != COMMITTING) ->
-        if :: r = 1 :: ledger.head >= 2 -> r = 2 fi;
-        ledger.revised++;
+    /* revise.revise: an unfinished one of the same transaction is superseded */
+    :: atomic { ledger.revised < REVISIONS && ledger.head >= 1 ->
+        if :: STATE(1) == COMMITTED -> r = 1 :: ledger.head >= 2 && STATE(2) == COMMITTED -> r = 2 fi;
         if
-        :: ledger.revised == 2 && ledger.row[N + 1].txid == r && UNDECIDED(N + 1) -> STATE(N + 1) = ABORTED
+        :: ledger.revised == 1 && ledger.revises[0] == r && UNDECIDED(N + 1) -> STATE(N + 1) = ABORTED
         :: else
         fi;
-        ledger.row[N + ledger.revised].txid = r; ledger.row[N + ledger.revised].epoch = 1;
-        if :: STATE(r) == VOIDED -> ledger.revised--; ledger.row[N + ledger.revised + 1].txid = 0; ledger.row[N + ledger.revised + 1].epoch = 0
-        :: else -> STATE(N + ledger.revised) = OPEN
-        fi;
-        r = 0 }
+        ledger.revises[ledger.revised] = r; ledger.revised++; STATE(N + ledger.revised) = OPEN; r = 0 }
 #endif
-    :: atomic { lost -> lost--; if :: sink[0].gone = true :: SINKS == 2 -> sink[1].gone = true fi; printf("a sink is lost\n") }
-    :: atomic { foreign -> foreign--; sink[0].token = 0; if :: sink[0].mark++ :: true fi; printf("somebody moves the mark of sink 0\n") }
+    :: atomic { lost ->
+        lost--; if :: dest[0].gone = true :: DESTINATIONS == 2 -> dest[1].gone = true fi;
+        printf("a destination is lost\n") }
+    :: atomic { foreign ->
+        foreign--; moved = true; dest[0].token = 0; if :: dest[0].mark++ :: true fi;
+        printf("somebody moves the mark of destination 0\n") }
     :: atomic {
-        if :: detaches && ledger.attached[0] -> r = 0 :: detaches && SINKS == 2 && ledger.attached[1] -> r = 1 fi;
-        detaches--; ledger.attached[r] = false; r = 0; printf("a person detaches a sink\n") }
+        if
+        :: detaches && ledger.attached[0] -> r = 0
+        :: detaches && DESTINATIONS == 2 && ledger.attached[1] -> r = 1
+        fi;
+        detaches--; ledger.attached[r] = false; past[r] = 0; printf("a person detaches destination %d\n", r); r = 0 }
+#if BACKS
+    :: atomic { !kept && backs ->
+        kept = true; older.mark = dest[0].mark; older.token = dest[0].token;
+        for (q : 1 .. N) { older.shown[q] = dest[0].shown[q] }
+        q = 0 }
+    :: atomic { kept && backs ->
+        backs--; back = true; dest[0].mark = older.mark; dest[0].token = older.token;
+        for (q : 1 .. N) { dest[0].shown[q] = older.shown[q] }
+        q = 0; printf("a backup comes in place of destination 0\n") }
+#endif
 #if RESTORES
-    :: atomic { !saved && restores && !restored -> saved = true; copied(backup, ledger) }
-    :: atomic { saved && restores -> restores--; restored = true; copied(ledger, backup); printf("a backup comes in place of the ledger\n") }
+    :: atomic { !saved && restores -> saved = true; copied(backup, ledger) }
+    :: atomic { saved && restores ->
+        restores--; restored = true; copied(ledger, backup); past[0] = 0; past[1] = 0;
+        printf("a backup comes in place of the ledger\n"); readers() }
 #endif
     od
 }
 
 #define OVER(i) (STATE(i) == COMMITTED || STATE(i) == VOIDED || STATE(i) == NONE || (i > N && STATE(i) == ABORTED))
-/* A sink that is gone, or whose mark somebody moved, stops the line until it is detached. */
-#define STOPPED(k) (ledger.attached[k] && (sink[k].gone || (sink[k].token != ledger.token && sink[k].token != ledger.before) || (ledger.open && sink[k].mark != ledger.step && sink[k].mark + 1 != ledger.step)))
-#define SAME(k) (!ledger.attached[k] || sink[k].gone || (sink[k].mark == ledger.step && sink[k].token == ledger.token \
-    && sink[k].shown[1] == ledger.shown[1] && (N < 2 || sink[k].shown[2] == ledger.shown[2]) && (N < 3 || sink[k].shown[N] == ledger.shown[N])))
+#define SAME(k) (!ledger.attached[k] || (dest[k].mark == ledger.step && KNOWN(k) \
+    && dest[k].shown[1] == ledger.shown[1] && (N < 2 || dest[k].shown[2] == ledger.shown[2]) \
+    && dest[k].shown[N] == ledger.shown[N]))
 proctype Final() {
 end:
-    timeout -> assert(STOPPED(0) || STOPPED(1) || (!ledger.open && ledger.head == N && OVER(1) && OVER(2) && OVER(3)
+    timeout -> assert(HALTS(0) || HALTS(1) || (ledger.head == N && OVER(1) && OVER(2) && OVER(3)
         && OVER(4) && OVER(5) && SAME(0) && SAME(1)))
 }
 
@@ -469,13 +504,10 @@ init {
     byte i;
     atomic {
         for (i : 0 .. ROWS - 1) { STATE(i) = NONE }
-        for (i : 1 .. N) { STATE(i) = OPEN; ledger.row[i].txid = i; ledger.row[i].epoch = 1 }
-        ledger.token = 1; ledger.before = 1;
-        for (i : 0 .. SINKS - 1) { ledger.attached[i] = true; sink[i].token = 1 }
+        for (i : 1 .. N) { STATE(i) = OPEN }
+        ledger.token[0] = tokens;
+        for (i : 0 .. DESTINATIONS - 1) { ledger.attached[i] = true; dest[i].token = tokens }
         for (i : 1 .. ACTORS) { run Actor() }
-#if WRITERS
-        for (i : 1 .. N) { run Task(i, 1, 0); if :: ABORTS -> run Task(i, 2, 0) :: else fi }
-#endif
         run Fate();
         run Final()
     }
