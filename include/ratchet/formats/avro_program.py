@@ -111,7 +111,7 @@ class Program:
 
     def walked(self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Walked:
         """The walk over values that lie one at `data[starts[i]:ends[i]]`."""
-        found = Walked.of(len(self.leaves), len(starts))
+        found = Walked.of(len(self.leaves), starts, ends)
         walk(data, starts, ends, self._table, self._order, found.faults, found.values, found.lengths, found.there)
         return found
 

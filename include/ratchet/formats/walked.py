@@ -27,19 +27,26 @@ Data = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Walked:
-    """What a walk has found; arrays over all values, those of slots with a row for each of them."""
+    """What a walk over values that lie one at `data[starts[i]:ends[i]]` has found.
 
+    Arrays are over all values, those of slots have a row for each of them.
+    """
+
+    starts: Rows
+    ends: Rows
     faults: NDArray[np.int64]
     values: NDArray[np.int64]
     lengths: NDArray[np.int64]
     there: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, slots: int, values: int) -> Walked:
-        """Nothing yet, for so many values."""
-        shape = (slots, values)
+    def of(cls, slots: int, starts: Rows, ends: Rows) -> Walked:
+        """Nothing yet, with so many slots."""
+        shape = (slots, len(starts))
         return cls(
-            np.empty((values, 3), np.int64),
+            starts,
+            ends,
+            np.empty((len(starts), 3), np.int64),
             np.zeros(shape, np.int64),
             np.zeros(shape, np.int64),
             np.zeros(shape, np.uint8),
