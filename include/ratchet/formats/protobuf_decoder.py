@@ -216,7 +216,7 @@ class RegisteredMessages:
             return NoRow(f"the value: schema {number} cannot be used: {error}")
         said = f"{excerpt(found.full_name)[:_SHOWN]} by schema {number}"
         if self._wanted is not None and found.full_name != self._wanted:
-            return NoRow(f"the value: found a {said}, wanted a {self._wanted}")
+            return NoRow(f"the value: found {said}, wanted {self._wanted}")
         return Written(found, self._columns, said)
 
 
