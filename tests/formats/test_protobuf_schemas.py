@@ -18,7 +18,7 @@ from ratchet.formats.port import Use
 from ratchet.formats.protobuf_schema import compiled, of_text, registered, schema_of
 
 from .conformance import rows_of
-from .wireformat import number, sized, text
+from .wireformat import group, number, sized, text
 
 ORDER = """
 syntax = "proto3";
@@ -250,3 +250,49 @@ def test_types_of_a_common_name_that_are_made_otherwise_are_messages_like_any():
     schema_of.cache_clear()
     declared = Protobuf("at json, s string from at.seconds", schema=said, message="google.protobuf.M")
     assert read(declared, sized(1, text(1, "noon")))[0] == [[('{"seconds": "noon"}', "noon")]]
+
+
+def test_a_field_may_be_called_as_a_method_of_the_library():
+    schema = """syntax = "proto3";
+    message M { int32 HasField = 1; optional int32 FromString = 2; repeated int32 ByteSize = 3; int32 __class__ = 4;
+      N n = 5; enum E { MergeFromString = 0; } E e = 6; }
+    message N { optional int32 HasField = 1; optional int32 x = 2; }"""
+    columns = "a int from HasField, b int from FromString, c array<int> from ByteSize, d int from __class__, n json"
+    value = number(1, 1) + number(2, 2) + number(3, 3) + number(4, 4) + sized(5, number(1, 5) + number(2, 6))
+    declared = Protobuf(f"{columns}, x json from n", schema=schema, message="M")
+    assert read(declared, value)[0] == [[(1, 2, [3], 4, '{"x": 6, "HasField": 5}', '{"x": 6, "HasField": 5}')]]
+
+
+def test_editions_say_what_is_told_of_presence_and_how_messages_are_written():
+    schema = """edition = "2023";
+    message M { int32 a = 1 [features.field_presence = IMPLICIT]; int32 b = 2;
+      M n = 3 [features.message_encoding = DELIMITED]; E e = 4; }
+    enum E { option features.enum_type = CLOSED; Z = 0; }"""
+    declared = Protobuf("a int, b int, x int from n.a, e string", schema=schema, message="M")
+    rows, errors = read(declared, group(3, number(1, 3)), group(3, b""), b"", number(4, 9), sized(3, b""))
+    assert rows == [[(0, None, 3, None)], [(0, None, 0, None)], [(0, None, None, None)], None, None]
+    assert errors[3:] == [
+        "column e: found the number 9, which E has no name for, wanted string",
+        "the value: found 2 bytes that are no M (M.n in another wire type than its own, at byte 0), wanted one "
+        "Protobuf message",
+    ]
+
+
+def test_json_of_google_that_is_made_otherwise_is_a_message_like_any():
+    other = FileDescriptorProto(name="o.proto", package="google.protobuf", syntax="proto3")
+    struct = other.message_type.add(name="Struct")
+    struct.field.add(name="fields", number=1, type=11, label=3, type_name=".google.protobuf.Struct.FieldsEntry")
+    entry = struct.nested_type.add(name="FieldsEntry")
+    entry.field.add(name="key", number=1, type=9, label=1)
+    entry.field.add(name="value", number=2, type=11, label=1, type_name=".google.protobuf.Value")
+    other.message_type.add(name="Value").field.add(name="kind", number=1, type=9, label=1)
+    other.message_type.add(name="Int64Value").field.add(name="value", number=1, type=3, label=3)
+    message = other.message_type.add(name="M")
+    for field, name in enumerate(("Struct", "Value", "Int64Value"), 1):
+        message.field.add(name=name, number=field, type=11, label=1, type_name=f".google.protobuf.{name}")
+    said = b64encode(FileDescriptorSet(file=[other]).SerializeToString()).decode()
+    declared = Protobuf(
+        "s json from Struct, v json from Value, i json from Int64Value", schema=said, message="google.protobuf.M"
+    )
+    value = sized(1, sized(1, text(1, "k"))) + sized(2, text(1, "x")) + sized(3, number(1, 5))
+    assert read(declared, value)[0] == [[('{"fields": [{"key": "k"}]}', '{"kind": "x"}', '{"value": [5]}')]]

@@ -11,20 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ratchet.formats.protobuf_objects import is_moment, is_wrapper, names_of
-from ratchet.formats.protobuf_program import (
-    BINARY,
-    BOOL,
-    DOUBLE,
-    FIXED64,
-    FLOAT,
-    SFIXED32,
-    STRING,
-    UINT64,
-    Leaf,
-    Program,
-)
+from ratchet.formats.protobuf_known import is_moment, is_wrapper
+from ratchet.formats.protobuf_objects import names_of
+from ratchet.formats.protobuf_program import Leaf, Program
 from ratchet.formats.protobuf_routes import Route
+from ratchet.formats.protobuf_types import BINARY, BOOL, DOUBLE, FIXED64, FLOAT, SFIXED32, STRING, UINT64
 from ratchet.formats.vectors import Rows, Vector
 from ratchet.formats.walked import Walked
 from ratchet.formats.walked_columns import column, gathered

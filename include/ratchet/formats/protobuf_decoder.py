@@ -19,7 +19,7 @@ from ratchet.formats.message_framing import MessageFraming
 from ratchet.formats.object_columns import ObjectColumns, vector
 from ratchet.formats.port import Decoded, NoRow
 from ratchet.formats.protobuf_columns import at_once, nothing
-from ratchet.formats.protobuf_objects import Readers
+from ratchet.formats.protobuf_objects import Readers, library
 from ratchet.formats.protobuf_program import Program
 from ratchet.formats.protobuf_routes import Astray, Route, route_of
 from ratchet.formats.protobuf_schema import Schema
@@ -45,6 +45,7 @@ class Written:
     def __init__(self, message: Descriptor, columns: tuple[Column, ...], said: str | None = None):
         self._said = said or excerpt(message.full_name)[:_SHOWN]
         self._class: Any = GetMessageClass(message)
+        self._library = library()
         self._needs = _has_required(message)
         self._program = Program(message)
         readers = Readers()
@@ -73,7 +74,7 @@ class Written:
         """(the messages, None where there is none; the values of which the library alone makes none)."""
         found: list[Any] = []
         failed: list[int] = []
-        read, whole, first = self._class.FromString, data.tobytes(), walked.faults[:, 0].tolist()
+        read, whole, first = self._read, data.tobytes(), walked.faults[:, 0].tolist()
         for i, (start, end) in enumerate(zip(walked.starts.tolist(), walked.ends.tolist(), strict=True)):
             message = None
             if not first[i]:
@@ -91,12 +92,18 @@ class Written:
     def value(self, data: bytes) -> object:
         """What the columns take of a value without a fault, by their names."""
         try:
-            message = self._class.FromString(data)
+            message = self._read(data)
         except DecodeError as error:
             return self._none(len(data), excerpt(str(error)))
-        if self._needs and not message.IsInitialized():
-            return self._none(len(data), f"it lacks {excerpt(', '.join(message.FindInitializationErrors()))}")
+        if self._needs and not self._library.IsInitialized(message):
+            lacking = self._library.FindInitializationErrors(message)
+            return self._none(len(data), f"it lacks {excerpt(', '.join(lacking))}")
         return Fields(self, {each.name: each.read(message) for each in self._columns if each.read is not None})
+
+    def _read(self, data: bytes) -> Any:
+        message = self._class()
+        self._library.MergeFromString(message, data)
+        return message
 
     def _none(self, size: int, why: str) -> NoRow:
         return NoRow(f"the value: found {size} bytes that are no {self._said} ({why}), wanted {WANTED}")

@@ -9,6 +9,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ratchet.formats.protobuf_types import (
+    BINARY,
+    BOOL,
+    DOUBLE,
+    ENUM,
+    FIXED32,
+    FIXED64,
+    FLOAT,
+    GROUPED,
+    INT32,
+    INT64,
+    MESSAGES,
+    SFIXED32,
+    SFIXED64,
+    SINT32,
+    SINT64,
+    STRING,
+    UINT32,
+    UINT64,
+)
 from ratchet.formats.protobuf_walk import (
     BYTES,
     FAULTS,
@@ -28,11 +48,6 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 _INT, _LONG = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
-DOUBLE, FLOAT, INT64, UINT64, INT32, FIXED64, FIXED32, BOOL, STRING, GROUPED, MESSAGES, BINARY, UINT32, ENUM = range(
-    1, 15
-)
-"""Types of fields, by the numbers that Protobuf's descriptors have for them."""
-SFIXED32, SFIXED64, SINT32, SINT64 = range(15, 19)
 _KINDS: dict[int, tuple[int, tuple[int, int]]] = {
     INT64: (NUMBER, _LONG),
     UINT64: (NUMBER, _LONG),
