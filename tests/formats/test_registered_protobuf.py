@@ -217,7 +217,8 @@ def test_what_a_real_registry_knows_of_protobuf_is_read_by_its_ids(apicurio):
     apicurio.register("customer", customer, "PROTOBUF")
     references = ({"name": "x/customer.proto", "subject": "customer", "version": 1},)
     schema = apicurio.register("order", order, "PROTOBUF", references)
-    other = apicurio.register(f"json-{uuid4().hex[:6]}", {"type": "object"}, "JSON")
+    draft = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
+    other = apicurio.register(f"json-{uuid4().hex[:6]}", draft, "JSON")
     values = [
         framed(schema, b"\x00", number(1, 7) + sized(2, text(1, "é"))),
         framed(schema, indexes(0, 0), number(7, 8)),
