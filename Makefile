@@ -108,7 +108,7 @@ lock: .venv/.installed  ## make requirements.txt anew from pyproject.toml
 	@"$(PYTHON)" -m venv .venv || { echo "Python cannot make a virtual environment; Debian: apt-get install python3-venv" >&2; exit 1; }
 	@$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
 	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@$(PY) -m ratchet.source.compile && $(PY) -c 'import ratchet.sinks.xxh64, ratchet.formats.avro_walk'
+	@$(PY) -m ratchet.source.compile && $(PY) -c 'import ratchet.sinks.xxh64, ratchet.formats.avro_walk, ratchet.formats.protobuf_walk'
 	@touch $@
 
 # Ivy gets a cache of its own: two installations at once that share one break each other's downloads.

@@ -65,8 +65,9 @@ class Apicurio:
         end(self._server.family(), signal.SIGKILL, patience=0)
 
     def register(self, subject: str, schema: object, kind: str = "AVRO", references: tuple[dict, ...] = ()) -> int:
-        """The id under which a schema is known from now on."""
-        said: dict[str, Any] = {"schema": json.dumps(schema), "schemaType": kind, "references": list(references)}
+        """The id under which a schema, JSON or the text of another kind, is known from now on."""
+        sent = schema if isinstance(schema, str) else json.dumps(schema)
+        said: dict[str, Any] = {"schema": sent, "schemaType": kind, "references": list(references)}
         answer = requests.post(f"{self.endpoint.url}/subjects/{subject}/versions", json=said, timeout=30)
         assert answer.ok, answer.text
         return int(answer.json()["id"])

@@ -8,6 +8,7 @@ from ratchet.formats.csv import Csv
 from ratchet.formats.debezium import Debezium
 from ratchet.formats.json import Json
 from ratchet.formats.messagepack import MessagePack
+from ratchet.formats.protobuf import Protobuf
 from ratchet.formats.whole import Bytes, Text
 from ratchet.protocol.gate_kinds import Condition, MaxChange, MaxDeadLetters
 from ratchet.protocol.halt import Halt
@@ -35,6 +36,7 @@ __all__ = [
     "MaxDeadLetters",
     "MessagePack",
     "Pipeline",
+    "Protobuf",
     "Refused",
     "Table",
     "Text",

@@ -9,13 +9,14 @@ from typing import Literal
 from fastavro import parse_schema, schemaless_writer
 from msgspec import msgpack
 
-from ratchet import Append, Avro, Bytes, CloudEvents, Csv, Json, MessagePack, Pipeline, Text, Topic
+from ratchet import Append, Avro, Bytes, CloudEvents, Csv, Json, MessagePack, Pipeline, Protobuf, Text, Topic
 from ratchet.formats.envelope import Envelope
 
 from .conformance import Case, Conformance
 from .lines import Lines
 from .messages import Message
 from .test_messages import batch_of
+from .wireformat import group, number, sized, text, varint
 
 OBJECTS = {
     b'{"a": 1, "b": "x", "c": 1.50, "t": "2024-05-01T10:00Z"}': [
@@ -289,6 +290,73 @@ RECORDS = {
 
 class TestAvro(Conformance):
     case = Case(Avro("a int, b string, c decimal(4,2), t timestamp", schema=json.dumps(ORDER)), RECORDS)
+
+
+MESSAGE = """
+syntax = "proto3";
+package com.example;
+import "google/protobuf/timestamp.proto";
+import "google/type/decimal.proto";
+message Order {
+  optional int32 a = 1; string b = 2; google.type.Decimal c = 3; google.protobuf.Timestamp t = 4; Order next = 5;
+  Kind kind = 6; repeated int32 list = 7;
+}
+enum Kind { x = 0; y = 1; }
+"""
+TEN = sized(4, number(1, 1714557600))
+MESSAGES = {
+    number(1, 1) + text(2, "é") + sized(3, text(1, "1.50")) + TEN + sized(5, b""): [
+        (1, "é", Decimal("1.50"), datetime(2024, 5, 1, 10, tzinfo=UTC), "x", [])
+    ],
+    b"": [(None, "", None, None, "x", [])],
+    number(6, 1) + sized(7, b"\x01\x02") + number(7, 3): [(None, "", None, None, "y", [1, 2, 3])],
+    number(1, 1) + number(1, -2): [(-2, "", None, None, "x", [])],
+    # Fields that the type does not know.
+    text(100, "z") + group(101, number(1, 5)) + varint(102 << 3 | 5) + bytes(4): [(None, "", None, None, "x", [])],
+    number(6, 2): None,
+    sized(3, text(1, "123.45")): None,
+    text(2, "\x00"): None,
+    text(2, "é")[:-1]: None,
+    number(1, 1) + b"\x00": None,
+    sized(2, b"\xff"): None,
+    number(2, 1): None,
+    text(1, "1"): None,
+    number(1, 2**40): None,
+    b"\x08" + b"\xff" * 20 + b"\x01": None,
+    b"\x12\xff\xff\xff\xff\x0f": None,
+    sized(4, number(2, 10**9)): None,
+    varint(101 << 3 | 3): None,
+    b"\x0c": None,
+    varint(101 << 3 | 3) * 100 + varint(101 << 3 | 4) * 100: [(None, "", None, None, "x", [])],
+    varint(101 << 3 | 3) * 101 + varint(101 << 3 | 4) * 101: None,
+    varint(101 << 3 | 3) * 100_000: None,
+}
+
+
+class TestProtobuf(Conformance):
+    case = Case(
+        Protobuf(
+            "a int, b string, c decimal(4,2), t timestamp, kind string, list array<int>",
+            schema=MESSAGE,
+            message="com.example.Order",
+        ),
+        MESSAGES,
+    )
+
+
+class TestProtobufAtOnce(Conformance):
+    case = Case(
+        Protobuf(
+            "a int, b string, t timestamp, kind string",
+            schema=MESSAGE,
+            message="com.example.Order",
+        ),
+        {
+            value: rows and [(*rows[0][:2], *rows[0][3:5])]
+            for value, rows in MESSAGES.items()
+            if value != sized(3, text(1, "123.45"))
+        },
+    )
 
 
 class TestStructuredEvents(Conformance):

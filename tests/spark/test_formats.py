@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import msgpack
 
-from ratchet import Append, Bytes, CloudEvents, Csv, Json, MessagePack, Pipeline, Text, Topic
+from ratchet import Append, Bytes, CloudEvents, Csv, Json, MessagePack, Pipeline, Protobuf, Text, Topic
+from tests.formats.wireformat import number, text
 
 EVENT = [("ce_specversion", b"1.0"), ("ce_id", b"e1"), ("ce_source", b"/s"), ("ce_type", b"t")]
 SENT = [
@@ -14,13 +15,19 @@ SENT = [
     (b'{"specversion": "1.0", "id": "e4", "source": "/s", "type": "t", "data": {"id": 4, "name": "structured"}}', []),
     (b'{"id": 5, "name": "binary"}', [*EVENT, ("content-type", b"application/json")]),
     (b"\xff\x00", []),
+    (number(1, 7) + text(2, "protobuf"), []),
 ]
+ORDER = 'syntax = "proto3"; package o; message Order { int32 id = 1; string name = 2; repeated string tags = 3; }'
 # The rows by offset, and the offsets of dead letters.
 FORMATS = {
     "json": (Json("id int not null, name string"), {0: (1, "json"), 4: (5, "binary")}),
     "messagepack": (MessagePack("id int, name string"), {1: (2, "messagepack")}),
     "csv": (Csv("id int, name string"), {2: (3, 'csv, "quoted"')}),
     "text": (Text("line string"), {n: (value.decode(),) for n, (value, _) in enumerate(SENT) if n not in (1, 5)}),
+    "protobuf": (
+        Protobuf("id int, name string, tags array<string>", schema=ORDER, message="o.Order"),
+        {6: (7, "protobuf", [])},
+    ),
     "bytes": (Bytes("payload binary"), {n: (value,) for n, (value, _) in enumerate(SENT)}),
     "events": (
         CloudEvents("event string from id", data=Json("id int, name string")),

@@ -7,12 +7,13 @@ from uuid import uuid4
 
 import pytest
 
-from ratchet import Append, Avro, Json, Pipeline, Topic
+from ratchet import Append, Avro, Json, Pipeline, Protobuf, Topic
 from ratchet.errors import RegistryUnreachable, is_outage
 from ratchet.spark.servers import Servers
 from ratchet.spark.slice import run_slice
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.apicurio import Apicurio
+from tests.formats import wireformat
 from tests.formats.test_registry import CONNECTION, framed
 
 from .rig import SINK, address, content, every
@@ -64,6 +65,28 @@ def test_both_lanes_read_what_a_registry_knows(rig, registry, transform):
     dead = sorted((r["_offset"], r["error"]) for r in rig.written(work, DEAD_LETTERS))
     assert [offset for offset, _ in dead] == [6, 7]
     assert "bytes behind its end" in dead[0][1] and "schema 99999 is not in the registry" in dead[1][1]
+
+
+def test_workers_read_messages_of_protobuf_by_what_a_registry_knows(rig, registry):
+    topic, subject = rig.topic(), f"protobuf-{uuid4().hex[:6]}"
+    town = 'syntax = "proto3"; package x; message Town { string name = 1; }'
+    order = f"""syntax = "proto3"; import "{subject}.proto"; message Order {{ int32 a = 1; x.Town at = 2; }}
+    message Other {{ int32 a = 3; }}"""
+    registry.register(f"{subject}-town", town, "PROTOBUF")
+    references = ({"name": f"{subject}.proto", "subject": f"{subject}-town", "version": 1},)
+    front = b"\x00" + registry.register(subject, order, "PROTOBUF", references).to_bytes(4, "big")
+    message = wireformat.number(1, 7) + wireformat.sized(2, wireformat.text(1, "Ulm"))
+    rig.send(topic, front + b"\x00" + message, front + b"\x02\x02" + wireformat.number(3, 8), front + b"\x00\x08")
+    spec = Pipeline(
+        name="p",
+        source=Topic(topic, value=Protobuf("a int, b string from at.name", registry=CONNECTION)),
+        sinks=[Append(SINK, columns="a int, b string")],
+    )
+    (work,) = rig.begin(spec)
+    ran(rig, registry, spec, work)
+    assert Counter((r["a"], r["b"]) for r in rig.written(work, SINK)) == Counter([(7, "Ulm"), (8, None)])
+    (dead,) = rig.written(work, DEAD_LETTERS)
+    assert dead["_offset"] == 2 and "no Order by schema" in dead["error"] and "ends too early" in dead["error"]
 
 
 def test_a_registry_that_is_killed_is_an_outage_and_the_slice_goes_on_after_it(rig, registry):

@@ -9,18 +9,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ratchet.formats import object_columns
-from ratchet.formats.avro_program import RANGES, Leaf, Walked
+from ratchet.formats.avro_program import RANGES, Leaf
 from ratchet.formats.avro_schema import decimal_of
-from ratchet.formats.avro_walk import gather
-from ratchet.formats.vectors import Rows, Vector
-from ratchet.spec.types import Binary, Boolean, Date, Floating, Integer, String, Timestamp, Type
-from ratchet.values.arrow import arrow_type
+from ratchet.formats.vectors import Vector
+from ratchet.formats.walked import Walked
+from ratchet.formats.walked_columns import column, gathered
+from ratchet.spec.types import Type
 
-_NONE: Rows = np.empty(0, np.int64)
 _MOMENTS = {
     "timestamp-millis": (1000, "UTC"),
     "timestamp-micros": (1, "UTC"),
@@ -35,27 +33,7 @@ def vector(kind: Type, leaf: Leaf, walked: Walked, data: NDArray[np.uint8]) -> V
     logical = leaf.logical if (leaf.kind, leaf.logical) in RANGES or leaf.logical == "decimal" else None
     if logical == "decimal" and leaf.kind in ("bytes", "fixed"):
         return object_columns.vector(kind, _decimals(leaf, walked, there, data))
-    found = _array(leaf, logical, walked, there, data)
-    match kind:
-        case Integer() if leaf.kind in ("int", "long") and logical is None:
-            return _integers(kind, found)
-        case String() if leaf.kind in ("string", "enum"):
-            zeros = pc.match_substring(found, "\x00").fill_null(False).to_numpy(zero_copy_only=False)
-            return Vector(found, np.flatnonzero(zeros), _NONE)
-        case Timestamp() if logical in _MOMENTS:
-            return Vector(found.cast(arrow_type(kind)), _NONE, _NONE)
-        case Floating(64) if leaf.kind in ("float", "double"):
-            return Vector(found.cast(pa.float64()), _NONE, _NONE)
-        case Floating(32) | Boolean() | Binary() | Date() if found.type == arrow_type(kind):
-            return Vector(found, _NONE, _NONE)
-        case _:
-            return object_columns.vector(kind, found.to_pylist())
-
-
-def _integers(kind: Integer, found: pa.Array) -> Vector:
-    narrow = found.cast(arrow_type(kind), safe=False)
-    bent = pc.not_equal(narrow.cast(pa.int64()), found).fill_null(False).to_numpy(zero_copy_only=False)
-    return Vector(narrow, np.flatnonzero(bent), _NONE)
+    return column(kind, _array(leaf, logical, walked, there, data))
 
 
 def _array(
@@ -87,19 +65,8 @@ def _array(
             floats = np.zeros(len(there), kind) if whole is None else np.ascontiguousarray(whole).view(kind)[:, 0]
             return pa.array(floats, mask=missing)
         case _:
-            texts = _gathered(numbers, np.where(there, walked.lengths[leaf.slot], 0), missing, data)
+            texts = gathered(numbers, np.where(there, walked.lengths[leaf.slot], 0), missing, data)
             return texts.view(pa.string()) if leaf.kind == "string" else texts
-
-
-def _gathered(
-    starts: NDArray[np.int64], lengths: NDArray[np.int64], missing: NDArray[np.bool_], data: NDArray[np.uint8]
-) -> pa.Array:
-    offsets, into = np.zeros(len(starts) + 1, np.int32), np.empty(int(lengths.sum()), np.uint8)
-    gather(data, starts, lengths, offsets, into)
-    validity = pa.array(~missing).buffers()[1] if missing.any() else None
-    return pa.Array.from_buffers(
-        pa.binary(), len(starts), [validity, pa.py_buffer(offsets), pa.py_buffer(into)], int(missing.sum())
-    )
 
 
 def _decimals(leaf: Leaf, walked: Walked, there: NDArray[np.bool_], data: NDArray[np.uint8]) -> list[Any]:

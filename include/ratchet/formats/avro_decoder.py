@@ -10,7 +10,6 @@ left to that definition.
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +18,14 @@ from fastavro.read import SchemaResolutionError
 from numpy.typing import NDArray
 
 from ratchet.formats.avro_columns import vector
-from ratchet.formats.avro_program import Leaf, Program, Walked
+from ratchet.formats.avro_program import Leaf, Program
 from ratchet.formats.avro_schema import Schema, Unreadable, reader_of, schema_of
 from ratchet.formats.framing import Framing
 from ratchet.formats.object_columns import ObjectColumns
-from ratchet.formats.port import Decoded, NoRow
+from ratchet.formats.port import NoRow
 from ratchet.formats.registry import Registered, Registry
 from ratchet.formats.vectors import Rows, Vector
+from ratchet.formats.walked import Schemas, Walked, WalkedDecoder
 from ratchet.formats.wire import path_of
 from ratchet.spec.columns import Column
 from ratchet.values.arrow import arrow_type
@@ -61,6 +61,10 @@ class Written:
         is_lost = any(leaf is None and self.program.has(path) for leaf, path in zip(leaves, paths, strict=True))
         return None if is_lost else leaves
 
+    def walked(self, data: NDArray[np.uint8], starts: Rows, ends: Rows) -> Walked:
+        """The walk over values that lie one at `data[starts[i]:ends[i]]`."""
+        return self.program.walked(data, starts, ends)
+
     def vectors(self, walked: Walked, data: NDArray[np.uint8]) -> list[Vector] | None:
         """The columns of values that were walked over, where they are read at once; those with a fault have nothing."""
         if self._leaves is None:
@@ -95,14 +99,6 @@ class Written:
         except (ValueError, TypeError, LookupError, EOFError, ArithmeticError, RecursionError) as error:
             return NoRow(f"the value: found no {self._said} ({excerpt(str(error))}), wanted {WANTED}")
         return found if self._wrap is None else {self._wrap: found}
-
-
-class Schemas(Protocol):
-    """Knows by which schema each value was written."""
-
-    def written(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> list[tuple[Written, int] | NoRow]:
-        """Of each value its schema, and how many bytes are in front of it."""
-        ...
 
 
 class OneSchema:
@@ -154,66 +150,8 @@ class RegisteredSchemas:
             return NoRow(f"the value: schema {number} cannot be used: {excerpt(str(error))}")
 
 
-class AvroDecoder:
+class AvroDecoder(WalkedDecoder):
     """Reads values whose schemas `schemas` knows."""
 
     def __init__(self, columns: tuple[Column, ...], schemas: Schemas):
-        self.columns, self._schemas = columns, schemas
-        self._objects = ObjectColumns(columns, WANTED)
-
-    def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> Decoded:
-        said = self._schemas.written(values, headers)
-        groups: dict[Written, list[int]] = {}
-        for i, of in enumerate(said):
-            if not isinstance(of, NoRow):
-                groups.setdefault(of[0], []).append(i)
-        data, starts, ends = _laid_out(values)
-        # Not in place: each value begins where the one before it ends, and the two are views of one array.
-        starts = starts + np.array([0 if isinstance(of, NoRow) else of[1] for of in said], np.int64)
-        faults: dict[int, NoRow] = {i: of for i, of in enumerate(said) if isinstance(of, NoRow)}
-        parts: list[list[Vector] | None] = []
-        for written, members in groups.items():
-            at = np.array(members, np.int64)
-            walked = written.program.walked(data, starts[at], ends[at])
-            for k in np.flatnonzero(walked.faults[:, 0]).tolist():
-                faults[members[k]] = written.fault(walked, k, int(ends[at[k]] - starts[at[k]]))
-            parts.append(written.vectors(walked, data))
-
-        def value(i: int) -> object:
-            of = said[i]
-            if i in faults or isinstance(of, NoRow):
-                return faults[i]
-            return of[0].value(data[starts[i] : ends[i]].tobytes())
-
-        at_once = [part for part in parts if part is not None]
-        if not groups or len(at_once) < len(parts):
-            return self._objects.decoded([value(i) for i in range(len(said))])
-        vectors, parents = _joined(at_once, [np.array(members, np.int64) for members in groups.values()])
-        return self._objects.joined(len(said), vectors, parents, set(faults), value)
-
-
-def _joined(parts: list[list[Vector]], members: list[Rows]) -> tuple[list[Vector], Rows]:
-    """The columns of all groups, in the order of their values, and the number of each row's value."""
-    if len(parts) == 1:
-        return parts[0], members[0]
-    numbers = np.concatenate(members)
-    order = np.argsort(numbers)
-    place, before = np.argsort(order), np.cumsum([0, *map(len, members)])
-    columns: list[Vector] = []
-    for of in zip(*parts, strict=True):
-        array = pa.concat_arrays([each.array for each in of]).take(pa.array(order))
-        declined, cut = (
-            np.sort(place[np.concatenate([rows + k for rows, k in zip(each, before, strict=False)]).astype(np.int64)])
-            for each in ([v.declined for v in of], [v.cut for v in of])
-        )
-        columns.append(Vector(array, declined, cut))
-    return columns, numbers[order]
-
-
-def _laid_out(values: pa.BinaryArray) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """(the bytes of all values, where each begins, where each ends)."""
-    _, offsets, data = values.buffers()
-    if offsets is None or data is None:
-        return np.zeros(0, np.uint8), np.zeros(len(values), np.int64), np.zeros(len(values), np.int64)
-    at = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    return np.frombuffer(data, np.uint8), at[:-1], at[1:]
+        super().__init__(columns, schemas, ObjectColumns(columns, WANTED))

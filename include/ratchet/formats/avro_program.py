@@ -26,6 +26,7 @@ from ratchet.formats.avro_walk import (
     UNION,
     walk,
 )
+from ratchet.formats.walked import Walked
 from ratchet.values.moments import AFTER_LATEST, EARLIEST
 
 _SIZES = {"float": 4, "double": 8}
@@ -56,16 +57,6 @@ class Leaf:
     def logical(self) -> str | None:
         """Its logical type."""
         return self.node.get("logicalType") if isinstance(self.node, dict) else None
-
-
-@dataclass(frozen=True)
-class Walked:
-    """What a walk has found; arrays over all values, those of slots with a row for each of them."""
-
-    faults: NDArray[np.int64]
-    values: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    there: NDArray[np.uint8]
 
 
 class Program:
@@ -120,13 +111,7 @@ class Program:
 
     def walked(self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Walked:
         """The walk over values that lie one at `data[starts[i]:ends[i]]`."""
-        shape = (len(self.leaves), len(starts))
-        found = Walked(
-            np.empty((len(starts), 3), np.int64),
-            np.zeros(shape, np.int64),
-            np.zeros(shape, np.int64),
-            np.zeros(shape, np.uint8),
-        )
+        found = Walked.of(len(self.leaves), starts, ends)
         walk(data, starts, ends, self._table, self._order, found.faults, found.values, found.lengths, found.there)
         return found
 

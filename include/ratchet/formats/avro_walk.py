@@ -13,6 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from ratchet.formats.compiled_texts import DATA, is_text
 from ratchet.values.compiled import compiled
 
 types: Any = numba.types
@@ -43,11 +44,10 @@ FAULTS = {
     10: "a text that is no UTF-8",
 }
 
-_DATA = types.Array(types.uint8, 1, "C", readonly=True)
 _I64, _TABLE, _U8 = types.int64[::1], types.Array(types.int64, 2, "C"), types.Array(types.uint8, 2, "C")
 
 
-@compiled(types.UniTuple(types.int64, 2)(_DATA, types.int64, types.int64), inline="always")
+@compiled(types.UniTuple(types.int64, 2)(DATA, types.int64, types.int64), inline="always")
 def _number(data: Any, at: int, end: int) -> Any:
     """(a number, where it ends); of a broken one minus its fault in place of the end."""
     found, shift = np.uint64(0), np.uint64(0)
@@ -63,42 +63,7 @@ def _number(data: Any, at: int, end: int) -> Any:
     return 0, -1
 
 
-@compiled(types.boolean(_DATA, types.int64, types.int64), inline="always")
-def _is_text(data: Any, at: int, end: int) -> bool:
-    """Whether these bytes are UTF-8, without halves of surrogate pairs, and each character in its shortest form."""
-    while at < end:
-        first = data[at]
-        at += 1
-        if first < 0x80:
-            continue
-        low, high = 0x80, 0xBF
-        if 0xC2 <= first <= 0xDF:
-            more = 1
-        elif 0xE0 <= first <= 0xEF:
-            more = 2
-            if first == 0xE0:
-                low = 0xA0
-            elif first == 0xED:
-                high = 0x9F
-        elif 0xF0 <= first <= 0xF4:
-            more = 3
-            if first == 0xF0:
-                low = 0x90
-            elif first == 0xF4:
-                high = 0x8F
-        else:
-            return False
-        if more > end - at:
-            return False
-        for _ in range(more):
-            if data[at] < low or data[at] > high:
-                return False
-            low, high = 0x80, 0xBF
-            at += 1
-    return True
-
-
-@compiled(types.void(_DATA, _I64, _I64, _TABLE, _I64, _TABLE, _TABLE, _TABLE, _U8))
+@compiled(types.void(DATA, _I64, _I64, _TABLE, _I64, _TABLE, _TABLE, _TABLE, _U8))
 def walk(
     data: Any, starts: Any, ends: Any, program: Any, children: Any, faults: Any, values: Any, lengths: Any, there: Any
 ) -> None:
@@ -161,7 +126,7 @@ def walk(
                 if length > end - at:
                     fault = 1
                     break
-                if op == STRING and not _is_text(data, at, at + length):
+                if op == STRING and not is_text(data, at, at + length):
                     fault = 10
                     break
                 number, at = at, at + length
@@ -217,7 +182,7 @@ def walk(
                     if at < 0 or length < 0 or length > end - at:
                         node, fault = inner, -at if at < 0 else (3 if length < 0 else 1)
                         break
-                    if not _is_text(data, at, at + length):
+                    if not is_text(data, at, at + length):
                         node, fault = inner, 10
                         break
                     at += length
@@ -230,16 +195,3 @@ def walk(
         faults[i, 0], faults[i, 1], faults[i, 2] = fault, node, begin - starts[i]
         if not fault:
             faults[i, 1], faults[i, 2] = 0, 0
-
-
-@compiled(types.void(_DATA, _I64, _I64, types.int32[::1], types.uint8[::1]))
-def gather(data: Any, starts: Any, lengths: Any, offsets: Any, into: Any) -> None:
-    """Put each `data[starts[i]:starts[i] + lengths[i]]` behind the one before, as Arrow has texts; it ends at
-    `offsets[i + 1]`.
-    """
-    to = 0
-    for i in range(len(starts)):
-        for j in range(lengths[i]):
-            into[to + j] = data[starts[i] + j]
-        to += lengths[i]
-        offsets[i + 1] = to

@@ -24,26 +24,33 @@ _WANTED = "a byte 0 and the 4 bytes of a schema's id in front of it"
 
 @dataclass(frozen=True)
 class Framed:
-    """The id of the schema, and the number of bytes in front of the datum."""
+    """The id of the schema, and the number of bytes in front of the datum.
+
+    `behind` is what stands behind the id in Confluent's header, `named` the name of a message type that Apicurio's
+    headers have; both are None where the id is in front.
+    """
 
     schema: int
     start: int
+    behind: bytes | None = None
+    named: str | None = None
 
 
 class Framing:
     """Finds the schemas of values, or of keys.
 
     A header goes before what stands in front, as Confluent's deserializers have it. `encoding` is the only one of
-    Apicurio's encodings that the caller reads.
+    Apicurio's encodings that the caller reads. Of a format with `messages` there is more behind an id.
     """
 
-    def __init__(self, part: Literal["value", "key"], encoding: str):
+    def __init__(self, part: Literal["value", "key"], encoding: str, messages: bool = False):
         self._confluent = f"__{part}_schema_id"
         self._content, self._global, self._encoding = (
             f"apicurio.{part}.{what}" for what in ("contentId", "globalId", "encoding")
         )
-        self._names = {self._confluent, self._content, self._global, self._encoding}
-        self._read = encoding
+        self._type = "apicurio.protobuf.type" + (".key" if part == "key" else "")
+        self._names = {self._confluent, self._content, self._global, self._encoding, self._type}
+        self._read, self._messages = encoding, messages
 
     def framed(self, sent: pa.BinaryArray, headers: pa.ListArray | None) -> list[Framed | NoRow]:
         """What each value says of its schema."""
@@ -73,7 +80,8 @@ class Framing:
         if said is not None:
             if len(said) != 8:
                 raise NoRow(f"the value: its header {self._content} has {len(said)} bytes, wanted an id of 8")
-            return Framed(int.from_bytes(said, "big", signed=True), 0)
+            named = headers.get(self._type, b"").decode(errors="replace")
+            return Framed(int.from_bytes(said, "big", signed=True), 0, named=named)
         if self._global in headers:
             raise NoRow(
                 f"the value: its header {self._global} has an id of Apicurio's own, which Confluent's interface does "
@@ -82,14 +90,18 @@ class Framing:
         return None
 
     def _by_confluent(self, said: bytes) -> Framed:
-        if said[:1] == b"\x00" and len(said) == _BEHIND_ID:
-            return Framed(int.from_bytes(said[1:], "big"), 0)
-        if said[:1] == b"\x01" and len(said) == _BEHIND_GUID:
+        if said[:1] == b"\x00" and self._is_long(said, _BEHIND_ID):
+            return Framed(int.from_bytes(said[1:_BEHIND_ID], "big"), 0, behind=said[_BEHIND_ID:])
+        if said[:1] == b"\x01" and self._is_long(said, _BEHIND_GUID):
+            guid = UUID(bytes=said[1:_BEHIND_GUID])
             raise NoRow(
-                f"the value: its header {self._confluent} names a schema by the GUID {UUID(bytes=said[1:])}, which is "
+                f"the value: its header {self._confluent} names a schema by the GUID {guid}, which is "
                 "not supported; have producers write ids in front of the value, by Confluent's PrefixSchemaIdSerializer"
             )
         raise NoRow(f"the value: its header {self._confluent} has {len(said)} bytes that are no id of a schema")
+
+    def _is_long(self, said: bytes, length: int) -> bool:
+        return len(said) >= length if self._messages else len(said) == length
 
 
 def _possible(found: Framed | NoRow) -> Framed | NoRow:

@@ -64,7 +64,7 @@ class ObjectColumns:
         """What `count` values say, as `decided` has it; `value` gives the object of one in doubt, or NoRow."""
         doubtful = doubtful | in_doubt(vectors, [c.nullable for c in self._columns], parents)
         found = decided(count, self._schema, vectors, parents, doubtful, lambda i: self._read(value(i)))
-        return self._with_names(found, value)
+        return self.named(found, value)
 
     def _read(self, value: object) -> Reading:
         """The row of one value; NoRow where it has none."""
@@ -105,7 +105,7 @@ class ObjectColumns:
         made = vector(column.type, cells)
         return Vector(made.array, np.union1d(made.declined, np.array(declined, np.int64)), made.cut)
 
-    def _with_names(self, decoded: Decoded, value: Callable[[int], object]) -> Decoded:
+    def named(self, decoded: Decoded, value: Callable[[int], object]) -> Decoded:
         """The same, with what is known of the columns' fields."""
         rows = decoded.columns
         if not rows.num_rows:

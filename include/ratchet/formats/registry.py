@@ -10,7 +10,7 @@ import re
 import ssl
 from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
@@ -42,6 +42,8 @@ class Registered:
     kind: str
     """`"AVRO"`, `"JSON"` or `"PROTOBUF"`."""
     references: tuple[Registered, ...] = ()
+    name: str = ""
+    """By this name the schema that refers to it does so."""
 
     def behind(self) -> tuple[Registered, ...]:
         """All that it refers to, directly or not, each once and behind what it refers to itself."""
@@ -102,7 +104,9 @@ class Registry:
                     f"the value: {name} refers to version {version} of subject {excerpt(subject)!r}, which is not in "
                     f"the registry at {self._shown}"
                 )
-            references.append(self._registered(found, f"version {version} of subject {excerpt(subject)!r}", depth + 1))
+            said_as = f"version {version} of subject {excerpt(subject)!r}"
+            of = self._registered(found, said_as, depth + 1)
+            references.append(replace(of, name=str(reference.get("name"))))
         return Registered(text, str(said.get("schemaType") or "AVRO"), tuple(references))
 
     def _asked(self, path: str) -> dict[str, Any] | None:
