@@ -46,7 +46,7 @@ class Append(Kept, frozen=True):
     keep: Annotated[timedelta, Field(gt=timedelta(0))] | None = None
     """How long rows are kept: those of a transaction are deleted, all together, when it was committed longer ago."""
     to: tuple[SerializeAsAny[InstanceOf[DeclaredDestination]], ...] = ()
-    """Where the rows go besides, commit by commit: a `Table` in another database."""
+    """Where the rows go besides, commit by commit: a `Table` in another database, a `KafkaTopic`."""
     _check = field_validator("columns")(sink_columns)
 
     @field_validator("to", mode="before")
