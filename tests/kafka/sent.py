@@ -42,13 +42,13 @@ def read(properties: dict[str, str], topic: str, *, level: str = "read_committed
     settings = {"group.id": "witness", "isolation.level": level, "enable.partition.eof": True}
     reader = Consumer({"bootstrap.servers": properties["bootstrap.servers"], **settings})
     reader.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    found, ended = [], 0
-    while ended < partitions:
+    found, ended = [], set()
+    while len(ended) < partitions:
         message = reader.poll(30)
         assert message is not None, "no answer"
         if message.error():
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            ended += 1
+            ended.add(message.partition())
             continue
         headers = {name: value.decode() for name, value in message.headers() or ()}
         found.append(Record(message.partition(), message.offset(), message.key(), message.value(), headers))

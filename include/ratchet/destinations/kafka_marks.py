@@ -63,7 +63,14 @@ def key_of(pipeline: str, topic: str) -> bytes:
 
 
 class Marks(Kafka):
-    """The marks, read from the brokers; use it as a context manager. Errors are those of `Kafka`."""
+    """The marks, read from the brokers; use it as a context manager. Errors are those of `Kafka`.
+
+    `where` begins errors that say what somebody must mend.
+    """
+
+    def __init__(self, properties: dict[str, str], where: str):
+        super().__init__(properties)
+        self.where = where
 
     def read(self, key: bytes) -> Kept | None:
         """What stands under the key as of now; None if nothing does.
@@ -87,7 +94,7 @@ class Marks(Kafka):
             return Kept(**json.loads(value))
         except (ValueError, TypeError):
             raise DestinationRefused(
-                f"{MARKS} at {self.servers}: what stands under {key.decode()} is no mark; somebody else writes there"
+                f"{self.where}: {MARKS}: what stands under {key.decode()} is no mark; somebody else writes there"
             ) from None
 
     def make(self) -> None:
@@ -108,9 +115,9 @@ class Marks(Kafka):
         except (client_errors.AuthorizationError, client_errors.PolicyViolationError) as error:
             given = " ".join(f"--config {name}={value}" for name, value in CONFIGS.items())
             raise DestinationRefused(
-                f"there is no topic {MARKS} at {self.servers}, in which pipelines note what they have sent, and this "
-                f"connection's user may not make it ({type(error).__name__}); grant CREATE on it, or make it: "
-                f"kafka-topics.sh --create --topic {MARKS} --partitions 1 {given}"
+                f"{self.where}: there is no topic {MARKS} at {self.servers}, in which pipelines note what they have "
+                f"sent, and this connection's user may not make it ({type(error).__name__}); grant CREATE on it, or "
+                f"make it: kafka-topics.sh --create --topic {MARKS} --partitions 1 {given}"
             ) from error
         except client_errors.KafkaError:
             # Somebody else may have been quicker.
@@ -136,8 +143,8 @@ class Marks(Kafka):
         policy = self._config(MARKS, "cleanup.policy")
         if policy != "compact":
             raise DestinationRefused(
-                f"topic {MARKS} at {self.servers} has cleanup.policy={policy}, by which marks would be lost; alter it "
-                "to compact"
+                f"{self.where}: topic {MARKS} at {self.servers} has cleanup.policy={policy}, by which marks would be "
+                "lost; alter it to compact"
             )
 
     def _config(self, topic: str, name: str) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import psycopg
 from psycopg import sql
 
 from ratchet.destinations.kafka_marks import Kept, Marks, StillUndecided, key_of
-from ratchet.destinations.kafka_producer import POSITION, Headers, ProducerFenced, TransactionalProducer
+from ratchet.destinations.kafka_producer import Headers, ProducerFenced, TransactionalProducer
 from ratchet.destinations.kafka_topic import MARKS, KafkaTopic
 from ratchet.destinations.port import Change, Mark, Outside, Owner
 from ratchet.errors import (
@@ -40,7 +40,7 @@ class TopicOutside(Outside):
     def __init__(self, declared: KafkaTopic, owner: Owner, properties: dict[str, str], marks: Marks):
         self._declared, self._owner, self._properties, self._marks = declared, owner, properties, marks
         self._key = key_of(owner.pipeline, declared.name)
-        self._where = f"{owner}: {declared.address}"
+        self._where = marks.where
         self._producer: TransactionalProducer | None = None
         self._kept: Kept | None = None
         """What the producer has found, or sent last; nobody else can send while it is not fenced."""
@@ -75,8 +75,11 @@ class TopicOutside(Outside):
             self._kept = first
 
     def apply(self, at: Mark, to: Mark, change: Change) -> bool:
-        self._take_turn(change)
+        has_waited = self._take_turn(change)
         with self._told():
+            if has_waited and not self._may_be_at(at):
+                # Somebody has gone on, and may be about to send the next step: that must not be ended for nothing.
+                return False
             producer = self._producer
             if producer is None or self._kept is None or self._kept.mark != at:
                 producer = self._become_the_one()
@@ -119,30 +122,44 @@ class TopicOutside(Outside):
         # A setting of the session decides how many digits a float has.
         change.conn.execute("set local extra_float_digits = 1")
         common: Headers = [("ratchet-pipeline", self._owner.pipeline), ("ratchet-txid", str(change.txid))]
-        for number, (value, key, unfit, source, partition, offset, n) in enumerate(change.selected(wanted), 1):
-            place = f"{partition}:{offset}:{n}"
-            if unfit is not None:
-                raise DestinationRefused(
-                    f"{self._where}: the row at {place}: column {unfit} has a value that JSON does not hold (NaN, an "
-                    f"infinity, or JSON's null); nothing was sent; `ratchet detach {self._owner.pipeline} "
-                    f"{self._declared.address}`, and have the transform keep such rows out"
-                )
-            producer.send(topic, value, key, [*common, ("ratchet-source", str(source)), (POSITION, place)])
-            if number % _LOOK_EVERY == 0:
-                producer.look()
+        with closing(change.selected(wanted)) as rows:
+            for number, (value, key, unfit, source, partition, offset, n) in enumerate(rows, 1):
+                place = f"{partition}:{offset}:{n}"
+                if unfit is not None:
+                    raise DestinationRefused(
+                        f"{self._where}: the row at {place}: column {unfit} has a value that JSON does not hold (NaN, "
+                        f"an infinity, or JSON's null); nothing was sent; `ratchet detach {self._owner.pipeline} "
+                        f"{self._declared.address}`, and have the transform keep such rows out"
+                    )
+                headers = [*common, ("ratchet-source", str(source)), ("ratchet-position", place)]
+                producer.send(topic, value, key, headers, place)
+                if number % _LOOK_EVERY == 0:
+                    producer.look()
 
-    def _take_turn(self, change: Change) -> None:
-        """Wait until nobody else sends: two that each end what the other one has begun would never come to an end.
+    def _take_turn(self, change: Change) -> bool:
+        """Wait until nobody else sends, and say whether there was somebody: two that each end what the other one has
+        begun would never come to an end.
 
         Only that depends on it. Whoever is stopped loses its turn, and is fenced.
         """
-        named = f"ratchet destination {self._owner.pipeline} {self._declared.address}"
+        named = [f"ratchet destination {self._owner.pipeline} {self._declared.address}"]
+        limited = sql.SQL("set local idle_in_transaction_session_timeout = {}").format(f"{_SILENT_SECONDS}s")
         try:
-            limited = sql.SQL("set local idle_in_transaction_session_timeout = {}")
-            change.conn.execute(limited.format(f"{_SILENT_SECONDS}s"))
-            change.conn.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [named])
+            change.conn.execute(limited)
+            got = change.conn.execute("select pg_try_advisory_xact_lock(hashtextextended(%s, 0))", named).fetchone()
+            if got is not None and got[0]:
+                return False
+            change.conn.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", named)
+            return True
         except psycopg.Error as error:
             raise LedgerUnreachable(f"the ledger did not answer while a turn was waited for: {error}") from error
+
+    def _may_be_at(self, at: Mark) -> bool:
+        try:
+            kept = self._read()
+        except StillUndecided:
+            return True
+        return kept is not None and kept.mark == at
 
     def _become_the_one(self) -> TransactionalProducer:
         """A producer that ends what all earlier ones have begun; then what the mark is."""
@@ -244,6 +261,6 @@ class TopicOutside(Outside):
     def _rights(self) -> str:
         topic = self._declared.name
         return (
-            f"WRITE and DESCRIBE_CONFIGS on topic {topic!r}, READ, WRITE and DESCRIBE_CONFIGS on topic {MARKS!r}, and "
-            f"WRITE on transactional id 'ratchet-{self._owner.pipeline}-{topic}'"
+            f"WRITE and DESCRIBE_CONFIGS on topic {topic!r}, READ, WRITE and DESCRIBE_CONFIGS on topic {MARKS!r} (and "
+            f"CREATE, while it is not there), and WRITE on transactional id 'ratchet-{self._owner.pipeline}-{topic}'"
         )

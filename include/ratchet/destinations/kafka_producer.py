@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic
-from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ratchet.errors import DestinationRefused, DestinationUnreachable, SettingsError
 from ratchet.source.properties import librdkafka_settings
@@ -24,9 +24,6 @@ _AT_ONCE = 1_000_000
 """A request holds so many bytes of records of a partition at most, unless one record is longer."""
 _SMALLEST, _LARGEST = 1_000, 1_000_000_000
 """What librdkafka takes as the length of a record."""
-
-POSITION = "ratchet-position"
-"""The header that tells the record's row."""
 
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -80,7 +77,7 @@ class TransactionalProducer:
                     "batch.size": max(min(longest, _AT_ONCE), _SMALLEST),
                     "queue.buffering.max.messages": 100_000,
                     "delivery.report.only.error": True,
-                    "on_delivery": self._note,
+                    "on_delivery": partial(self._note, "of a mark"),
                     "error_cb": self._hear,
                     # What matters is raised.
                     "log_level": 0,
@@ -97,19 +94,19 @@ class TransactionalProducer:
         with self._told():
             self._producer.begin_transaction()
 
-    def send(self, topic: str, value: str, key: str | bytes | None, headers: Headers) -> None:
-        """Send a record; an error may show only later."""
-        produce = self._producer.produce
+    def send(self, topic: str, value: str, key: str | bytes | None, headers: Headers, place: str) -> None:
+        """Send a record, the row at `place`; an error may show only later."""
+        produce, note = self._producer.produce, partial(self._note, place)
         while True:
             try:
-                produce(topic, value, key, headers=headers)
+                produce(topic, value, key, on_delivery=note, headers=headers)
                 return
             except BufferError:
                 with self._told():
                     self._producer.poll(0.1)
                     self._check()
             except KafkaException as error:
-                self._failed, self._failed_at = error, str(dict(headers).get(POSITION, ""))
+                self._failed, self._failed_at = error, place
                 with self._told():
                     self._check()
 
@@ -154,10 +151,10 @@ class TransactionalProducer:
         # It holds what it calls back: only so it is gone now.
         del self._producer
 
-    def _note(self, error: KafkaError, message: Any) -> None:
+    def _note(self, place: str, error: KafkaError, _: Message) -> None:
         if self._failed is None:
             self._failed = KafkaException(error)
-            self._failed_at = dict(message.headers() or ()).get(POSITION, b"").decode()
+            self._failed_at = f"{place}, or one that was sent together with it,"
 
     def _hear(self, error: KafkaError) -> None:
         self._heard = error.str()
@@ -172,6 +169,11 @@ class TransactionalProducer:
             yield
         except KafkaException as error:
             raise self._said(error.args[0]) from error
+        except SystemError as error:
+            # So the client raises an error that ends it, where it hears of that within another call.
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            raise self._said(error.__cause__.args[0]) from error
 
     def _said(self, error: KafkaError) -> Exception:
         code, said = error.code(), " ".join(error.str().split())

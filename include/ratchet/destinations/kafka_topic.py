@@ -93,7 +93,7 @@ class KafkaTopic(Destination, frozen=True):
         from ratchet.destinations.kafka_outside import TopicOutside
 
         properties = json.loads(by)
-        with Marks(properties) as marks:
+        with Marks(properties, f"{owner}: {self.address}") as marks:
             outside = TopicOutside(self, owner, properties, marks)
             try:
                 yield outside

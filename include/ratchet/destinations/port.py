@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +74,7 @@ class Change:
                 yield from rows
             self._check(cursor.rowcount)
 
-    def selected(self, columns: Sequence[sql.Composable]) -> Iterator[tuple[Any, ...]]:
+    def selected(self, columns: Sequence[sql.Composable]) -> Generator[tuple[Any, ...]]:
         """These expressions of each row, some at a time.
 
         Raises StageMismatch, behind the last, where there are more or fewer rows than the votes say, LedgerUnreachable.
