@@ -16,7 +16,7 @@ from kafka.admin import NewPartitions
 
 from ratchet import Append, Json, KafkaTopic, Text
 from ratchet.destinations import kafka_marks, kafka_outside, kafka_producer
-from ratchet.destinations.kafka_producer import TransactionalProducer
+from ratchet.destinations.kafka_producer import ProducerFenced, TransactionalProducer
 from ratchet.destinations.kafka_topic import MARKS
 from ratchet.destinations.port import Change
 from ratchet.errors import DestinationRefused, DestinationUnreachable, LedgerUnreachable, MarkMoved, SettingsError
@@ -215,15 +215,14 @@ def test_many_that_go_on_at_once_send_each_row_once_and_wait_for_each_other(sent
     fenced, failed = [], []
     with pytest.raises(SettingsError):
         commit(sent.ledger, sent.spec, begun[0].claim)
-    apply = kafka_outside.TopicOutside.apply
+    said = TransactionalProducer._said
 
-    def counted(self, at, to, change) -> bool:
-        done = apply(self, at, to, change)
-        # It lets go of a producer that is fenced.
-        fenced.extend([] if done or self._producer is not None else [to])
-        return done
+    def counted(self, error) -> Exception:
+        found = said(self, error)
+        fenced.extend([found] if isinstance(found, ProducerFenced) else [])
+        return found
 
-    monkeypatch.setattr(kafka_outside.TopicOutside, "apply", counted)
+    monkeypatch.setattr(TransactionalProducer, "_said", counted)
 
     def going() -> None:
         try:

@@ -31,8 +31,6 @@ _FENCED = (
     KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
-    # The brokers have aborted the transaction themselves, as it took too long.
-    KafkaError.INVALID_TXN_STATE,
     KafkaError.INVALID_PRODUCER_ID_MAPPING,
 )
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
@@ -178,13 +176,13 @@ class TransactionalProducer:
     def _said(self, error: KafkaError) -> Exception:
         code, said = error.code(), " ".join(error.str().split())
         if code in (KafkaError._STATE, KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
-            # What led to it says more.
+            # A transaction that has failed cannot be committed, and asked to it says why it has.
             try:
-                self._producer.abort_transaction(ANSWER_SECONDS)
+                self._producer.commit_transaction(ANSWER_SECONDS)
             except KafkaException as cause:
                 code, said = cause.args[0].code(), " ".join(cause.args[0].str().split())
         took = monotonic() - self._began
-        if code in _FENCED and took >= TRANSACTION_SECONDS:
+        if code in (*_FENCED, KafkaError.INVALID_TXN_STATE) and took >= TRANSACTION_SECONDS:
             return DestinationRefused(
                 f"{self._where}: a step took {took:.0f} s to send, and Kafka aborts a transaction after "
                 f"{TRANSACTION_SECONDS} s; nothing was sent; let transactions be smaller (max_records)"
