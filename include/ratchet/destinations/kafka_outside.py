@@ -123,15 +123,14 @@ class TopicOutside(Outside):
         change.conn.execute("set local extra_float_digits = 1")
         common: Headers = [("ratchet-pipeline", self._owner.pipeline), ("ratchet-txid", str(change.txid))]
         with closing(change.selected(wanted)) as rows:
-            for number, (value, key, unfit, source, partition, offset, n) in enumerate(rows, 1):
-                place = f"{partition}:{offset}:{n}"
+            for number, (value, key, unfit, source, place) in enumerate(rows, 1):
                 if unfit is not None:
                     raise DestinationRefused(
                         f"{self._where}: the row at {place}: column {unfit} has a value that JSON does not hold (NaN, "
                         f"an infinity, or JSON's null); nothing was sent; `ratchet detach {self._owner.pipeline} "
                         f"{self._declared.address}`, and have the transform keep such rows out"
                     )
-                headers = [*common, ("ratchet-source", str(source)), ("ratchet-position", place)]
+                headers = [*common, ("ratchet-source", source), ("ratchet-position", place)]
                 producer.send(topic, value, key, headers, place)
                 if number % _LOOK_EVERY == 0:
                     producer.look()

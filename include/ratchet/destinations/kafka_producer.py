@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from time import monotonic
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -75,7 +74,7 @@ class TransactionalProducer:
                     "batch.size": max(min(longest, _AT_ONCE), _SMALLEST),
                     "queue.buffering.max.messages": 100_000,
                     "delivery.report.only.error": True,
-                    "on_delivery": partial(self._note, "of a mark"),
+                    "on_delivery": self._note,
                     "error_cb": self._hear,
                     # What matters is raised.
                     "log_level": 0,
@@ -94,17 +93,17 @@ class TransactionalProducer:
 
     def send(self, topic: str, value: str, key: str | bytes | None, headers: Headers, place: str) -> None:
         """Send a record, the row at `place`; an error may show only later."""
-        produce, note = self._producer.produce, partial(self._note, place)
+        produce = self._producer.produce
         while True:
             try:
-                produce(topic, value, key, on_delivery=note, headers=headers)
+                produce(topic, value, key, headers=headers)
                 return
             except BufferError:
                 with self._told():
                     self._producer.poll(0.1)
                     self._check()
             except KafkaException as error:
-                self._failed, self._failed_at = error, place
+                self._failed, self._failed_at = error, f"the row at {place}"
                 with self._told():
                     self._check()
 
@@ -149,10 +148,11 @@ class TransactionalProducer:
         # It holds what it calls back: only so it is gone now.
         del self._producer
 
-    def _note(self, place: str, error: KafkaError, _: Message) -> None:
+    def _note(self, error: KafkaError, message: Message) -> None:
         if self._failed is None:
             self._failed = KafkaException(error)
-            self._failed_at = f"{place}, or one that was sent together with it,"
+            # Neither headers nor what belongs to this record alone come back: that would cost every record.
+            self._failed_at = f"a row of {len(message.value() or b''):,} bytes, or one that was sent together with it,"
 
     def _hear(self, error: KafkaError) -> None:
         self._heard = error.str()
@@ -196,7 +196,7 @@ class TransactionalProducer:
             )
         if code in _TOO_LARGE:
             return DestinationRefused(
-                f"{self._where}: the row at {self._failed_at} is larger than the topic takes (max.message.bytes); "
+                f"{self._where}: {self._failed_at} is larger than the topic takes (max.message.bytes); "
                 "nothing was sent; raise that"
             )
         if code in _GONE:

@@ -18,7 +18,7 @@ from ratchet.spec.columns import Column
 MARKS = "ratchet_marks"
 """The topic in which it is noted what each pipeline has sent to each topic."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_PLACE = "_source", "_partition", "_offset", "_n"
+_PLACE = sql.SQL("_source::text"), sql.SQL("_partition || ':' || _offset || ':' || _n")
 
 
 class KafkaTopic(Destination, frozen=True):
@@ -81,10 +81,10 @@ class KafkaTopic(Destination, frozen=True):
         return next((column for column in fields if column.name == self.key), None)
 
     def rendered(self, fields: Sequence[Column]) -> list[sql.Composable]:
-        """What is asked of each row: the value, the key, the name of a column that JSON does not hold, its place."""
+        """What is asked of each row: value, key, the column that JSON does not hold, the source's number, the place."""
         keyed = self._keyed(fields)
         key = sql.SQL("null") if keyed is None else rendered.key_of(keyed)
-        return [rendered.json_of(fields), key, rendered.unfit_of(fields), *map(sql.Identifier, _PLACE)]
+        return [rendered.json_of(fields), key, rendered.unfit_of(fields), *_PLACE]
 
     @contextmanager
     def open(self, owner: Owner, by: str) -> Generator[Outside]:
