@@ -14,6 +14,7 @@ from ratchet import (
     Csv,
     Debezium,
     Json,
+    KafkaTopic,
     MessagePack,
     Pipeline,
     Sql,
@@ -42,6 +43,7 @@ _KINDS = (
     Append,
     Accumulate,
     Upsert,
+    KafkaTopic,
 )
 FIELDS = [f"{kind.__name__}.{name}" for kind in _KINDS for name in kind.model_fields if name != "kind"]
 
