@@ -165,7 +165,7 @@ def test_a_follower_that_was_stopped_before_it_sends_changes_nothing_when_others
 @pytest.mark.parametrize("held_at", ["rows", "mark", "commit"])
 @pytest.mark.invariant("I1", "I6")
 def test_a_follower_that_was_stopped_while_it_sends_loses_its_turn_and_is_fenced(sent, monkeypatch, held_at):
-    monkeypatch.setattr(kafka_outside, "_SILENT_SECONDS", 1)
+    monkeypatch.setattr(kafka_outside, "_SILENT_SECONDS", 6)
     monkeypatch.setattr(kafka_marks, "DECIDED_SECONDS", 0.3)
     sent.run("a")
     committed_only(sent, "b")
