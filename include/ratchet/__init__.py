@@ -1,5 +1,6 @@
 """Exactly-once batch transactions over Kafka ranges, Spark jobs and PostgreSQL, run by Airflow."""
 
+from ratchet.destinations.kafka_topic import KafkaTopic
 from ratchet.destinations.table import Table
 from ratchet.errors import Refused
 from ratchet.formats.avro import Avro
@@ -32,6 +33,7 @@ __all__ = [
     "Csv",
     "Halt",
     "Json",
+    "KafkaTopic",
     "MaxChange",
     "MaxDeadLetters",
     "MessagePack",

@@ -1,14 +1,18 @@
 """A client of the broker, and topics of a test's own."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from ratchet.dev.stack import Stack
+from ratchet.dev.stack.kafka import Security
 from ratchet.source.kafka import Kafka
 
 from .driven import send
 from .exported import Line
+from .security import PASSWORD, certificates
 
 
 @pytest.fixture
@@ -39,3 +43,22 @@ def line(ledger_url, client, make_topic, kafka_properties) -> Iterator[Line]:
     send(kafka_properties, made.spec.source.name, 100, partitions=2)
     yield made
     made.ledger.close()
+
+
+@pytest.fixture(scope="module")
+def security(scratch: Path) -> Security:
+    made = certificates(scratch / "certificates-of-rights")
+    return Security(made / "authority.pem", made / "identity.pem", {"ann": PASSWORD, "bob": "word"})
+
+
+@pytest.fixture(scope="module")
+def guarded(scratch: Path, security: Security):
+    """One broker on which ann may do everything, and bob what is granted to him."""
+    with Stack(scratch / "guarded", {"kafka"}, security=security) as stack:
+        yield stack
+
+
+@pytest.fixture
+def bobs(guarded, security) -> dict[str, str]:
+    """The connection of bob, who may nothing yet."""
+    return {**guarded.kafka, **security.properties("bob")}

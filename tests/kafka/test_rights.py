@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
 from ratchet.dev.stack import Stack
-from ratchet.dev.stack.kafka import Security
 from ratchet.errors import OUTAGES, CompactedTopic, NotGranted
 from ratchet.ledger.work import OffsetRange
 from ratchet.source.columnar import ColumnarSource
 from ratchet.source.kafka import Kafka
-from tests.kafka.security import PASSWORD, certificates
 
 ENOUGH = ("READ", "DESCRIBE_CONFIGS")
-
-
-@pytest.fixture(scope="module")
-def security(scratch: Path) -> Security:
-    made = certificates(scratch / "certificates-of-rights")
-    return Security(made / "authority.pem", made / "identity.pem", {"ann": PASSWORD, "bob": "word"})
-
-
-@pytest.fixture(scope="module")
-def guarded(scratch: Path, security: Security):
-    """One broker on which ann may do everything, and bob what is granted to him."""
-    with Stack(scratch / "guarded", {"kafka"}, security=security) as stack:
-        yield stack
-
-
-@pytest.fixture
-def bobs(guarded, security) -> dict[str, str]:
-    """The connection of bob, who may nothing yet."""
-    return {**guarded.kafka, **security.properties("bob")}
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from ratchet import (
     Csv,
     Debezium,
     Json,
+    KafkaTopic,
     MessagePack,
     Pipeline,
     Protobuf,
@@ -46,6 +47,7 @@ _KINDS = (
     Accumulate,
     Upsert,
     Table,
+    KafkaTopic,
 )
 FIELDS = [f"{kind.__name__}.{name}" for kind in _KINDS for name in kind.model_fields if name != "kind"]
 

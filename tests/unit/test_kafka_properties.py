@@ -4,7 +4,7 @@ import pytest
 
 from ratchet.errors import SettingsError
 from ratchet.source.columnar import ColumnarSource
-from ratchet.source.properties import client_settings, unfit_for_columnar
+from ratchet.source.properties import client_settings, librdkafka_settings, unfit_for_columnar
 
 AT = {"bootstrap.servers": "a:9092,b:9092"}
 
@@ -82,3 +82,35 @@ def test_what_the_columnar_source_does_not_keep_to_is_known_before_it_reads(prop
 def test_what_it_keeps_to_is_read_by_it(properties):
     assert unfit_for_columnar({**AT, **properties}) is None
     ColumnarSource({**AT, **properties})
+
+
+def test_librdkafka_is_given_the_same_by_its_own_names():
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="p\\"w";'
+    given = {
+        **AT,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": jaas,
+        "ssl.truststore.location": "authority.pem",
+        "ssl.truststore.type": "PEM",
+        "ssl.keystore.location": "identity.pem",
+        "ssl.keystore.type": "PEM",
+        "ssl.key.password": "secret",
+        "max.poll.records": "5",
+    }
+    settings = librdkafka_settings(given)
+    assert settings == {
+        "bootstrap.servers": "a:9092,b:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ann",
+        "sasl.password": 'p"w',
+        "ssl.ca.location": "authority.pem",
+        "ssl.certificate.location": "identity.pem",
+        "ssl.key.location": "identity.pem",
+        "ssl.key.password": "secret",
+    }
+    # The broker's name is looked at unless that is refused in so many words.
+    unnamed = librdkafka_settings({**given, "ssl.endpoint.identification.algorithm": ""})
+    assert unnamed == {**settings, "ssl.endpoint.identification.algorithm": "none"}
+    assert librdkafka_settings({**given, "ssl.endpoint.identification.algorithm": "https"}) == settings

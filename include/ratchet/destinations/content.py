@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +38,7 @@ class Content:
                 yield from rows
             self._check(cursor.rowcount)
 
-    def selected(self, columns: Sequence[sql.Composable]) -> Iterator[tuple[Any, ...]]:
+    def selected(self, columns: Sequence[sql.Composable]) -> Generator[tuple[Any, ...]]:
         """These expressions of each row, some at a time; LedgerUnreachable."""
         with self._told(), self.conn.cursor(name="step") as cursor:
             cursor.itersize = _AT_A_TIME

@@ -24,6 +24,7 @@ from ratchet import (
     Csv,
     Debezium,
     Json,
+    KafkaTopic,
     MaxChange,
     MaxDeadLetters,
     MessagePack,
@@ -48,7 +49,7 @@ SECTIONS: Mapping[str, tuple[type[Declaration], ...]] = {
     "Formats": (Json, Avro, Protobuf, MessagePack, Csv, Text, Bytes, CloudEvents, Debezium),
     "When runs start": (Arrivals,),
     "Sinks": (Append, Upsert, Accumulate),
-    "Destinations": (Table,),
+    "Destinations": (Table, KafkaTopic),
     "Gates": (MaxDeadLetters, MaxChange, Condition),
 }
 _HEAD = (

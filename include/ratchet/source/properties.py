@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from ratchet.errors import SettingsError
 
@@ -13,6 +14,18 @@ _SAME = {
     "sasl.kerberos.service.name": "sasl_kerberos_service_name",
     "ssl.truststore.location": "ssl_cafile",
     "ssl.keystore.location": "ssl_certfile",
+    "ssl.key.password": "ssl_password",
+    "client.id": "client_id",
+    "client.dns.lookup": "client_dns_lookup",
+}
+_LIBRDKAFKA = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
     "ssl.key.password": "ssl_password",
     "client.id": "client_id",
     "client.dns.lookup": "client_dns_lookup",
@@ -95,3 +108,16 @@ def _jaas(config: str) -> dict[str, object]:
         )
     plain = {name: re.sub(r"\\(.)", r"\1", value) for name, value in said.items()}
     return {"sasl_plain_username": plain["username"], "sasl_plain_password": plain["password"]}
+
+
+def librdkafka_settings(properties: dict[str, str]) -> dict[str, Any]:
+    """The same properties as librdkafka's clients want them; SettingsError as `client_settings` raises it."""
+    given = client_settings(properties)
+    settings = {name: given[key] for name, key in _LIBRDKAFKA.items() if key in given}
+    settings["bootstrap.servers"] = properties["bootstrap.servers"]
+    if "ssl_certfile" in given:
+        # The key is in the same file.
+        settings["ssl.key.location"] = given["ssl_certfile"]
+    if given.get("ssl_check_hostname") is False:
+        settings["ssl.endpoint.identification.algorithm"] = "none"
+    return settings

@@ -1,0 +1,297 @@
+"""A Kafka topic that is open for one pipeline: its mark, and rows and mark in one of Kafka's transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import psycopg
+from psycopg import sql
+
+from ratchet.destinations.content import Change, Content
+from ratchet.destinations.kafka_marks import Kept, Marks, StillUndecided, key_of
+from ratchet.destinations.kafka_producer import Headers, ProducerFenced, TransactionalProducer
+from ratchet.destinations.kafka_topic import MARKS, KafkaTopic
+from ratchet.destinations.port import Mark, Outside, Owner
+from ratchet.destinations.rendered import asked
+from ratchet.errors import (
+    BrokerUnreachable,
+    DestinationRefused,
+    DestinationUnreachable,
+    IncompleteRead,
+    LedgerUnreachable,
+    NotGranted,
+    UnknownTopic,
+)
+
+_SILENT_SECONDS = 120
+"""So long whoever sends may ask nothing of the ledger: longer than Kafka is waited for."""
+_LOOK_EVERY = 5_000
+"""After so many rows it is heard what has failed."""
+
+
+class TopicOutside(Outside):
+    """The topic, at its brokers.
+
+    A mark is sent in the same Kafka transaction as its rows, as the last of it. Whoever wants to send first makes a
+    producer of the one transactional id, which decides what others have left and lets them send nothing more; only then
+    the mark that it reads is the last one.
+    """
+
+    def __init__(self, declared: KafkaTopic, owner: Owner, properties: dict[str, str], marks: Marks):
+        self._declared, self._owner, self._properties, self._marks = declared, owner, properties, marks
+        self._key = key_of(owner.pipeline, declared.name)
+        self._where = marks.where
+        self._producer: TransactionalProducer | None = None
+        self._kept: Kept | None = None
+        """What the producer has found, or sent last; nobody else can send while it is not fenced."""
+
+    def mark(self) -> Mark | None:
+        with self._told():
+            try:
+                kept = self._marks.read(self._key)
+            except StillUndecided:
+                # Of a follower that is gone, unless it is another pipeline's.
+                self._become_the_one()
+                kept = self._kept
+        return None if kept is None else kept.mark
+
+    def start(self, mark: Mark) -> None:
+        with self._told():
+            self._marks.make()
+            if self._has_mark():
+                return
+            topic_id, partitions = self._topic()
+            producer = self._become_the_one()
+            if self._kept is not None:
+                return
+            sink, address = self._owner.sink, self._declared.address
+            first = Kept(mark.step, mark.token, None, mark.step, sink, address, topic_id, partitions)
+            try:
+                producer.begin()
+                producer.put(MARKS, first.written(), self._key)
+                producer.commit()
+            except ProducerFenced as error:
+                raise DestinationUnreachable(f"{self._where}: another process starts it just now; try again") from error
+            self._kept = first
+
+    def apply(self, at: Mark, to: Mark, change: Change) -> bool:
+        has_waited = self._take_turn(change)
+        with self._told():
+            if has_waited and not self._may_be_at(at):
+                # Somebody has gone on, and may be about to send the next step: that must not be ended for nothing.
+                return False
+            producer = self._producer
+            if producer is None or self._kept is None or self._kept.mark != at:
+                producer = self._become_the_one()
+            kept = self._kept
+            if kept is None or kept.mark != at:
+                return False
+            if change.replaces:
+                self._see_that_none_are_there(change, kept, to)
+            try:
+                producer.begin()
+                self._send(producer, change)
+                producer.flush()
+                # Before the brokers are asked for a commit: what somebody has made since is not written to.
+                self._see_that_it_is(kept)
+                self._kept = replace(kept, step=to.step, token=to.token, txid=change.txid)
+                producer.put(MARKS, self._kept.written(), self._key)
+                producer.commit()
+            except ProducerFenced:
+                self.let_go()
+                return False
+            except DestinationUnreachable:
+                # A commit whose answer is lost must not be followed by an abort.
+                self.let_go()
+                raise
+            except BaseException:
+                # Else whoever reads the topic would wait until it is too old.
+                producer.abort()
+                self.let_go()
+                raise
+        return True
+
+    def restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:
+        """Only from here: with the topic as it is now, whatever it was."""
+        if content is not None:
+            raise DestinationRefused(
+                f"{self._where}: what a topic has cannot be taken back, so it is not made anew; attach it --from-here, "
+                "or name another topic"
+            )
+        with self._told():
+            self._marks.make()
+            topic_id, partitions = self._topic()
+            producer = self._producer_of_its_own()
+            try:
+                kept = self._marks.read(self._key)
+                if (None if kept is None else kept.mark) != at:
+                    self.let_go()
+                    return False
+                sink, address = self._owner.sink, self._declared.address
+                first = Kept(to.step, to.token, None, to.step, sink, address, topic_id, partitions)
+                producer.begin()
+                producer.put(MARKS, first.written(), self._key)
+                producer.commit()
+            except (ProducerFenced, StillUndecided) as error:
+                self.let_go()
+                raise DestinationUnreachable(f"{self._where}: another process sends just now; try again") from error
+            self._kept = first
+        return True
+
+    def let_go(self) -> None:
+        """Have no producer any more."""
+        producer, self._producer, self._kept = self._producer, None, None
+        if producer is not None:
+            producer.close()
+
+    def _send(self, producer: TransactionalProducer, change: Change) -> None:
+        topic, wanted = self._declared.name, asked(self._owner.fields, self._declared.keyed(self._owner.fields))
+        # A setting of the session decides how many digits a float has.
+        change.conn.execute("set local extra_float_digits = 1")
+        common: Headers = [("ratchet-pipeline", self._owner.pipeline), ("ratchet-txid", str(change.txid))]
+        with closing(change.selected(wanted)) as rows:
+            for number, (value, key, unfit, source, place) in enumerate(rows, 1):
+                if unfit is not None:
+                    raise DestinationRefused(
+                        f"{self._where}: the row at {place}: column {unfit} has a value that JSON does not hold (NaN, "
+                        f"an infinity, or JSON's null); nothing was sent; `ratchet detach {self._owner.pipeline} "
+                        f"{self._declared.address}`, and have the transform keep such rows out"
+                    )
+                headers = [*common, ("ratchet-source", source), ("ratchet-position", place)]
+                producer.send(topic, value, key, headers, place)
+                if number % _LOOK_EVERY == 0:
+                    producer.look()
+
+    def _take_turn(self, change: Change) -> bool:
+        """Wait until nobody else sends, and say whether there was somebody: two that each end what the other one has
+        begun would never come to an end.
+
+        Only that depends on it. Whoever is stopped loses its turn, and is fenced.
+        """
+        named = [f"ratchet destination {self._owner.pipeline} {self._declared.address}"]
+        limited = sql.SQL("set local idle_in_transaction_session_timeout = {}").format(f"{_SILENT_SECONDS}s")
+        try:
+            change.conn.execute(limited)
+            got = change.conn.execute("select pg_try_advisory_xact_lock(hashtextextended(%s, 0))", named).fetchone()
+            if got is not None and got[0]:
+                return False
+            change.conn.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", named)
+            return True
+        except psycopg.Error as error:
+            raise LedgerUnreachable(f"the ledger did not answer while a turn was waited for: {error}") from error
+
+    def _may_be_at(self, at: Mark) -> bool:
+        try:
+            kept = self._read()
+        except StillUndecided:
+            return True
+        return kept is not None and kept.mark == at
+
+    def _become_the_one(self) -> TransactionalProducer:
+        """A producer that ends what all earlier ones have begun; then what the mark is."""
+        self._topic()
+        producer = self._producer_of_its_own()
+        try:
+            self._kept = self._read()
+        except StillUndecided as error:
+            raise DestinationUnreachable(
+                f"{self._where}: a transaction of another pipeline holds the end of {MARKS}; it is decided by that "
+                "pipeline, or after 15 minutes by Kafka; what is committed waits for it"
+            ) from error
+        return producer
+
+    def _producer_of_its_own(self) -> TransactionalProducer:
+        self.let_go()
+        longest = self._marks.longest_record(self._declared.name)
+        named = f"ratchet-{self._owner.pipeline}-{self._declared.name}"
+        try:
+            self._producer = TransactionalProducer(self._properties, named, self._where, longest)
+        except ProducerFenced as error:
+            raise DestinationUnreachable(f"{self._where}: another process begins to send; try again") from error
+        return self._producer
+
+    def _has_mark(self) -> bool:
+        try:
+            return self._read() is not None
+        except StillUndecided:
+            return False
+
+    def _read(self) -> Kept | None:
+        kept = self._marks.read(self._key)
+        if kept is None:
+            return None
+        if (kept.sink, kept.destination) != (self._owner.sink, self._declared.address):
+            raise DestinationRefused(
+                f"{self._where}: the topic gets rows of {kept.sink} already, by {kept.destination}; a pipeline sends "
+                f"the rows of one sink to a topic; name another topic, or {self._anew}"
+            )
+        self._see_that_it_is(kept)
+        return kept
+
+    def _see_that_it_is(self, kept: Kept) -> None:
+        """DestinationRefused unless the topic is the one that it was at the start."""
+        topic_id, partitions = self._topic()
+        if topic_id != kept.topic_id:
+            raise DestinationRefused(
+                f"{self._where}: the topic was deleted and made anew: its id is {topic_id}, and was {kept.topic_id}; "
+                f"what was sent is gone, and nothing was sent since; to go on with the new one, {self._anew}"
+            )
+        if partitions != kept.partitions:
+            raise DestinationRefused(
+                f"{self._where}: the topic has {partitions} partitions, and had {kept.partitions}: rows of one key "
+                f"would come to lie in two, without an order; nothing was sent since; to go on all the same, "
+                f"{self._anew}; or declare a new topic"
+            )
+
+    @property
+    def _anew(self) -> str:
+        of = f"{self._owner.pipeline} {self._declared.address}"
+        return f"`ratchet attach {of} --from-here`, which leaves out what it lacks"
+
+    def _topic(self) -> tuple[str, int]:
+        """(id, number of partitions)."""
+        try:
+            topic_id, partitions = self._marks.topic_id(self._declared.name)
+        except UnknownTopic:
+            raise DestinationRefused(
+                f"{self._where}: there is no such topic at {self._marks.servers}; create it, with as many partitions "
+                "as it shall have for good: with others, rows of one key would lie in two"
+            ) from None
+        return topic_id, len(partitions)
+
+    def _see_that_none_are_there(self, change: Change, kept: Kept, to: Mark) -> None:
+        """DestinationRefused where rows have been sent that the change would take the place of.
+
+        One that was void until now replaces none.
+        """
+        sent = sql.SQL(
+            "select exists (select from ratchet.steps where pipeline = {} and txid = {} and step > {} and step < {})"
+        ).format(self._owner.pipeline, change.txid, kept.since, to.step)
+        found = change.conn.execute(sent).fetchone()
+        if found is None or found[0]:
+            raise DestinationRefused(
+                f"{self._where}: transaction {change.txid} is revised, and what a topic has cannot be taken back; "
+                f"nothing was sent; `ratchet detach {self._owner.pipeline} {self._declared.address}` lets the line go "
+                "on without it"
+            )
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (BrokerUnreachable, IncompleteRead) as error:
+            raise DestinationUnreachable(
+                f"{self._where}: {error}; what is committed waits for it, and its mark tells what it has taken"
+            ) from error
+        except NotGranted as error:
+            raise DestinationRefused(f"{self._where}: {error}; nothing was sent; it needs {self._rights}") from error
+
+    @property
+    def _rights(self) -> str:
+        topic = self._declared.name
+        return (
+            f"WRITE and DESCRIBE_CONFIGS on topic {topic!r}, READ, WRITE and DESCRIBE_CONFIGS on topic {MARKS!r} (and "
+            f"CREATE, while it is not there), and WRITE on transactional id 'ratchet-{self._owner.pipeline}-{topic}'"
+        )

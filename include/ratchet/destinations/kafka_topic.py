@@ -1,0 +1,94 @@
+"""KafkaTopic: a topic in Kafka, which gets rows as JSON, a transaction of the pipeline in one of Kafka's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar, Literal
+
+from pydantic import field_validator
+
+from ratchet.destinations.fitting import unfit_for_json, unfit_for_key
+from ratchet.destinations.port import Destination, Outside, Owner
+from ratchet.spec.columns import Column
+
+MARKS = "ratchet_marks"
+"""The topic in which it is noted what each pipeline has sent to each topic."""
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class KafkaTopic(Destination, frozen=True):
+    """A topic in Kafka, which gets every row of its sink as a record, a JSON object whose members are the columns.
+
+    The topic must exist, and is yours: pipelines may share it, and other producers may write there. Rows of one key are
+    in the order of this pipeline's line; among those of several pipelines there is none, as in any topic.
+    """
+
+    reached_by: ClassVar[Literal["postgres", "kafka"]] = "kafka"
+    can_revise: ClassVar[bool] = False
+    kind: Literal["kafka_topic"] = "kafka_topic"
+    key: str | None = None
+    """The column that is the records' key, as UTF-8 text, which a topic's `key="id bigint"` reads; without one records
+    have no key, and no order."""
+    kafka: str | None = None
+    """The id of the Airflow connection to Kafka; without it the pipeline's own."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_legal(cls, name: str) -> str:
+        if not _LEGAL.fullmatch(name) or name in (".", ".."):
+            raise ValueError(
+                f"{name!r} is no name of a topic; use up to 249 of a to z, A to Z, 0 to 9, '.', '_' and '-'"
+            )
+        if name == MARKS:
+            raise ValueError(f"{name!r} is the topic in which ratchet notes what it has sent; name another one")
+        return name
+
+    @field_validator("kafka")
+    @classmethod
+    def _is_named(cls, kafka: str | None) -> str | None:
+        if kafka == "":
+            raise ValueError("name the Airflow connection to Kafka, or leave it out")
+        return kafka
+
+    @property
+    def connection(self) -> str | None:
+        return self.kafka
+
+    @property
+    def address(self) -> str:
+        return f"{self.kafka or 'kafka'}:{self.name}"
+
+    def misfit(self, fields: Sequence[Column]) -> str | None:
+        for column in fields:
+            unfit = unfit_for_json(column.type)
+            if unfit:
+                return f"{self.address}: column {column.name!r}: {unfit}"
+        if self.key is None:
+            return None
+        keyed = self.keyed(fields)
+        if keyed is None:
+            known = ", ".join(column.name for column in fields)
+            return f"{self.address}: key {self.key!r} is not one of columns: {known}"
+        unfit = unfit_for_key(keyed)
+        return f"{self.address}: key {self.key!r}: {unfit}" if unfit else None
+
+    def keyed(self, fields: Sequence[Column]) -> Column | None:
+        """The column that is the records' key."""
+        return next((column for column in fields if column.name == self.key), None)
+
+    @contextmanager
+    def open(self, owner: Owner, by: str) -> Generator[Outside]:
+        # Specs are read without Kafka's clients.
+        from ratchet.destinations.kafka_marks import Marks
+        from ratchet.destinations.kafka_outside import TopicOutside
+
+        properties = json.loads(by)
+        with Marks(properties, f"{owner}: {self.address}") as marks:
+            outside = TopicOutside(self, owner, properties, marks)
+            try:
+                yield outside
+            finally:
+                outside.let_go()

@@ -1,0 +1,131 @@
+"""Rows as Kafka records have them, written by PostgreSQL: JSON that `Json(…)` of the same columns reads back as it is.
+
+Nothing depends on how a session has dates, times or bytes shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg import sql
+
+from ratchet.spec.columns import Column
+from ratchet.spec.types import (
+    MICROS,
+    Array,
+    Binary,
+    Boolean,
+    Date,
+    Decimal,
+    Floating,
+    Integer,
+    Json,
+    String,
+    Timestamp,
+    Type,
+    is_document,
+)
+
+Expression = sql.Composable
+"""Of SQL, over the columns of a row."""
+
+_NULL = sql.SQL("null::text")
+_PLACE = sql.SQL("_source::text"), sql.SQL("_partition || ':' || _offset || ':' || _n")
+
+
+def asked(fields: Sequence[Column], keyed: Column | None) -> list[Expression]:
+    """What is asked of each row: value, key, the column that JSON does not hold, the source's number, the place."""
+    key = _NULL if keyed is None else key_of(keyed)
+    return [json_of(fields), key, unfit_of(fields), *_PLACE]
+
+
+def json_of(fields: Sequence[Column]) -> Expression:
+    """The text of a JSON object with all of these columns, in their order."""
+    members = [
+        sql.SQL("{} || coalesce({}, 'null')").format(sql.Literal(f'"{column.name}":'), _json(column))
+        for column in fields
+    ]
+    return sql.SQL("'{{' || {} || '}}'").format(sql.SQL(" || ',' || ").join(members))
+
+
+def key_of(column: Column) -> Expression:
+    """The bytes that a declared key of the same type is read from: UTF-8 text, or bytes as they are."""
+    if isinstance(column.type, Binary):
+        return sql.Identifier(column.name)
+    return _text(column.type, sql.Identifier(column.name))
+
+
+def unfit_of(fields: Sequence[Column]) -> Expression:
+    """The name of a column whose value JSON does not hold, or null: NaN and infinities, and JSON's own null, which is
+    read as no value at all.
+    """
+    whens = [
+        sql.SQL("when {} then {}").format(unfit, sql.Literal(column.name))
+        for column in fields
+        if (unfit := _unfit(column.type, sql.Identifier(column.name))) is not None
+    ]
+    return sql.SQL("case {} end").format(sql.SQL(" ").join(whens)) if whens else _NULL
+
+
+def _json(column: Column) -> Expression:
+    name = sql.Identifier(column.name)
+    match column.type:
+        case kind if is_document(kind):
+            return sql.SQL("{}::text").format(name)
+        case Array(Floating() as element):
+            inner = sql.SQL("coalesce({}, 'null')").format(_text(element, sql.SQL("e")))
+            return sql.SQL(
+                "case when {0} is not null then '[' || array_to_string(array(select {1} from unnest({0}) "
+                "with ordinality u(e, n) order by n), ',') || ']' end"
+            ).format(name, inner)
+        case Array(Binary() as element):
+            return sql.SQL(
+                "case when {0} is not null then array_to_json(array(select {1} from unnest({0}) "
+                "with ordinality u(e, n) order by n))::text end"
+            ).format(name, _text(element, sql.SQL("e")))
+        case Array():
+            return sql.SQL("array_to_json({})::text").format(name)
+        case String():
+            return sql.SQL("to_json({})::text").format(name)
+        case Boolean() | Integer() | Decimal() | Floating() as kind:
+            return _text(kind, name)
+        case Timestamp(unit) as kind if unit is not None:
+            return _text(kind, name)
+        case kind:
+            return sql.SQL("'\"' || {} || '\"'").format(_text(kind, name))
+
+
+def _text(kind: Type, value: Expression) -> Expression:
+    match kind:
+        case Floating():
+            # To the formats -0 is a whole number, which has no sign.
+            return sql.SQL("case {0}::text when '-0' then '-0.0' else {0}::text end").format(value)
+        case Timestamp(unit) if unit is not None:
+            numerator, denominator = MICROS[unit]
+            # Exact: PostgreSQL takes the seconds apart as numeric.
+            return sql.SQL("trim_scale(extract(epoch from {}) * {})::text").format(
+                value, sql.Literal(1_000_000 * denominator // numerator)
+            )
+        case Timestamp():
+            return sql.SQL("to_char({} at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')").format(value)
+        case Binary():
+            return sql.SQL("translate(encode({}, 'base64'), E'\\n', '')").format(value)
+        case Date():
+            return sql.SQL("to_char({}, 'YYYY-MM-DD')").format(value)
+        case _:
+            return sql.SQL("{}::text").format(value)
+
+
+def _unfit(kind: Type, value: Expression) -> Expression | None:
+    none = sql.SQL("{} in ('NaN', 'Infinity', '-Infinity')")
+    match kind:
+        case Floating():
+            return none.format(value)
+        case Array(Floating()):
+            return sql.SQL("{} && array['NaN', 'Infinity', '-Infinity']::{}[]").format(
+                value, sql.SQL("real" if kind.element == Floating(32) else "double precision")
+            )
+        case Json():
+            return sql.SQL("{} = 'null'::jsonb").format(value)
+        case _:
+            return None

@@ -1,0 +1,536 @@
+"""What is committed goes to a Kafka topic too, each row once and those of a key in order, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from kafka.admin import NewPartitions
+
+from ratchet import Append, Json, KafkaTopic, Text
+from ratchet.destinations import kafka_marks, kafka_outside, kafka_producer
+from ratchet.destinations.content import Change
+from ratchet.destinations.kafka_producer import ProducerFenced, TransactionalProducer
+from ratchet.destinations.kafka_topic import MARKS
+from ratchet.errors import DestinationRefused, DestinationUnreachable, LedgerUnreachable, MarkMoved, SettingsError
+from ratchet.formats.port import Use
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.states import State
+from ratchet.ledger.work import Run
+from ratchet.operate import replay
+from ratchet.operate.actions import void
+from ratchet.operate.migrate import migrate
+from ratchet.protocol.claims import settle
+from ratchet.protocol.commit import commit
+from ratchet.protocol.follow import follow
+from tests.ledger.staging import do, start, state
+
+from .killed import POINTS
+from .sent import Sent, read, sending, spec_of
+
+
+@pytest.fixture
+def ledger(ledger_url):
+    with Ledger(ledger_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def sent(ledger, kafka_properties, make_topic) -> Sent:
+    return sending(ledger, kafka_properties, spec_of(make_topic(3)))
+
+
+def committed_only(sent: Sent, run: str) -> None:
+    """A transaction that is committed, and that no destination has."""
+    begun = sent.prepare(run)
+    with pytest.raises(SettingsError, match="no connection to it is known here"):
+        commit(sent.ledger, sent.spec, begun.claim)
+
+
+@pytest.mark.invariant("I1", "I3")
+def test_a_topic_has_the_rows_of_its_sink_and_those_of_a_key_in_order(sent):
+    for number, run in enumerate("abc", 1):
+        sent.run(run)
+        sent.is_whole()
+        assert (sent.mark["step"], sent.mark["txid"], sent.mark["since"]) == (number, number, 0)
+    record = next(record for record in sent.records() if record.place == (1, 1, 5, 0))
+    assert (record.key, record.value) == (b"y", b'{"k":"y","a":105}')
+    assert record.headers == {
+        "ratchet-pipeline": "line",
+        "ratchet-txid": "1",
+        "ratchet-source": "1",
+        "ratchet-position": "1:5:0",
+    }
+    # Nothing is left to do, and nobody is asked.
+    sent.opened.clear()
+    assert follow(sent.ledger, sent.spec, sent.opens) == [] and sent.opened == []
+
+
+@pytest.mark.invariant("I1")
+def test_a_group_is_sent_by_one_producer_and_a_transaction_without_rows_moves_the_mark(sent, monkeypatch):
+    made = []
+    init = TransactionalProducer.__init__
+    monkeypatch.setattr(TransactionalProducer, "__init__", lambda *given: (made.append(1), init(*given))[1])
+    begun = [sent.prepare(run) for run in "ab"]
+    third = start(sent.ledger, sent.spec, sent.log, "c")
+    do(sent.ledger, sent.spec, third, lambda p, o: {})
+    sent.commit(begun[0])
+    sent.is_whole()
+    assert sent.mark["step"] == 3 and len(made) == 1
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.invariant("I1", "I6")
+def test_whoever_comes_after_one_that_was_killed_ends_what_it_has_begun(sent, point, monkeypatch):
+    monkeypatch.setattr(kafka_marks, "DECIDED_SECONDS", 0.3)
+    sent.run("a")
+    committed_only(sent, "b")
+    given = [sent.ledger.url, json.dumps(sent.properties), sent.topic, point]
+    done = subprocess.run([sys.executable, "-m", "tests.kafka.killed", *given])
+    assert done.returncode == -signal.SIGKILL
+    left = [record for record in sent.records("read_uncommitted") if record.place[0] == 2]
+    assert len(left) == 20 and len(sent.records()) == (40 if point == "behind the commit" else 20)
+    follow(sent.ledger, sent.spec, sent.opens)
+    sent.is_whole()
+    again = [record for record in sent.records("read_uncommitted") if record.place[0] == 2]
+    assert len(again) == (20 if point == "behind the commit" else 40)
+    sent.run("c")
+    sent.is_whole()
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.invariant("I1", "I6")
+def test_a_commit_whose_answer_is_lost_is_found_out_by_the_mark(sent, monkeypatch, number, is_made):
+    commits, real = [], TransactionalProducer.commit
+
+    def lost(self) -> None:
+        commits.append(1)
+        if len(commits) != number or is_made:
+            real(self)
+        if len(commits) == number:
+            raise DestinationUnreachable("for the test")
+
+    monkeypatch.setattr(TransactionalProducer, "commit", lost)
+    monkeypatch.setattr(kafka_marks, "DECIDED_SECONDS", 0.3)
+    begun = sent.prepare("a")
+    with pytest.raises(DestinationUnreachable, match="for the test"):
+        sent.commit(begun)
+    sent.commit(begun)
+    sent.is_whole()
+    # The first commit is that of the first mark.
+    assert len(commits) == (2 if is_made else 3) and sent.mark["step"] == 1
+    sent.run("b")
+    sent.is_whole()
+
+
+@pytest.mark.parametrize("has_producer", [True, False])
+@pytest.mark.invariant("I1", "I6")
+def test_a_follower_that_was_stopped_before_it_sends_changes_nothing_when_others_have_gone_on(sent, has_producer):
+    # Whoever has made the first mark keeps its producer, which is fenced; any other one learns it by the mark.
+    if not has_producer:
+        sent.run("a")
+    committed_only(sent, "b")
+    is_there, go_on, said = threading.Event(), threading.Event(), []
+
+    @contextmanager
+    def stopped(destination, owner):
+        with sent.opens(destination, owner) as outside:
+            apply = outside.apply
+
+            def late(*given) -> bool:
+                is_there.set()
+                assert go_on.wait(60)
+                said.append(apply(*given))
+                return said[-1]
+
+            outside.apply = late
+            yield outside
+
+    late = threading.Thread(target=follow, args=(sent.ledger, sent.spec, stopped))
+    late.start()
+    assert is_there.wait(60)
+    follow(sent.ledger, sent.spec, sent.opens)
+    go_on.set()
+    late.join(60)
+    assert said == [False]
+    sent.is_whole()
+    sent.run("c")
+    sent.is_whole()
+
+
+@pytest.mark.parametrize("held_at", ["rows", "mark", "commit"])
+@pytest.mark.invariant("I1", "I6")
+def test_a_follower_that_was_stopped_while_it_sends_loses_its_turn_and_is_fenced(sent, monkeypatch, held_at):
+    monkeypatch.setattr(kafka_outside, "_SILENT_SECONDS", 6)
+    monkeypatch.setattr(kafka_marks, "DECIDED_SECONDS", 0.3)
+    sent.run("a")
+    committed_only(sent, "b")
+    is_there, go_on, ended = threading.Event(), threading.Event(), []
+
+    def hold() -> None:
+        if threading.current_thread() is late:
+            is_there.set()
+            assert go_on.wait(60)
+
+    of, name = (
+        (Change, "selected") if held_at == "rows" else (TransactionalProducer, {"mark": "put"}.get(held_at, held_at))
+    )
+    real = getattr(of, name)
+
+    def rows(self, columns):
+        for number, row in enumerate(real(self, columns)):
+            if number == 7:
+                hold()
+            yield row
+
+    monkeypatch.setattr(of, name, rows if held_at == "rows" else lambda *given: (hold(), real(*given))[1])
+
+    def go() -> None:
+        try:
+            with Ledger(sent.ledger.url) as own:
+                follow(own, sent.spec, sent.opens)
+        except LedgerUnreachable as error:
+            ended.append(error)
+
+    late = threading.Thread(target=go)
+    late.start()
+    assert is_there.wait(60)
+    follow(sent.ledger, sent.spec, sent.opens)
+    go_on.set()
+    late.join(60)
+    assert len(ended) == 1
+    sent.is_whole()
+    sent.run("c")
+    sent.is_whole()
+
+
+@pytest.mark.invariant("I1")
+def test_many_that_go_on_at_once_send_each_row_once_and_wait_for_each_other(sent, monkeypatch):
+    sent.run("0")
+    begun = [sent.prepare(run) for run in "abcd"]
+    fenced, failed = [], []
+    with pytest.raises(SettingsError):
+        commit(sent.ledger, sent.spec, begun[0].claim)
+    said = TransactionalProducer._said
+
+    def counted(self, error) -> Exception:
+        found = said(self, error)
+        fenced.extend([found] if isinstance(found, ProducerFenced) else [])
+        return found
+
+    monkeypatch.setattr(TransactionalProducer, "_said", counted)
+
+    def going() -> None:
+        try:
+            with Ledger(sent.ledger.url) as own:
+                follow(own, sent.spec, sent.opens)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=going) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    sent.is_whole()
+    assert sent.mark["step"] == 5 and failed == fenced == []
+
+
+@pytest.mark.invariant("I1")
+def test_of_many_that_start_at_once_one_makes_the_first_mark(sent):
+    committed_only(sent, "a")
+    failed = []
+
+    def going() -> None:
+        try:
+            with Ledger(sent.ledger.url) as own:
+                follow(own, sent.spec, sent.opens)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=going) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    # Who was slower tries again.
+    assert [error for error in failed if not isinstance(error, DestinationUnreachable)] == []
+    follow(sent.ledger, sent.spec, sent.opens)
+    sent.is_whole()
+
+
+@pytest.mark.parametrize(
+    ("moved", "error", "said"),
+    [
+        ({"step": 7}, MarkMoved, "its mark is step 7 .*no step of this ledger; the ledger has it"),
+        ({"token": 5}, MarkMoved, "no step of this ledger"),
+        ({"step": 1}, MarkMoved, "no step of this ledger"),
+        (None, MarkMoved, "its mark is gone"),
+        (b"no mark", DestinationRefused, "is no mark; somebody else writes there"),
+        ({"sink": "others"}, DestinationRefused, "gets rows of others already, by kafka:"),
+        ({"destination": "other:x"}, DestinationRefused, "gets rows of rows_of_line already, by other:x"),
+    ],
+)
+@pytest.mark.invariant("I1")
+def test_nothing_is_sent_where_somebody_has_moved_the_mark(sent, moved, error, said):
+    for run in "ab":
+        sent.run(run)
+    before = sent.records("read_uncommitted")
+    sent.write_mark(json.dumps({**sent.mark, **moved}).encode() if isinstance(moved, dict) else moved)
+    with pytest.raises(error, match=f"line: .*{said}"):
+        sent.run("c")
+    assert state(sent.ledger, 3) == State.COMMITTED and sent.records("read_uncommitted") == before
+
+
+def test_an_older_copy_of_the_marks_is_told(sent):
+    sent.run("a")
+    mark = sent.mark
+    sent.run("b")
+    sent.write_mark(json.dumps(mark).encode())
+    with pytest.raises(MarkMoved, match="it was at step 2 .* before: an older copy is in its place"):
+        sent.run("c")
+
+
+def test_another_pipelines_undecided_mark_is_waited_for_and_never_read_past(sent, monkeypatch):
+    monkeypatch.setattr(kafka_marks, "DECIDED_SECONDS", 0.3)
+    sent.run("a")
+    other = TransactionalProducer(sent.properties, f"other-{uuid4().hex}", "other", 1_000_000)
+    other.begin()
+    other.put(MARKS, b"{}", b"of another pipeline")
+    begun = sent.prepare("b")
+    with pytest.raises(
+        DestinationUnreachable, match="a transaction of another pipeline holds the end of ratchet_marks"
+    ):
+        sent.commit(begun)
+    other.abort()
+    sent.commit(begun)
+    sent.is_whole()
+
+
+def test_a_topic_that_was_made_anew_is_not_taken_for_the_one_that_was_there(sent, client, make_topic):
+    sent.run("a")
+    client.admin.delete_topics([sent.topic])
+    begun = sent.prepare("b")
+    with pytest.raises(DestinationRefused, match="there is no such topic .* create it, with as many partitions"):
+        sent.commit(begun)
+    make_topic(3, sent.topic)
+    with pytest.raises(DestinationRefused, match="was deleted and made anew: its id is .*ratchet detach line kafka:"):
+        sent.commit(begun)
+    assert sent.records("read_uncommitted") == []
+
+
+def test_partitions_that_were_added_would_part_the_rows_of_a_key(sent, client):
+    sent.run("a")
+    client.admin.create_partitions({sent.topic: NewPartitions(4)})
+    with pytest.raises(
+        DestinationRefused, match="has 4 partitions, and had 3: rows of one key would come to lie in two"
+    ):
+        sent.run("b")
+    assert len(sent.records("read_uncommitted")) == 20
+
+
+@pytest.mark.parametrize("change", ["anew", "partitions"])
+def test_a_topic_that_changes_while_rows_are_sent_gets_none_of_them(sent, client, make_topic, monkeypatch, change):
+    sent.run("a")
+    flush, done = TransactionalProducer.flush, []
+
+    def then(self) -> None:
+        flush(self)
+        if not done:
+            done.append(1)
+            if change == "partitions":
+                client.admin.create_partitions({sent.topic: NewPartitions(4)})
+            else:
+                client.admin.delete_topics([sent.topic])
+                make_topic(3, sent.topic)
+
+    monkeypatch.setattr(TransactionalProducer, "flush", then)
+    with pytest.raises(DestinationRefused, match="made anew" if change == "anew" else "has 4 partitions"):
+        sent.run("b")
+    assert len(sent.records()) == (20 if change == "partitions" else 0) and sent.mark["step"] == 1
+
+
+def test_a_topic_that_is_missing_is_not_made(ledger, kafka_properties, client):
+    sent = sending(ledger, kafka_properties, spec_of(f"none-{uuid4().hex}"))
+    with pytest.raises(DestinationRefused, match="line: rows_of_line: kafka:none-.*there is no such topic at"):
+        sent.run("a")
+    assert sent.topic not in client.admin.list_topics() and sent.mark is None
+
+
+@pytest.mark.invariant("I1")
+def test_two_pipelines_share_a_topic_each_with_its_own_mark(sent):
+    other = sending(sent.ledger, sent.properties, spec_of(sent.topic, "other"))
+    for run in "abc":
+        sent.run(run)
+        other.run(f"o{run}")
+    of = {
+        name: [r.place for r in sent.records() if r.headers["ratchet-pipeline"] == name] for name in ("line", "other")
+    }
+    assert {name: sorted(places) for name, places in of.items()} == {
+        "line": [row[:4] for row in sent.rows()],
+        "other": [row[:4] for row in other.rows()],
+    }
+    assert sent.mark["step"] == other.mark["step"] == 3 and sent.mark["token"] != other.mark["token"]
+
+
+@pytest.mark.invariant("I1")
+def test_a_second_line_reads_what_the_first_has_written(sent):
+    for run in "ab":
+        sent.run(run)
+    records = sent.records()
+    values = (
+        Json("k string, a bigint not null").decoder(Use()).decode(pa.array([r.value for r in records], pa.binary()))
+    )
+    keyed = [record for record in records if record.key is not None]
+    keys = Text("key string").decoder(Use("key")).decode(pa.array([r.key for r in keyed], pa.binary()))
+    assert values.errors.null_count == len(records) and keys.errors.null_count == len(keyed)
+    assert sorted(tuple(row.values()) for row in values.columns.to_pylist() if row["k"]) == sorted(
+        row[4:] for row in sent.rows() if row[4]
+    )
+    assert keys.columns.column(0).to_pylist() == [json.loads(record.value)["k"] for record in keyed]
+
+
+@pytest.mark.parametrize(
+    ("columns", "usual", "cell"),
+    [
+        ("d double", None, float("nan")),
+        ("f float", None, float("-inf")),
+        ("l array<double>", [1.0], [1.0, float("nan")]),
+        ("j json", "text", None),
+    ],
+)
+def test_what_json_does_not_hold_is_refused_and_nothing_of_it_is_seen(
+    ledger, kafka_properties, make_topic, columns, usual, cell
+):
+    topic, name = make_topic(3), columns.split()[0]
+    sinks = [Append("odd", columns=columns, to=KafkaTopic(topic))]
+    odd = sending(ledger, kafka_properties, spec_of(topic).model_copy(update={"sinks": sinks}))
+    with pytest.raises(
+        DestinationRefused, match=f"the row at 1:7:0: column {name} has a value that JSON does not hold"
+    ):
+        odd.run("a", lambda p, o: {name: cell if (p, o) == (1, 7) else usual})
+    assert odd.records() == [] and odd.mark["step"] == 0
+    # Nobody waits for the transaction: what comes behind it is seen.
+    other = sending(ledger, kafka_properties, spec_of(topic, "other"))
+    other.run("b")
+    assert len(other.records()) == 20
+
+
+def test_a_row_that_is_too_large_is_refused_by_its_place(ledger, kafka_properties, make_topic, client):
+    sent = sending(ledger, kafka_properties, spec_of(make_topic(3, max_message_bytes="20000")))
+    large = {"k": "x", "a": 1}
+    # Many rows of which the topic takes one at once, and not all of them.
+    sent.run("a", lambda p, o: {**large, "k": "x" * 4_000})
+    with pytest.raises(DestinationRefused, match="the row at 1:15:0 is larger than the topic takes"):
+        sent.run("b", lambda p, o: {**large, "k": "x" * (30_000 if (p, o) == (1, 15) else 1)})
+    assert len(sent.records()) == 20 and sent.mark["step"] == 1
+
+
+def test_one_that_only_the_broker_finds_too_large_is_told_too(sent, monkeypatch, client):
+    from kafka.admin import ConfigResource, ConfigResourceType
+
+    sent.run("a")
+    client.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, sent.topic, {"max.message.bytes": "2000"})])
+    monkeypatch.setattr(kafka_marks.Marks, "longest_record", lambda *_: 1_000_000)
+    with pytest.raises(
+        DestinationRefused, match="a row of .* bytes, or one that was sent together with it, is larger than the topic"
+    ):
+        sent.run("b", lambda p, o: {"k": "".join(uuid4().hex for _ in range(200 * p)), "a": 1})
+    assert len(sent.records()) == 20
+
+
+def made_again(partition: int, offset: int) -> dict:
+    return {"k": "again", "a": offset}
+
+
+@pytest.mark.invariant("I1")
+def test_a_revision_of_what_was_sent_is_refused_and_one_of_a_void_is_sent(sent):
+    sent.log.stable = {0: 30, 1: 30}
+    sent.run("a")
+    sent.prepare("b")
+    void(sent.ledger, sent.spec, 2, "for the test", "me")
+    sent.run("c")
+    for run in "abc":
+        settle(sent.ledger, sent.spec, Run("dag", run), succeeded=True)
+    replay.ask(sent.ledger, sent.spec, 2, 2, voided=True, reason="it was right", who="me")
+    sent.run("d", made_again)
+    settle(sent.ledger, sent.spec, Run("dag", "d"), succeeded=True)
+    before = sent.records()
+    assert [record.place[0] for record in before if record.key == b"again"] == [2] * 20 and len(before) == 60
+    begun = start(sent.ledger, sent.spec, sent.log, "a", 1)
+    do(sent.ledger, sent.spec, begun, lambda p, o: {sent.spec.sinks[0].name: [made_again(p, o)]})
+    with pytest.raises(DestinationRefused, match="transaction 1 is revised, and what a topic has cannot be taken back"):
+        sent.commit(begun)
+    assert sent.records("read_uncommitted") == before
+
+
+def test_brokers_that_do_not_answer_are_an_outage(sent, monkeypatch):
+    sent.run("a")
+    begun = sent.prepare("b")
+    away = Sent(sent.ledger, {"bootstrap.servers": "127.0.0.1:1"}, sent.spec)
+    with pytest.raises(DestinationUnreachable, match="line: rows_of_line: kafka:.*what is committed waits for it"):
+        away.commit(begun)
+    sent.commit(begun)
+    sent.is_whole()
+
+
+def test_a_step_that_takes_longer_than_a_transaction_may_is_refused(sent, monkeypatch):
+    monkeypatch.setattr(kafka_producer, "TRANSACTION_SECONDS", 2)
+    sent.run("a")
+    put = TransactionalProducer.put
+    began = threading.Event()
+
+    def late(self, *given) -> None:
+        # The brokers look for transactions that are too old every ten seconds.
+        began.wait(14)
+        put(self, *given)
+
+    monkeypatch.setattr(TransactionalProducer, "put", late)
+    with pytest.raises(
+        DestinationRefused, match="a step took 1[0-9] s to send, and Kafka aborts a transaction after 2 s"
+    ):
+        sent.run("b")
+    assert len(sent.records()) == 20 and sent.mark["step"] == 1
+
+
+def test_brokers_that_allow_less_time_are_told(sent, monkeypatch):
+    monkeypatch.setattr(kafka_producer, "TRANSACTION_SECONDS", 1000)
+    with pytest.raises(DestinationRefused, match="the brokers' transaction.max.timeout.ms is below 1000 s"):
+        sent.run("a")
+
+
+def test_marks_that_would_be_lost_are_refused(sent, client):
+    from kafka.admin import ConfigResource, ConfigResourceType
+
+    sent.run("a")
+    client.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, MARKS, {"cleanup.policy": "delete"})])
+    begun = sent.prepare("b")
+    try:
+        with pytest.raises(DestinationRefused, match="ratchet_marks at .* has cleanup.policy=delete, by which marks"):
+            sent.commit(begun)
+    finally:
+        again = {"cleanup.policy": "compact", **kafka_marks.CONFIGS}
+        client.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, MARKS, again)])
+    sent.commit(begun)
+    sent.is_whole()
+
+
+def test_a_destination_that_comes_later_gets_what_is_committed_from_then_on(ledger, kafka_properties, make_topic):
+    topic = make_topic(3)
+    spec = spec_of(topic)
+    plain = spec.model_copy(update={"sinks": [spec.sinks[0].model_copy(update={"to": ()})]})
+    migrate(ledger.url, [plain])
+    before = Sent(ledger, kafka_properties, plain)
+    commit(ledger, plain, before.prepare("a").claim)
+    sent = sending(ledger, kafka_properties, spec)
+    sent.log = before.log
+    sent.run("b")
+    assert {record.place[0] for record in read(kafka_properties, topic)} == {2}
