@@ -19,13 +19,21 @@ from ratchet.destinations import kafka_marks, kafka_outside, kafka_producer
 from ratchet.destinations.content import Change
 from ratchet.destinations.kafka_producer import ProducerFenced, TransactionalProducer
 from ratchet.destinations.kafka_topic import MARKS
-from ratchet.errors import DestinationRefused, DestinationUnreachable, LedgerUnreachable, MarkMoved, SettingsError
+from ratchet.errors import (
+    DestinationRefused,
+    DestinationUnreachable,
+    LedgerUnreachable,
+    MarkMoved,
+    NotRevisable,
+    SettingsError,
+)
 from ratchet.formats.port import Use
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
 from ratchet.ledger.work import Run
 from ratchet.operate import replay
 from ratchet.operate.actions import void
+from ratchet.operate.destinations import How, attach, detach
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
@@ -322,9 +330,16 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_one_that_was_there(sent
     with pytest.raises(DestinationRefused, match="there is no such topic .* create it, with as many partitions"):
         sent.commit(begun)
     make_topic(3, sent.topic)
-    with pytest.raises(DestinationRefused, match="was deleted and made anew: its id is .*ratchet detach line kafka:"):
+    with pytest.raises(DestinationRefused, match="was deleted and made anew: its id is .*ratchet attach line kafka:"):
         sent.commit(begun)
     assert sent.records("read_uncommitted") == []
+    address = sent.destination.address
+    with pytest.raises(DestinationRefused, match="is not made anew; attach it --from-here"):
+        attach(sent.ledger, sent.spec, address, How.ANEW, "for the test", "me", sent.opens)
+    attach(sent.ledger, sent.spec, address, How.FROM_HERE, "for the test", "me", sent.opens)
+    assert sent.records("read_uncommitted") == []
+    third = sent.run("c")
+    assert {record.place[0] for record in sent.records()} == {third.claim.txid}
 
 
 def test_partitions_that_were_added_would_part_the_rows_of_a_key(sent, client):
@@ -465,10 +480,21 @@ def test_a_revision_of_what_was_sent_is_refused_and_one_of_a_void_is_sent(sent):
     settle(sent.ledger, sent.spec, Run("dag", "d"), succeeded=True)
     before = sent.records()
     assert [record.place[0] for record in before if record.key == b"again"] == [2] * 20 and len(before) == 60
+    for run, txid in (("a", 1), ("b", 2)):
+        with pytest.raises(
+            NotRevisable, match=f"transaction {txid}: kafka:.* cannot take back what it was sent; detach"
+        ):
+            start(sent.ledger, sent.spec, sent.log, run, 1)
+    with pytest.raises(NotRevisable, match="nothing is asked for: .* cannot take back what it was sent"):
+        replay.ask(sent.ledger, sent.spec, 1, 3, reason="it was wrong", who="me")
+    address = sent.destination.address
+    detach(sent.ledger, "line", address, "for the test", "me")
     begun = start(sent.ledger, sent.spec, sent.log, "a", 1)
     do(sent.ledger, sent.spec, begun, lambda p, o: {sent.spec.sinks[0].name: [made_again(p, o)]})
+    sent.commit(begun)
     with pytest.raises(DestinationRefused, match="transaction 1 is revised, and what a topic has cannot be taken back"):
-        sent.commit(begun)
+        attach(sent.ledger, sent.spec, address, How.ON, "for the test", "me", sent.opens)
+    attach(sent.ledger, sent.spec, address, How.FROM_HERE, "for the test", "me", sent.opens)
     assert sent.records("read_uncommitted") == before
 
 
