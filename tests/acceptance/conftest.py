@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
+from kafka.errors import TopicAlreadyExistsError
 
 from ratchet.dev.stack import CHECKOUT, SERVERS, Stack
 from ratchet.operate.migrate import migrate
@@ -105,6 +108,11 @@ def asked(whole) -> Iterator[Line]:
 @pytest.fixture
 def arriving(whole) -> Iterator[Line]:
     """The pipeline whose runs records start: 20 of them or 5 seconds, 100 records a transaction, one slice."""
+    stack, _ = whole
+    admin = KafkaAdminClient(bootstrap_servers=stack.kafka["bootstrap.servers"])
+    with suppress(TopicAlreadyExistsError):
+        admin.create_topics([NewTopic("arriving-out", 2, 1)])
+    admin.close()
     yield from line_of(whole, "arriving")
 
 

@@ -78,14 +78,15 @@ class Line(Runs, Shown):
         producer.flush()
         producer.close()
 
-    def topic(self) -> list[Read]:
-        """All committed records of the topic, in order within each partition, read here and not by Spark."""
+    def topic(self, name: str | None = None) -> list[Read]:
+        """All committed records of its topic, or of another one, in order within each partition, read here."""
+        name = name or self.name
         with Kafka(self._kafka) as kafka:
-            ends = kafka.offsets(self.name).stable
+            ends = kafka.offsets(name).stable
         reader = KafkaConsumer(bootstrap_servers=self._servers, isolation_level="read_committed")
         found: list[Read] = []
         try:
-            places = {TopicPartition(self.name, partition): end for partition, end in ends.items()}
+            places = {TopicPartition(name, partition): end for partition, end in ends.items()}
             reader.assign(list(places))
             reader.seek_to_beginning()
             while any(reader.position(place) < end for place, end in places.items()):

@@ -69,6 +69,11 @@ class Shown:
         query = "select run_id from ratchet.transactions where pipeline = %s and txid = %s and revision = 0"
         return self._ledger.execute(query, [self.name, txid]).fetchone().run_id
 
+    def rows_in(self, table: str) -> list[tuple]:
+        """(k, v, partition, offset, txid) of each row of a table, sorted."""
+        query = sql.SQL("select k, v, _partition, _offset, _txid from {}").format(sql.Identifier(*table.split(".")))
+        return sorted(map(tuple, self._ledger.execute(query).fetchall()), key=lambda row: row[2:])
+
     def states_of(self, txid: int) -> list[str]:
         """The state of a transaction and of each of its revisions."""
         rows = self._ledger.execute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 
@@ -39,6 +40,15 @@ def test_records_start_the_runs_that_take_them_and_no_other(arriving: Line):
     waited = sorted(int(n) for run in found for n in re.findall(r"(\d+) records", arriving.asked_by(run)))
     assert waited[0] == 10 and len(waited) == 3 and waited[1] >= 20
     arriving.is_whole()
+    # A run is green when the destinations have its rows too.
+    here, there = arriving.rows_in("public.arriving_rows"), arriving.rows_in("elsewhere.arriving")
+    assert here == there and len(here) >= 210
+    sent = [(key.decode(), json.loads(value)) for _, _, key, value in arriving.topic("arriving-out")]
+    assert sorted((k, value["v"]) for k, value in sent) == sorted((k, v) for k, v, *_ in here)
+    assert all(key == value["k"] for key, value in sent)
+    said = arriving.command("status", "arriving")
+    assert "kafka:arriving-out, of arriving_rows: has all" in said
+    assert "ratchet_ledger:elsewhere.arriving, of arriving_rows: has all" in said
 
 
 @pytest.mark.all

@@ -1,15 +1,21 @@
-"""Records start its runs: twenty of them, or fewer that have waited for 5 seconds."""
+"""Records start its runs: twenty of them, or fewer that have waited for 5 seconds; its rows have two destinations."""
 
 from datetime import timedelta
 
-from ratchet import Append, Arrivals, Json, Pipeline, Topic
+from ratchet import Append, Arrivals, Json, KafkaTopic, Pipeline, Table, Topic
 
 PIPELINE = Pipeline(
     name="arriving",
     runs=Arrivals(min_records=20, max_wait=timedelta(seconds=5)),
     source=Topic("arriving", value=Json("k string, v bigint")),
     transform="tests.acceptance.transforms:arriving",
-    sinks=[Append("arriving_rows", columns="k string, v bigint")],
+    sinks=[
+        Append(
+            "arriving_rows",
+            columns="k string, v bigint",
+            to=[Table("elsewhere.arriving", database="ratchet_ledger"), KafkaTopic("arriving-out", key="k")],
+        )
+    ],
     max_records=100,
     slice_records=100,
     max_in_flight=2,
