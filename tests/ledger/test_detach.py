@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 
 from ratchet import Append, Table
-from ratchet.errors import IllegalMove, MarkMoved, SettingsError, StageMismatch
+from ratchet.errors import DestinationRefused, Fenced, IllegalMove, MarkMoved, SettingsError, StageMismatch
 from ratchet.ledger import steps as numbered
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import steps
@@ -17,16 +17,19 @@ from ratchet.ledger.work import Run
 from ratchet.operate.destinations import How, attach, detach, lines_of
 from ratchet.operate.erase import erase
 from ratchet.operate.migrate import migrate
+from ratchet.operate.prune import prune
 from ratchet.operate.snapshot.status import status
 from ratchet.operate.snapshot.words import lines_of as status_lines
 from ratchet.operate.verify import verify
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
+from ratchet.protocol.compact import compact
 from ratchet.protocol.follow import follow
 
 from .elsewhere import SENT, Elsewhere, sent
 from .staging import Log, appended, prepare, start, state
 from .test_destinations import revise
+from .test_prune import age
 
 ADDRESS = "warehouse:copied"
 
@@ -238,3 +241,54 @@ def test_a_step_that_a_restored_ledger_has_lost_is_not_noted(ledger, log, elsewh
         (of,) = numbered.destinations_of(conn, "line")
         numbered.reached(conn, of, 2, 7)
         assert numbered.destinations_of(conn, "line") == [of]
+
+
+@pytest.mark.invariant("I1")
+def test_a_prune_leaves_the_steps_that_tell_where_destinations_are(ledger, log, elsewhere, monkeypatch):
+    monkeypatch.setattr("ratchet.operate.prune.KEPT", 1)
+    for run in "ab":
+        sent(ledger, elsewhere, log, run)
+    detach(ledger, "line", ADDRESS, "for the test", "me")
+    for run in "cde":
+        without(ledger, log, run)
+    for run in "ab":
+        settle(ledger, SENT, Run("dag", run), succeeded=True)
+    age(ledger, 4)
+    compact(ledger, SENT)
+    assert prune(ledger, SENT, "old", "me").last == 4
+    with ledger.begin() as conn:
+        assert list(conn.execute(select(steps.c.step).order_by(steps.c.step)).scalars()) == [2, 3, 4, 5]
+    assert faults(ledger) == []
+    with pytest.raises(Fenced, match="transaction 3 is pruned"):
+        back(ledger, elsewhere)
+    back(ledger, elsewhere, How.ANEW)
+    assert elsewhere.rows() == appended(ledger) and elsewhere.step == 5
+    sent(ledger, elsewhere, log, "f")
+    assert elsewhere.rows() == appended(ledger) and faults(ledger) == []
+
+
+@pytest.mark.invariant("I1")
+def test_a_destination_that_fails_holds_up_no_other(ledger, log, elsewhere):
+    to = [Table("copied", database="warehouse"), Table("more.second", database="warehouse")]
+    spec = SENT.model_copy(update={"sinks": [Append("rows", columns="a bigint", to=to), *SENT.sinks[1:]]})
+    migrate(ledger.url, [spec])
+    sent(ledger, elsewhere, log, "a", spec)
+    elsewhere.ask("drop table copied")
+    with pytest.raises(DestinationRefused, match="warehouse:copied does not exist"):
+        sent(ledger, elsewhere, log, "b", spec)
+    assert elsewhere.rows("more.second") == appended(ledger)
+    assert elsewhere.ask("select name, step from ratchet_marks.marks order by 1") == [("copied", 1), ("second", 2)]
+    attach(ledger, spec, ADDRESS, How.ANEW, "for the test", "me", elsewhere.opens)
+    assert elsewhere.rows() == appended(ledger)
+
+
+def test_a_step_that_is_gone_from_the_ledger_is_told_and_not_waited_for(ledger, log, elsewhere):
+    sent(ledger, elsewhere, log, "a")
+    without(ledger, log, "b")
+    with ledger.begin() as conn:
+        conn.execute(delete(steps).where(steps.c.step == 2))
+    begun = start(ledger, SENT, log, "c")
+    prepare(ledger, SENT, begun)
+    with pytest.raises(StageMismatch, match="warehouse:copied has step 1 of 2, and the next one is gone"):
+        commit(ledger, SENT, begun.claim, elsewhere.opens)
+    assert state(ledger, 3) == State.PREPARED

@@ -63,7 +63,8 @@ class SettleOperator(BaseOperator):
                     if reason is None:
                         start_another(context, ledger, spec, partial(_offsets, spec), claim.txid)
             if reason is not None:
-                raise AirflowFailException(f"the run ended without its commit; {said}; {reason}")
+                how = "after its commit" if row.state == State.COMMITTED else "without its commit"
+                raise AirflowFailException(f"the run ended {how}; {said}; {reason}")
 
 
 def _offsets(
@@ -86,4 +87,6 @@ def _reason(states: dict[str, Any], row: Transaction, error: str | None) -> str 
     failed = sorted(re.sub(r"_(\d+)$", r"[\1]", task) for task, state in states.items() if state == "failed")
     said = f"failed: {', '.join(failed)}" if failed else f"commit ended as {states.get('commit')}"
     why = row.reason if row.state == State.ABORTED else error
+    if row.state == State.COMMITTED:
+        why = "it is committed, and nothing has to be cleared: what a destination lacks the maintenance sends"
     return f"{said}: {why}" if why else said

@@ -31,6 +31,7 @@ from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, Prune
 from ratchet.ledger.schema import (
+    destinations,
     events,
     pipelines,
     prunes,
@@ -201,9 +202,9 @@ def _take_away(conn: Connection, number: int) -> Prune:
 
     for table in (transactions, slices):
         take(table, *_between(table, of, of.reached, until))
-    # The last one stands for where destinations are.
-    last = select(pipelines.c.step).where(pipelines.c.pipeline == of.pipeline).scalar_subquery()
-    conn.execute(delete(steps).where(*_between(steps, of, of.reached, until), steps.c.step < last))
+    # That at which a destination is tells its mark, and those behind it are still to be sent.
+    places = select(func.min(destinations.c.step)).where(destinations.c.pipeline == of.pipeline).scalar_subquery()
+    conn.execute(delete(steps).where(*_between(steps, of, of.reached, until), steps.c.step < places))
     rows[ranges.name] += _move_starts(conn, of, until)
     take(ranges, *_between(ranges, of, of.reached, until))
     # Revisions are committed among later transactions, and their commits are part of the chain.

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from ratchet.destinations.content import Change, Content
 from ratchet.destinations.port import Destination, Mark, Outside, Owner, Reach
-from ratchet.errors import MarkMoved, SettingsError
+from ratchet.errors import MarkMoved, RatchetError, SettingsError, StageMismatch
 from ratchet.ledger import steps
 from ratchet.ledger.connection import Ledger, driver_of
 from ratchet.ledger.rows import DestinationRow, Transaction
@@ -45,15 +45,26 @@ def follow(ledger: Ledger, spec: Pipeline, opens: Open) -> list[str]:
     4. Note in the ledger how far it has come. Until that is so nothing more is decided, so that the rows that are read
        for a step are still those of the step.
 
-    Raises MarkMoved, DestinationUnreachable, DestinationRefused, and SettingsError where the spec has no such
-    destination; what was applied stays, and the next call goes on from there.
+    One that fails holds up no other; then the first error is raised: MarkMoved, DestinationUnreachable,
+    DestinationRefused, or SettingsError where the spec has no such destination. What was applied stays, and the next
+    call goes on from there.
     """
     with ledger.begin() as conn:
         line = read_line(conn, spec.name)
         known = [of for of in steps.destinations_of(conn, spec.name) if of.is_attached]
     if line is None:
         return []
-    return [said for of in known if of.step < line.step for said in _bring(ledger, spec, opens, of)]
+    said: list[str] = []
+    failed: RatchetError | None = None
+    for of in known:
+        if of.step < line.step:
+            try:
+                said += _bring(ledger, spec, opens, of)
+            except RatchetError as error:
+                failed = failed or error
+    if failed:
+        raise failed
+    return said
 
 
 @contextmanager
@@ -134,7 +145,10 @@ def _take(
     """
     with ledger.snapshot() as conn:
         now, step = steps.destination(conn, of.pipeline, of.destination), steps.step_of(conn, of.pipeline, at.step + 1)
-        if step is None or now is None or not now.is_attached:
+        if now is None or not now.is_attached:
+            return None
+        if step is None:
+            _check_last(conn, at, of)
             return None
         row = read_transaction(conn, step.pipeline, step.txid, step.revision)
         votes = read_votes(conn, step.pipeline, row.txid, row.epoch)
@@ -150,6 +164,16 @@ def _take(
         change = Change(driver_of(conn), rows.relation, row.txid, row.revision, replaces, rows.count, rows.writers)
         to = Mark(step.step, step.token)
         return outside.apply(at, to, change) and to
+
+
+def _check_last(conn: Connection, at: Mark, of: DestinationRow) -> None:
+    """StageMismatch where the ledger has no row of a step that was decided: whoever waits for it would never end."""
+    line = read_line(conn, of.pipeline)
+    if line is not None and at.step < line.step:
+        raise StageMismatch(
+            f"{of.pipeline}: {of.destination} has step {at.step} of {line.step}, and the next one is gone from "
+            f"ratchet.steps; `ratchet attach {of.pipeline} {of.destination} --anew` makes it anew"
+        )
 
 
 def _is_superseded(conn: Connection, row: Transaction) -> bool:
