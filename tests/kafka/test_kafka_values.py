@@ -11,6 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from psycopg import sql
+from sqlalchemy.dialects.postgresql.base import PGDialect
 
 from ratchet import Append, Json, KafkaTopic, Pipeline, Text, Topic
 from ratchet.destinations import rendered
@@ -22,8 +23,9 @@ from ratchet.ledger.work import SinkVote, Tag
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote
 from ratchet.sinks.lookup import sink_of
-from ratchet.sinks.types import POSITION
+from ratchet.sinks.types import POSITION, sql_type
 from ratchet.sinks.writer import Into, Writer
+from ratchet.spec.columns import parse_columns
 from ratchet.spec.pipeline import DEAD_LETTERS
 from ratchet.spec.types import is_scalar
 from ratchet.values.arrow import arrow_schema
@@ -152,6 +154,28 @@ def given(ledger, kafka_properties, make_topic) -> tuple[Sent, pa.Table]:
     cast_vote(ledger, spec, work.token, vote_of(spec, work, votes))
     commit(ledger, spec, begun.claim, sent.opens)
     return sent, table
+
+
+@pytest.mark.parametrize(
+    ("column", "fits", "unfit"),
+    [
+        ("d date", "0001-01-01", "0001-12-31 BC"),
+        ("d date", "9999-12-31", "10000-01-01"),
+        ("d date", None, "-infinity"),
+        ("d array<date>", "{9999-12-31,NULL}", "{2026-01-01,infinity}"),
+        ("d timestamp", "0001-01-01 00:00:00+00", "0001-12-31 23:59:59.999999+00 BC"),
+        ("d timestamp", "9999-12-31 23:59:59.999999+00", "10000-01-01 00:00:00+00"),
+        ("d timestamp", "9999-12-31 23:59:59.999999+00", "infinity"),
+    ],
+)
+def test_a_day_that_four_digits_do_not_write_is_told(ledger_url, column, fits, unfit):
+    (declared,) = parse_columns(column)
+    query = sql.SQL("select {} from (select %s::{} as d) as of").format(
+        rendered.unfit_of([declared]), sql.SQL(sql_type(declared.type).compile(dialect=PGDialect()))
+    )
+    with psycopg.connect(ledger_url) as conn:
+        conn.execute("set timezone = 'Pacific/Auckland'")
+        assert [conn.execute(query, [cell]).fetchone() for cell in (fits, unfit)] == [(None,), ("d",)]
 
 
 def said(cell: object) -> str:

@@ -54,15 +54,17 @@ def revise(ledger: Ledger, there: Elsewhere, log: Log, run: str, clear_number: i
     begun = start(ledger, SENT, log, run, clear_number)
     for part in begun.slices:
         work = a_try(ledger, begun, part.number, SENT)
-        made = [{"a": -o, "_partition": r.partition, "_offset": o, "_n": 0} for r in work.ranges for o in _of(r)][drop:]
+        made = [{"a": -at["_offset"], **at} for at in places(work)][drop:]
         votes = write_all(ledger, SENT, work, {"rows": made, "totals": [], "latest": []})
         cast_vote(ledger, SENT, work.token, vote_of(SENT, work, votes))
     assert isinstance(commit(ledger, SENT, begun.claim, there.opens), Committed)
     settle(ledger, SENT, Run("dag", run, clear_number), succeeded=True)
 
 
-def _of(r) -> range:
-    return range(r.from_offset, r.until_offset)
+def places(work) -> list[dict[str, int]]:
+    """The position of each record of a slice."""
+    offsets = [(r.partition, offset) for r in work.ranges for offset in range(r.from_offset, r.until_offset)]
+    return [{"_partition": partition, "_offset": offset, "_n": 0} for partition, offset in offsets]
 
 
 @pytest.mark.invariant("I1", "I3")
@@ -272,7 +274,7 @@ def test_two_pipelines_do_not_share_a_table(ledger, log, elsewhere):
     sent(ledger, elsewhere, log, "a")
     other = SENT.model_copy(update={"name": "other", "sinks": [Append("others", columns="a bigint", to=TO)]})
     migrate(ledger.url, [other])
-    with pytest.raises(MarkMoved, match=r"other: warehouse:copied: .* no step of this ledger"):
+    with pytest.raises(DestinationRefused, match="is the destination warehouse:copied of line: rows already; name"):
         begun = start(ledger, other, log, "x")
         for part in begun.slices:
             work = a_try(ledger, begun, part.number, other)
@@ -415,3 +417,68 @@ def test_values_of_every_type_are_there_what_they_are_here(ledger_url, log, else
         expected = conn.execute(query.format(names, sql.Identifier(*sink.home))).fetchall()
     found = elsewhere.ask(query.format(names, sql.Identifier("all_types")))
     assert found == expected and len(found) == ROWS
+
+
+@pytest.mark.invariant("I1")
+def test_two_sinks_do_not_share_a_table_by_two_connections(ledger, log, elsewhere):
+    """Both connections lead to one database."""
+    sinks = [
+        Append("rows", columns="a bigint", to=TO),
+        Append("more", columns="a bigint", to=Table("copied", database="warehouse_too")),
+    ]
+    spec = SENT.model_copy(update={"sinks": sinks})
+    migrate(ledger.url, [spec])
+    begun = start(ledger, spec, log, "a")
+    for part in begun.slices:
+        work = a_try(ledger, begun, part.number, spec)
+        made = {"rows": [], "more": [{"a": 1, "_partition": 0, "_offset": work.ranges[0].from_offset, "_n": 0}]}
+        made["more"] = made["more"] if work.ranges[0].partition == 0 else []
+        cast_vote(ledger, spec, work.token, vote_of(spec, work, write_all(ledger, spec, work, made)))
+    with pytest.raises(DestinationRefused, match="is the destination warehouse:copied of line: rows already"):
+        commit(ledger, spec, begun.claim, elsewhere.opens)
+    with ledger.begin() as conn:
+        assert [of.step for of in steps.destinations_of(conn, "line")] == [1, 0]
+
+
+@pytest.mark.invariant("I1")
+def test_a_process_with_an_older_spec_sends_the_columns_that_were_written(ledger, log, elsewhere):
+    wider = SENT.model_copy(update={"sinks": [Append("rows", columns="a bigint, b string", to=TO), *SENT.sinks[1:]]})
+    sent(ledger, elsewhere, log, "a")
+    migrate(ledger.url, [wider])
+    begun = start(ledger, wider, log, "b")
+    for part in begun.slices:
+        work = a_try(ledger, begun, part.number, wider)
+        made = [{"a": at["_offset"], "b": f"b{at['_offset']}", **at} for at in places(work)]
+        votes = write_all(ledger, wider, work, {"rows": made, "totals": [], "latest": []})
+        cast_vote(ledger, wider, work.token, vote_of(wider, work, votes))
+    with pytest.raises(SettingsError):
+        commit(ledger, wider, begun.claim)
+    assert follow(ledger, SENT, elsewhere.opens) == ["warehouse:copied is at step 2, 1 further"]
+    assert elsewhere.ask("select b = 'b' || a from copied where _txid = 2 group by 1") == [(True,)]
+
+
+@pytest.mark.invariant("I1")
+def test_texts_are_what_they_were_where_another_database_has_another_encoding(ledger_url, log, postgres):
+    text = Append("rows", columns="a bigint, b string", to=TO)
+    spec = SENT.model_copy(update={"sinks": [text]})
+    migrate(ledger_url, [spec])
+    name = "latin_1"
+    with psycopg.connect(postgres.ledger_url, autocommit=True) as conn:
+        conn.execute("drop database if exists latin_1 with (force)")
+        conn.execute("create database latin_1 encoding 'LATIN1' locale 'C' template template0")
+    there = Elsewhere(postgres.database_url(name))
+    with Ledger(ledger_url) as ledger:
+        for run, said in (("a", "é"), ("b", "\N{GREEK SMALL LETTER OMEGA}")):
+            begun = start(ledger, spec, log, run)
+            for part in begun.slices:
+                work = a_try(ledger, begun, part.number, spec)
+                made = [{"a": at["_offset"], "b": said, **at} for at in places(work)]
+                cast_vote(ledger, spec, work.token, vote_of(spec, work, write_all(ledger, spec, work, {"rows": made})))
+            if run == "a":
+                commit(ledger, spec, begun.claim, there.opens)
+                assert set(there.ask("select b, convert_to(b, 'UTF8') from copied")) == {("é", "é".encode())}
+            else:
+                with pytest.raises(DestinationRefused, match="has no equivalent in encoding"):
+                    commit(ledger, spec, begun.claim, there.opens)
+    with psycopg.connect(postgres.ledger_url, autocommit=True) as conn:
+        conn.execute("drop database latin_1 with (force)")

@@ -122,9 +122,9 @@ def test_rows_that_are_gone_meanwhile_are_missed_and_it_is_made_anew(ledger, log
     detach(ledger, "line", ADDRESS, "for the test", "me")
     without(ledger, log, "b")
     erase(ledger, SENT, "rows", {"_offset": "12"}, "asked for", "me")
-    with pytest.raises(StageMismatch, match="has 18 rows of it, and its votes say 20"):
+    with pytest.raises(StageMismatch, match="has 18 rows of it, and its votes say 20: rows have expired, were erased"):
         back(ledger, elsewhere)
-    assert elsewhere.step == 1
+    assert elsewhere.step == 1 and "DETACHED since" in said(ledger)
     done = back(ledger, elsewhere, How.ANEW)
     assert done.step == 2 and elsewhere.rows() == appended(ledger) and elsewhere.step == 2
     sent(ledger, elsewhere, log, "c")
@@ -261,6 +261,7 @@ def test_a_prune_leaves_the_steps_that_tell_where_destinations_are(ledger, log, 
     assert faults(ledger) == []
     with pytest.raises(Fenced, match="transaction 3 is pruned"):
         back(ledger, elsewhere)
+    assert "DETACHED since" in said(ledger) and "it could not be brought on" in said(ledger)
     back(ledger, elsewhere, How.ANEW)
     assert elsewhere.rows() == appended(ledger) and elsewhere.step == 5
     sent(ledger, elsewhere, log, "f")

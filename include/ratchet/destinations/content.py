@@ -12,7 +12,11 @@ from psycopg import sql
 
 from ratchet.errors import LedgerUnreachable, StageMismatch
 from ratchet.ledger.work import Relation, counted, name_of
+from ratchet.spec.columns import Column
+from ratchet.values.withheld import postgres_said
 
+UTF8 = "set local client_encoding to 'UTF8'"
+"""What COPY gives and takes has texts in the session's encoding, which is each database's own where nobody says so."""
 _AT_A_TIME = 5_000
 """So many rows are in memory."""
 
@@ -27,6 +31,8 @@ class Content:
     conn: psycopg.Connection[Any]
     relation: Relation
     until: int
+    fields: tuple[Column, ...]
+    """The columns that they were written with, but for those that each row has."""
 
     def copied(self, columns: Sequence[sql.Composable]) -> Iterator[bytes | bytearray | memoryview]:
         """These expressions over the columns of the delta table, of each row, as COPY gives them in PostgreSQL's binary
@@ -34,6 +40,7 @@ class Content:
         """
         statement = sql.SQL("copy ({}) to stdout (format binary)").format(self._query(columns))
         with self._told(), self.conn.cursor() as cursor:
+            cursor.execute(UTF8)
             with cursor.copy(statement) as rows:
                 yield from rows
             self._check(cursor.rowcount)
@@ -66,8 +73,14 @@ class Content:
         """An error of the ledger's database is not to be taken for one of the destination's."""
         try:
             yield
-        except psycopg.Error as error:
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise LedgerUnreachable(f"the ledger did not answer while rows were read: {error}") from error
+        except psycopg.Error as error:
+            # Its words may quote a value.
+            said = postgres_said(error, private=True)
+            raise StageMismatch(
+                f"{'.'.join(self.relation)}: its rows cannot be read: {said}; nothing was sent"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -97,5 +110,7 @@ class Change(Content):
         if found != self.rows:
             raise StageMismatch(
                 f"{name_of(self.txid, self.revision)}: {'.'.join(self.relation)} has {counted(found, 'row')} of it, "
-                f"and its votes say {self.rows:,}; `ratchet verify` tells what is missing; nothing was sent"
+                f"and its votes say {self.rows:,}: rows have expired, were erased, or are missing, which `ratchet "
+                "verify` tells; nothing was sent; `ratchet attach --anew` sends what is there, `ratchet detach` lets "
+                "the line go on"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 import psycopg
@@ -17,7 +17,6 @@ from sqlalchemy import (
     Table,
     Text,
     create_engine,
-    exists,
     func,
     make_url,
     select,
@@ -31,13 +30,14 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.schema import CreateSchema
 
-from ratchet.destinations.content import Change, Content
+from ratchet.destinations.content import UTF8, Change, Content
 from ratchet.destinations.port import Mark, Outside, Owner
 from ratchet.errors import DestinationRefused, DestinationUnreachable, SettingsError
-from ratchet.ledger.connection import BY_A_POOLER, IDLE_SECONDS, PATIENCE, driver_of
+from ratchet.ledger.connection import BY_A_POOLER, IDLE_SECONDS, PATIENCE, bound, driver_of
 from ratchet.ledger.work import Relation, counted
 from ratchet.sinks import catalog
 from ratchet.sinks.types import POSITION, SOURCE, TXID, sql_column, sql_type
+from ratchet.spec.columns import Column
 from ratchet.values.withheld import postgres_said
 
 SCHEMA = "ratchet_marks"
@@ -51,6 +51,7 @@ marks = Table(
     SqlColumn("name", Text, primary_key=True),
     SqlColumn("pipeline", Text, nullable=False),
     SqlColumn("sink", Text, nullable=False),
+    SqlColumn("destination", Text, nullable=False, comment="the address by which the pipeline knows the table"),
     SqlColumn("step", BigInteger, nullable=False, comment="the last that the table has taken"),
     SqlColumn("token", BigInteger, nullable=False, comment="that step's random number"),
     SqlColumn("txid", BigInteger, comment="the transaction of that step; null before the first"),
@@ -64,7 +65,6 @@ class Elsewhere(Outside):
 
     def __init__(self, address: str, place: Relation, owner: Owner, engine: Engine):
         self._address, self._relation, self._owner, self._engine = address, place, owner, engine
-        self._names = [c.name for c in (*owner.fields, *ADDED)]
         self._mine = (marks.c.schema == place[0], marks.c.name == place[1])
 
     @classmethod
@@ -89,13 +89,12 @@ class Elsewhere(Outside):
         with self._begin() as conn:
             if catalog.kind_of(conn, SCHEMA, marks.name) is None:
                 return None
-            found = conn.execute(select(marks.c.step, marks.c.token).where(*self._mine)).one_or_none()
-        return None if found is None else Mark(*found)
+            return self._held(conn)
 
     def start(self, mark: Mark) -> None:
         with self._begin() as conn:
             self._make_marks(conn)
-            if conn.execute(select(exists().where(*self._mine))).scalar_one():
+            if self._held(conn) is not None:
                 return
             self._make_table(conn)
             self._own(conn, mark)
@@ -103,10 +102,9 @@ class Elsewhere(Outside):
     def apply(self, at: Mark, to: Mark, change: Change) -> bool:
         with self._begin() as conn:
             # Whoever else does the same waits here, and finds another mark.
-            held = conn.execute(select(marks.c.step, marks.c.token).where(*self._mine).with_for_update()).one_or_none()
-            if held is None or Mark(*held) != at:
+            if self._held(conn, lock=True) != at:
                 return False
-            self._fit(conn)
+            self._fit(conn, change.fields)
             if change.replaces:
                 gone = sql.SQL("delete from {} where _txid = {}").format(self._place, change.txid)
                 driver_of(conn).execute(gone)
@@ -118,17 +116,33 @@ class Elsewhere(Outside):
     def restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:
         with self._begin() as conn:
             self._make_marks(conn)
-            held = conn.execute(select(marks.c.step, marks.c.token).where(*self._mine).with_for_update()).one_or_none()
-            if (None if held is None else Mark(*held)) != at:
+            if self._held(conn, lock=True) != at:
                 return False
             if content is not None:
                 if catalog.kind_of(conn, *self._relation) is None:
                     self._make_table(conn)
-                self._fit(conn)
-                driver_of(conn).execute(sql.SQL("delete from {}").format(self._place))
+                self._fit(conn, content.fields)
+                # What is a person's own has no txid.
+                driver_of(conn).execute(sql.SQL("delete from {} where _txid is not null").format(self._place))
                 self._copy(conn, content)
             self._own(conn, to)
         return True
+
+    def _held(self, conn: Connection, *, lock: bool = False) -> Mark | None:
+        """The mark; DestinationRefused where it is another destination's: its steps say nothing of these rows."""
+        query = select(marks.c.step, marks.c.token, marks.c.pipeline, marks.c.sink, marks.c.destination)
+        query = query.where(*self._mine)
+        found = conn.execute(query.with_for_update() if lock else query).one_or_none()
+        if found is None:
+            return None
+        step, token, *whose = found
+        if whose != [self._owner.pipeline, self._owner.sink, self._address]:
+            pipeline, sink, destination = whose
+            raise DestinationRefused(
+                f"{self._where} is the destination {destination} of {pipeline}: {sink} already; name another table, or "
+                f"delete its row from {SCHEMA}.{marks.name} where that is over, and its rows"
+            )
+        return Mark(step, token)
 
     @property
     def _place(self) -> sql.Identifier:
@@ -137,20 +151,21 @@ class Elsewhere(Outside):
     def _make_marks(self, conn: Connection) -> None:
         # Two that make the same schema at once would meet in the catalog, and of two that start one comes first.
         conn.execute(text("select pg_advisory_xact_lock(hashtext('ratchet marks'))"))
-        conn.execute(CreateSchema(SCHEMA, if_not_exists=True))
-        marks.create(conn, checkfirst=True)
+        if catalog.kind_of(conn, SCHEMA, marks.name) is None:
+            _make_schema(conn, SCHEMA)
+            marks.create(conn)
 
     def _own(self, conn: Connection, mark: Mark) -> None:
         """Make the mark the pipeline's own, whosever it was."""
         schema, name = self._relation
-        now = {"pipeline": self._owner.pipeline, "sink": self._owner.sink, "step": mark.step, "token": mark.token}
-        now |= {"txid": None, "at": func.clock_timestamp()}
+        now = {"pipeline": self._owner.pipeline, "sink": self._owner.sink, "destination": self._address}
+        now |= {"step": mark.step, "token": mark.token, "txid": None, "at": func.clock_timestamp()}
         mine = insert(marks).values(schema=schema, name=name, **now)
         conn.execute(mine.on_conflict_do_update(index_elements=["schema", "name"], set_=now))
 
     def _copy(self, conn: Connection, content: Content) -> None:
         """Send the rows as PostgreSQL itself has written them: no value is read on the way."""
-        columns = [sql.Identifier(name) for name in self._names]
+        columns = [sql.Identifier(c.name) for c in (*content.fields, *ADDED)]
         writing = sql.SQL("copy {} ({}) from stdin (format binary)").format(self._place, sql.SQL(", ").join(columns))
         with driver_of(conn).cursor() as cursor:
             with cursor.copy(writing) as into:
@@ -168,7 +183,7 @@ class Elsewhere(Outside):
         schema, name = self._relation
         kind = catalog.kind_of(conn, schema, name)
         if kind is None:
-            conn.execute(CreateSchema(schema, if_not_exists=True))
+            _make_schema(conn, schema)
             key = PrimaryKeyConstraint("_txid", "_partition", "_offset", "_n")
             columns = map(sql_column, (*self._owner.fields, *ADDED))
             Table(name, MetaData(), *columns, key, schema=schema).create(conn)
@@ -179,13 +194,13 @@ class Elsewhere(Outside):
                 f"{self._where} has rows already, and none is this pipeline's; name another table, or empty it"
             )
 
-    def _fit(self, conn: Connection) -> None:
+    def _fit(self, conn: Connection, fields: Sequence[Column]) -> None:
         """See that the table has the columns that are sent, each of the very type; one that is new is added."""
         held = catalog.columns(conn, self._relation)
         if not held:
             raise DestinationRefused(f"{self._where} does not exist; its mark does, so somebody has dropped it")
         renamed = dict(self._owner.renamed)
-        for column in (*self._owner.fields, *ADDED):
+        for column in (*fields, *ADDED):
             name, kind = column.name, sql_type(column.type)
             if name not in held and renamed.get(name) in held:
                 raise DestinationRefused(
@@ -211,8 +226,10 @@ class Elsewhere(Outside):
         """One database transaction there."""
         try:
             with self._engine.begin() as conn:
-                # A process that is stopped must not keep others from the mark for ever.
-                conn.exec_driver_sql(f"set local idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
+                # A process that is stopped must not keep others from the mark for ever, and no limit of the role is
+                # for a step.
+                bound(conn, IDLE_SECONDS, "local")
+                conn.exec_driver_sql(UTF8)
                 yield conn
         except (DBAPIError, psycopg.Error) as error:
             raise self._told(getattr(error, "orig", None) or error) from error
@@ -220,6 +237,8 @@ class Elsewhere(Outside):
     def _told(self, error: BaseException) -> DestinationUnreachable | DestinationRefused:
         said = " ".join(postgres_said(error, private=self._owner.private).split())
         passes = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | psycopg.InternalError)
+        # A key too long for its index and the like, which psycopg counts among what passes.
+        passes = passes and not str(getattr(error, "sqlstate", None) or "").startswith("54")
         if passes:
             return DestinationUnreachable(
                 f"{self._where}: {said}; what is committed waits for it, and its mark tells what it has taken"
@@ -228,3 +247,10 @@ class Elsewhere(Outside):
             f"{self._where}: {said}; nothing was sent; correct that there, or `ratchet detach "
             f"{self._owner.pipeline} {self._address}`"
         )
+
+
+def _make_schema(conn: Connection, name: str) -> None:
+    """Make a schema, unless it is there: the right to make one is asked for before that is looked at."""
+    asked = text("select exists (select from pg_namespace where nspname = :name)")
+    if not conn.execute(asked, {"name": name}).scalar_one():
+        conn.execute(CreateSchema(name))

@@ -24,6 +24,7 @@ from ratchet.errors import (
     NotGranted,
     UnknownTopic,
 )
+from ratchet.spec.columns import Column
 
 _SILENT_SECONDS = 120
 """So long whoever sends may ask nothing of the ledger: longer than Kafka is waited for."""
@@ -50,7 +51,7 @@ class TopicOutside(Outside):
     def mark(self) -> Mark | None:
         with self._told():
             try:
-                kept = self._marks.read(self._key)
+                kept = self._mine(self._marks.read(self._key))
             except StillUndecided:
                 # Of a follower that is gone, unless it is another pipeline's.
                 self._become_the_one()
@@ -125,7 +126,7 @@ class TopicOutside(Outside):
             topic_id, partitions = self._topic()
             producer = self._producer_of_its_own()
             try:
-                kept = self._marks.read(self._key)
+                kept = self._mine(self._marks.read(self._key))
                 if (None if kept is None else kept.mark) != at:
                     self.let_go()
                     return False
@@ -147,22 +148,32 @@ class TopicOutside(Outside):
             producer.close()
 
     def _send(self, producer: TransactionalProducer, change: Change) -> None:
-        topic, wanted = self._declared.name, asked(self._owner.fields, self._declared.keyed(self._owner.fields))
+        topic, wanted = self._declared.name, asked(change.fields, self._keyed(change))
         # A setting of the session decides how many digits a float has.
-        change.conn.execute("set local extra_float_digits = 1")
+        change.conn.execute("set local extra_float_digits = 1; set local timezone = 'UTC'")
         common: Headers = [("ratchet-pipeline", self._owner.pipeline), ("ratchet-txid", str(change.txid))]
         with closing(change.selected(wanted)) as rows:
             for number, (value, key, unfit, source, place) in enumerate(rows, 1):
                 if unfit is not None:
                     raise DestinationRefused(
                         f"{self._where}: the row at {place}: column {unfit} has a value that JSON does not hold (NaN, "
-                        f"an infinity, or JSON's null); nothing was sent; `ratchet detach {self._owner.pipeline} "
-                        f"{self._declared.address}`, and have the transform keep such rows out"
+                        "an infinity, JSON's null, a day outside of the years 1 to 9999); nothing was sent; `ratchet "
+                        f"detach {self._owner.pipeline} {self._declared.address}`, and have the transform keep such "
+                        "rows out"
                     )
                 headers = [*common, ("ratchet-source", source), ("ratchet-position", place)]
                 producer.send(topic, value, key, headers, place)
                 if number % _LOOK_EVERY == 0:
                     producer.look()
+
+    def _keyed(self, change: Change) -> Column | None:
+        keyed = self._declared.keyed(change.fields)
+        if keyed is None and self._declared.key is not None:
+            raise DestinationRefused(
+                f"{self._where}: the rows of transaction {change.txid} have no column {self._declared.key}, which is "
+                "to be their key; nothing was sent; deploy the spec with which they were written"
+            )
+        return keyed
 
     def _take_turn(self, change: Change) -> bool:
         """Wait until nobody else sends, and say whether there was somebody: two that each end what the other one has
@@ -219,15 +230,18 @@ class TopicOutside(Outside):
             return False
 
     def _read(self) -> Kept | None:
-        kept = self._marks.read(self._key)
-        if kept is None:
-            return None
-        if (kept.sink, kept.destination) != (self._owner.sink, self._declared.address):
+        kept = self._mine(self._marks.read(self._key))
+        if kept is not None:
+            self._see_that_it_is(kept)
+        return kept
+
+    def _mine(self, kept: Kept | None) -> Kept | None:
+        """The mark; DestinationRefused where it is another destination's: its steps say nothing of these rows."""
+        if kept is not None and (kept.sink, kept.destination) != (self._owner.sink, self._declared.address):
             raise DestinationRefused(
                 f"{self._where}: the topic gets rows of {kept.sink} already, by {kept.destination}; a pipeline sends "
-                f"the rows of one sink to a topic; name another topic, or {self._anew}"
+                "the rows of one sink to a topic; name another topic"
             )
-        self._see_that_it_is(kept)
         return kept
 
     def _see_that_it_is(self, kept: Kept) -> None:

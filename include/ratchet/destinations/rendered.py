@@ -56,8 +56,8 @@ def key_of(column: Column) -> Expression:
 
 
 def unfit_of(fields: Sequence[Column]) -> Expression:
-    """The name of a column whose value JSON does not hold, or null: NaN and infinities, and JSON's own null, which is
-    read as no value at all.
+    """The name of a column whose value JSON does not hold, or null: NaN and infinities, JSON's own null, which is read
+    as no value at all, and days outside of the years 1 to 9999, which ISO 8601 writes in four digits.
     """
     whens = [
         sql.SQL("when {} then {}").format(unfit, sql.Literal(column.name))
@@ -127,5 +127,17 @@ def _unfit(kind: Type, value: Expression) -> Expression | None:
             )
         case Json():
             return sql.SQL("{} = 'null'::jsonb").format(value)
+        case Date():
+            return sql.SQL("{} not between date '0001-01-01' and date '9999-12-31'").format(value)
+        case Timestamp(unit) if unit is not None:
+            return sql.SQL("not isfinite({})").format(value)
+        case Timestamp():
+            return sql.SQL(
+                "({0} < timestamptz '0001-01-01 00:00:00+00' or {0} >= timestamptz '10000-01-01 00:00:00+00')"
+            ).format(value)
+        case Array(Date()):
+            return sql.SQL(
+                "exists (select from unnest({}) u(e) where e not between date '0001-01-01' and date '9999-12-31')"
+            ).format(value)
         case _:
             return None

@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from ratchet.errors import IncompleteRead
 from ratchet.formats.avro_schema import Unreadable
 from ratchet.values.unfit import excerpt
 
@@ -171,7 +172,10 @@ def compiled(text: str, others: tuple[tuple[str, str], ...], folders: tuple[str,
                 timeout=SECONDS,
             )
         except subprocess.TimeoutExpired:
-            raise Unreadable(f"protoc makes nothing of it within {SECONDS} s") from None
+            raise IncompleteRead(f"protoc has not read a schema within {SECONDS} s; the slice is tried again") from None
+        if ended.returncode < 0:
+            # Of memory there was too little, say: the schema is not to blame.
+            raise IncompleteRead(f"protoc was ended by signal {-ended.returncode}; the slice is tried again")
         if ended.returncode or not out.is_file():
             raise Unreadable(f"protoc refuses it: {_complaint(ended, own)}")
         return _bare(FileDescriptorSet.FromString(out.read_bytes()))

@@ -92,7 +92,7 @@ class Ledger:
         try:
             with self.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as conn:
                 if is_direct(driver_of(conn).info, conn.execute(text(BACKEND)).scalar_one()):
-                    _bound(conn, IDLE_SECONDS, "session")
+                    bound(conn, IDLE_SECONDS, "session")
                 yield conn
         except OperationalError as error:
             if error.connection_invalidated or error.statement is None:
@@ -112,7 +112,7 @@ class Ledger:
         in_commit = False
         try:
             with engine.begin() as conn:
-                _bound(conn, idle_seconds, "local", self._lock_seconds)
+                bound(conn, idle_seconds, "local", self._lock_seconds)
                 yield conn
                 in_commit = not conn.invalidated
         except (OperationalError, InternalError) as error:
@@ -178,7 +178,7 @@ def be_quick(conn: Connection) -> None:
     _set(conn, "local", {_IDLE: IDLE_SECONDS})
 
 
-def _bound(conn: Connection, idle_seconds: int, scope: str, lock_seconds: float = 0) -> None:
+def bound(conn: Connection, idle_seconds: int, scope: str, lock_seconds: float = 0) -> None:
     """Say how long a writer may be idle, and that no limit of its role is for it: in this database transaction, since
     the session may be somebody else's after it, or in the session.
 

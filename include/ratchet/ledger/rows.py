@@ -212,6 +212,7 @@ class DestinationRow(_Row):
     pipeline: str
     destination: str
     sink: str
+    can_revise: bool
     step: int
     token: int
     started: bool

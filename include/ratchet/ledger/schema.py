@@ -369,6 +369,7 @@ destinations = Table(
     Column("pipeline", Text, primary_key=True),
     Column("destination", Text, primary_key=True, comment="its address"),
     Column("sink", Text, nullable=False, comment="whose rows it gets"),
+    Column("can_revise", Boolean, nullable=False, comment="whether rows that it has can give way to others"),
     Column("step", BigInteger, nullable=False, comment="up to which it has what was decided, as far as is known here"),
     Column("token", BigInteger, nullable=False, comment="that of the step, or of its start"),
     Column("started", Boolean, nullable=False, server_default="false", comment="whether it has its first mark"),

@@ -81,11 +81,10 @@ def has_earlier(conn: Connection, of: StepRow) -> bool:
     return conn.execute(select(exists().where(*same))).scalar_one()
 
 
-def register(conn: Connection, pipeline: str, address: str, sink: str, step: int) -> None:
+def register(conn: Connection, pipeline: str, address: str, sink: str, step: int, *, can_revise: bool) -> None:
     """Have a destination get what is decided after this step; the caller has the lock."""
-    conn.execute(
-        insert(destinations).values(pipeline=pipeline, destination=address, sink=sink, step=step, token=new_token())
-    )
+    named = {"pipeline": pipeline, "destination": address, "sink": sink, "can_revise": can_revise}
+    conn.execute(insert(destinations).values(**named, step=step, token=new_token()))
 
 
 def started(conn: Connection, of: DestinationRow) -> None:
@@ -102,6 +101,12 @@ def reached(conn: Connection, of: DestinationRow, step: int, token: int) -> None
     forward = (*_is(of), destinations.c.detached_at.is_(None), destinations.c.step < step, known)
     values = {"step": step, "token": token, "reached_at": func.clock_timestamp()}
     conn.execute(update(destinations).where(*forward).values(values))
+
+
+def are_there(conn: Connection, pipeline: str, after: int, last: int) -> bool:
+    """Whether the ledger has every step behind `after` up to the last."""
+    mine = (steps.c.pipeline == pipeline, steps.c.step > after, steps.c.step <= last)
+    return conn.execute(select(func.count()).select_from(steps).where(*mine)).scalar_one() == last - after
 
 
 def unnumbered(conn: Connection, pipeline: str) -> tuple[int, list[tuple[int, int]]]:

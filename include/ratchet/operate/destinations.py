@@ -9,7 +9,7 @@ from enum import StrEnum
 from sqlalchemy import Connection, func, update
 
 from ratchet.destinations.port import Mark
-from ratchet.errors import IllegalMove, MarkMoved
+from ratchet.errors import DestinationRefused, Fenced, IllegalMove, MarkMoved, StageMismatch
 from ratchet.ledger import history, steps
 from ratchet.ledger.channel import notify
 from ratchet.ledger.connection import Ledger
@@ -108,6 +108,11 @@ def attach(
                 step = steps.step_of(conn, spec.name, last)
                 if how is How.ON:
                     to = _place_of(conn, of, at)
+                    if not steps.are_there(conn, spec.name, to.step, last):
+                        raise MarkMoved(
+                            f"{spec.name}: {address} has step {to.step} of {last}, and some of the others are pruned; "
+                            "`ratchet attach --anew` makes it anew, `--from-here` leaves what it has"
+                        )
                 else:
                     # Where no step was decided yet, its start has a token of its own.
                     to = Mark(last, step.token if step else steps.new_token())
@@ -124,7 +129,17 @@ def attach(
             reached = {"step": to.step, "token": to.token, "started": at is not None or how is not How.ON}
             _set(conn, of, **back, **reached, reached_at=func.clock_timestamp())
             _record(conn, now, of, who, "attach", f"{how}: {reason}")
-        sent = [] if dry_run else follow(ledger, spec, opens)
+        try:
+            sent = [] if dry_run else follow(ledger, spec, opens)
+        except (StageMismatch, DestinationRefused, MarkMoved, Fenced) as error:
+            with ledger.begin() as conn:
+                now, of = _locked(conn, spec.name, address)
+                # Else the line would wait for what does not come.
+                if of.step < (now.step if now else 0):
+                    why = f"it could not be brought on: {error}"
+                    _set(conn, of, detached_at=func.clock_timestamp(), detached_by=who, detached_why=why)
+                    _record(conn, now, of, who, "detach", why)
+            raise
         lacks = last - to.step
         said = [f"is attached at step {to.step}, {how}", *([f"lacks {counted(lacks, 'step')}"] if lacks else []), *sent]
         return Moved(spec.name, address, True, to.step, last, "; ".join(said), dry_run)

@@ -17,7 +17,7 @@ from ratchet.ledger.connection import Ledger, driver_of
 from ratchet.ledger.rows import DestinationRow, Transaction
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_line, read_transaction
-from ratchet.protocol.applied import newest_whole
+from ratchet.protocol.applied import newest_whole, voted_of
 from ratchet.protocol.votes import read_votes, rows_of
 from ratchet.sinks.lookup import sink_of
 from ratchet.sinks.port import Sink
@@ -88,7 +88,7 @@ def opened(spec: Pipeline, opens: Open, of: DestinationRow) -> Generator[tuple[S
 
 def whole(conn: Connection, sink: Sink, head: int) -> Content:
     """All rows of a sink that readers see, as a destination that is made anew gets them."""
-    return Content(driver_of(conn), sink.home, head)
+    return Content(driver_of(conn), sink.home, head, sink.declared)
 
 
 def _bring(ledger: Ledger, spec: Pipeline, opens: Open, of: DestinationRow) -> list[str]:
@@ -161,7 +161,11 @@ def _take(
         is_whole = row.revision > 0 and row.releases is None
         # What cannot give way was not sent: of a transaction that was voided.
         replaces = is_whole and (destination.can_revise or steps.has_earlier(conn, step))
-        change = Change(driver_of(conn), rows.relation, row.txid, row.revision, replaces, rows.count, rows.writers)
+        # Those that were written, whatever columns the spec of this very process has.
+        noted = voted_of(conn, step.pipeline, sink, row.txid)
+        fields = (noted and noted.columns) or sink.declared
+        written = driver_of(conn), rows.relation, row.txid, fields
+        change = Change(*written, row.revision, replaces, rows.count, rows.writers)
         to = Mark(step.step, step.token)
         return outside.apply(at, to, change) and to
 

@@ -169,15 +169,13 @@ def erased_of(conn: Connection, spec: Pipeline, first: int, last: int) -> dict[i
 
 def check_sent(conn: Connection, spec: Pipeline, txid: int) -> None:
     """NotRevisable where a destination has got what was applied of the transaction, and cannot take it back."""
-    fixed = {each.address for sink in spec.sinks for each in sink.destinations if not each.can_revise}
-    if not fixed or newest_applied(conn, spec.name, txid) is None:
-        return
-    for of in steps.destinations_of(conn, spec.name):
-        if of.is_attached and of.destination in fixed:
-            raise NotRevisable(
-                f"{spec.name}: transaction {txid}: {of.destination} cannot take back what it was sent; detach it to "
-                "revise the transaction without it; the old result stays"
-            )
+    # By the ledger: the process that revises may have another spec.
+    fixed = [of for of in steps.destinations_of(conn, spec.name) if of.is_attached and not of.can_revise]
+    if fixed and newest_applied(conn, spec.name, txid) is not None:
+        raise NotRevisable(
+            f"{spec.name}: transaction {txid}: {fixed[0].destination} cannot take back what it was sent; detach it to "
+            "revise the transaction without it; the old result stays"
+        )
 
 
 def check_cut(conn: Connection, newest: Transaction) -> None:

@@ -184,8 +184,9 @@ def _carry_out(conn: Connection, pipeline: str, sink: Sink, due: _Due) -> None:
     made = due.made
     # Under the commit lock: what is decided before has no step for them, and what is decided after has.
     line = lock_pipeline(conn, pipeline) if made.destinations else None
-    for address in made.destinations:
-        steps.register(conn, pipeline, address, sink.name, line.step if line else 0)
+    for destination in [each for each in sink.destinations if each.address in made.destinations]:
+        step, can_revise = line.step if line else 0, destination.can_revise
+        steps.register(conn, pipeline, destination.address, sink.name, step, can_revise=can_revise)
     for schema in dict.fromkeys([sink.table[0], *(str(table.schema) for table in sink.tables)]):
         conn.execute(CreateSchema(schema, if_not_exists=True))
     renames.carry_out(conn, sink, made.renamed)

@@ -244,6 +244,7 @@ CREATE TABLE ratchet.destinations (
     pipeline TEXT NOT NULL,
     destination TEXT NOT NULL,
     sink TEXT NOT NULL,
+    can_revise BOOLEAN NOT NULL,
     step BIGINT NOT NULL,
     token BIGINT NOT NULL,
     started BOOLEAN DEFAULT 'false' NOT NULL,
@@ -257,6 +258,7 @@ CREATE TABLE ratchet.destinations (
 COMMENT ON TABLE ratchet.destinations IS 'places outside of this database that get the rows of a sink; a detached one gets nothing';
 COMMENT ON COLUMN ratchet.destinations.destination IS 'its address';
 COMMENT ON COLUMN ratchet.destinations.sink IS 'whose rows it gets';
+COMMENT ON COLUMN ratchet.destinations.can_revise IS 'whether rows that it has can give way to others';
 COMMENT ON COLUMN ratchet.destinations.step IS 'up to which it has what was decided, as far as is known here';
 COMMENT ON COLUMN ratchet.destinations.token IS 'that of the step, or of its start';
 COMMENT ON COLUMN ratchet.destinations.started IS 'whether it has its first mark';
