@@ -1,5 +1,6 @@
 """Exactly-once batch transactions over Kafka ranges, Spark jobs and PostgreSQL, run by Airflow."""
 
+from ratchet.destinations.delta_lake import DeltaLake
 from ratchet.destinations.kafka_topic import KafkaTopic
 from ratchet.destinations.table import Table
 from ratchet.errors import Refused
@@ -29,8 +30,9 @@ __all__ = [
     "Avro",
     "CloudEvents",
     "Condition",
-    "Debezium",
     "Csv",
+    "Debezium",
+    "DeltaLake",
     "Halt",
     "Json",
     "KafkaTopic",

@@ -169,6 +169,8 @@ def opener(spec: Pipeline) -> Open:
 
     def opens(destination: Destination, owner: Owner) -> Reach:
         name = destination.connection
+        if destination.reached_by == "path":
+            return destination.open(owner, "")
         if destination.reached_by == "postgres":
             return destination.open(
                 owner, _endpoint(spec, name or "", '{"url": "postgresql://USER@HOST/DATABASE"}').url

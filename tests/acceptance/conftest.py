@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -46,12 +45,11 @@ def stack_of(
     holds = home.with_name(f"{home.name}-holds")
     holds.mkdir()
     env = {"RATCHET_PIPELINES": pipelines, HOLDS: str(holds), BUNDLES: json.dumps(_bundles()), **(env or {})}
-    before = os.environ.get("RATCHET_PIPELINES")
-    os.environ["RATCHET_PIPELINES"] = pipelines
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        # A spec names a directory among those of the test.
+        patch.setenv("RATCHET_PIPELINES", pipelines)
+        patch.setenv(HOLDS, str(holds))
         specs = load_pipelines()
-    finally:
-        os.environ.pop("RATCHET_PIPELINES") if before is None else os.environ.update(RATCHET_PIPELINES=before)
     with Stack(home, servers, env=env, schedulers=schedulers) as stack:
         migrate(stack.ledger_url, specs.values())
         _pause_maintenance(stack, holds)

@@ -26,6 +26,7 @@ from tests.until import until
 
 from .runs import Runs
 from .shown import Record, Shown
+from .transforms import HOLDS
 
 PIPELINES = f"{__package__}.pipelines"
 
@@ -166,7 +167,13 @@ class Line(Runs, Shown):
         """What `ratchet …` prints; it must succeed."""
         done = subprocess.run(
             [sys.executable, "-m", "ratchet", *said],
-            env={**os.environ, "RATCHET_LEDGER_URL": self._url, "RATCHET_PIPELINES": self._pipelines, **(env or {})},
+            env={
+                **os.environ,
+                "RATCHET_LEDGER_URL": self._url,
+                "RATCHET_PIPELINES": self._pipelines,
+                HOLDS: str(self.holds),
+                **(env or {}),
+            },
             cwd=CHECKOUT,
             capture_output=True,
             text=True,

@@ -8,6 +8,7 @@ import signal
 
 import psutil
 import pytest
+from deltalake import DeltaTable
 
 from tests.until import until
 
@@ -46,7 +47,12 @@ def test_records_start_the_runs_that_take_them_and_no_other(arriving: Line):
     sent = [(key.decode(), json.loads(value)) for _, _, key, value in arriving.topic("arriving-out")]
     assert sorted((k, value["v"]) for k, value in sent) == sorted((k, v) for k, v, *_ in here)
     assert all(key == value["k"] for key, value in sent)
+    lake = DeltaTable(str(arriving.holds / "lake"))
+    rows = lake.to_pyarrow_table().select(["k", "v", "_txid", "_partition", "_offset", "_n"]).to_pylist()
+    assert sorted((row["k"], row["v"]) for row in rows) == sorted((k, v) for k, v, *_ in here)
+    assert lake.metadata().partition_columns == ["k"] and {row["k"] for row in rows} == {f"key {n}" for n in range(7)}
     said = arriving.command("status", "arriving")
+    assert f"delta:{arriving.holds}/lake, of arriving_rows: has all" in said
     assert "kafka:arriving-out, of arriving_rows: has all" in said
     assert "ratchet_ledger:elsewhere.arriving, of arriving_rows: has all" in said
 

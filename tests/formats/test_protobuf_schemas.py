@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from ratchet import Protobuf
-from ratchet.errors import SpecError
+from ratchet.errors import IncompleteRead, SpecError
 from ratchet.formats import protobuf_schema
 from ratchet.formats.avro_schema import Unreadable
 from ratchet.formats.port import Use
@@ -235,8 +235,18 @@ def test_a_text_that_protoc_does_not_survive_harms_nobody(monkeypatch):
     with pytest.raises(Unreadable, match="protoc refuses it: "):
         of_text("message M {" * 200_000)
     monkeypatch.setattr(protobuf_schema, "SECONDS", 0)
-    with pytest.raises(Unreadable, match="protoc makes nothing of it within 0 s"):
+    # Of a machine that is busy, a schema is not to blame.
+    with pytest.raises(IncompleteRead, match="protoc has not read a schema within 0 s; the slice is tried again"):
         of_text('syntax = "proto3"; message Slow {}')
+
+
+def test_a_protoc_that_somebody_ends_is_no_word_about_the_schema(monkeypatch, tmp_path):
+    ended = tmp_path / "python"
+    ended.write_text("#!/bin/sh\nkill -KILL $$\n")
+    ended.chmod(0o700)
+    monkeypatch.setattr(protobuf_schema.sys, "executable", str(ended))
+    with pytest.raises(IncompleteRead, match="protoc was ended by signal 9; the slice is tried again"):
+        of_text('syntax = "proto3"; message Ended {}')
 
 
 def test_types_of_a_common_name_that_are_made_otherwise_are_messages_like_any():

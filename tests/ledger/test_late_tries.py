@@ -245,7 +245,7 @@ def test_after_a_late_vote_of_an_old_epoch_the_new_one_commits_the_same_slices(l
 def test_a_try_that_is_stopped_before_its_last_word_holds_up_an_abort_for_its_idle_time_only(
     ledger, log, stages, monkeypatch
 ):
-    monkeypatch.setattr("ratchet.ledger.connection.IDLE_SECONDS", 1)
+    monkeypatch.setattr("ratchet.ledger.connection.IDLE_SECONDS", 4)
     begun = start(ledger, SPEC, log, "a")
     late = a_try(ledger, begun)
     stopped, goes_on = threading.Event(), threading.Event()

@@ -13,6 +13,7 @@ from ratchet import (
     CloudEvents,
     Csv,
     Debezium,
+    DeltaLake,
     Json,
     KafkaTopic,
     MessagePack,
@@ -48,6 +49,7 @@ _KINDS = (
     Upsert,
     Table,
     KafkaTopic,
+    DeltaLake,
 )
 FIELDS = [f"{kind.__name__}.{name}" for kind in _KINDS for name in kind.model_fields if name != "kind"]
 

@@ -139,6 +139,8 @@ def opener(spec: Pipeline) -> Open:
                 by = _libpq_url(_get(destination.connection or "", "destination"))
             case "kafka":
                 by = json.dumps(kafka_properties(destination.connection or spec.kafka))
+            case "path":
+                by = ""
         return destination.open(owner, by)
 
     return opens

@@ -1,4 +1,4 @@
 """Where the rows of sinks go outside of the ledger's database: what is declared of each kind, and how it is written.
 
-Imports: errors, ledger, sinks, source, spec, values.
+Imports: errors, formats, ledger, sinks, source, spec, values.
 """

@@ -13,6 +13,7 @@ from pydantic import field_validator
 from ratchet.destinations.fitting import unfit_for_json, unfit_for_key
 from ratchet.destinations.port import Destination, Outside, Owner
 from ratchet.spec.columns import Column
+from ratchet.spec.destination import ReachedBy
 
 MARKS = "ratchet_marks"
 """The topic in which it is noted what each pipeline has sent to each topic."""
@@ -26,7 +27,7 @@ class KafkaTopic(Destination, frozen=True):
     in the order of this pipeline's line; among those of several pipelines there is none, as in any topic.
     """
 
-    reached_by: ClassVar[Literal["postgres", "kafka"]] = "kafka"
+    reached_by: ClassVar[ReachedBy] = "kafka"
     can_revise: ClassVar[bool] = False
     kind: Literal["kafka_topic"] = "kafka_topic"
     key: str | None = None

@@ -11,12 +11,13 @@ from pydantic import field_validator
 from ratchet.destinations.port import Destination, Outside, Owner
 from ratchet.spec.columns import Column
 from ratchet.spec.declaration import table_name
+from ratchet.spec.destination import ReachedBy
 
 
 class Table(Destination, frozen=True):
     """A table in another PostgreSQL database, which gets every row of its sink, with the columns of the sink's view."""
 
-    reached_by: ClassVar[Literal["postgres", "kafka"]] = "postgres"
+    reached_by: ClassVar[ReachedBy] = "postgres"
     can_revise: ClassVar[bool] = True
     kind: Literal["table"] = "table"
     database: str

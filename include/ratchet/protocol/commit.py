@@ -85,8 +85,8 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim, opens: Open = nowhere) 
     6. Where the transaction itself failed, abort it with its reason.
     7. Commit all that as one database transaction. Before this instant nobody sees anything of it, after it
        everybody sees all of it.
-    8. Discard what is left of finished epochs, where this one has had others or stages; the maintenance finds the rest.
-    9. Have the destinations of the sinks, which `opens` opens, take what is committed.
+    8. Have the destinations of the sinks, which `opens` opens, take what is committed.
+    9. Discard what is left of finished epochs, where this one has had others or stages; the maintenance finds the rest.
 
     Nothing is committed while a destination lacks what was committed before: it is brought there first.
 
@@ -96,15 +96,23 @@ def commit(ledger: Ledger, spec: Pipeline, claim: Claim, opens: Open = nowhere) 
     and DestinationUnreachable, DestinationRefused or MarkMoved is raised.
     """
     try:
-        outcome = _commit(ledger, spec, claim, opens)
+        outcome, has_left = _commit(ledger, spec, claim, opens)
     except DBAPIError as error:
         raise commit_failed(ledger, spec, claim, error) from error
-    # Step 9
-    sent = follow(ledger, spec, opens) if isinstance(outcome, Committed) else []
+    try:
+        # Step 8
+        sent = follow(ledger, spec, opens) if isinstance(outcome, Committed) else []
+    finally:
+        # Step 9
+        if has_left:
+            with suppress(LedgerUnreachable, DBAPIError):
+                # What is committed is committed; whoever comes next discards.
+                leftovers.discard_finished(ledger, spec.name)
     return replace(outcome, message="; ".join((outcome.message, *sent)))
 
 
-def _commit(ledger: Ledger, spec: Pipeline, claim: Claim, opens: Open) -> Committed | Waits:
+def _commit(ledger: Ledger, spec: Pipeline, claim: Claim, opens: Open) -> tuple[Committed | Waits, bool]:
+    """(what has come of it, whether there may be something left of its epochs)."""
     # Step 1
     with ledger.begin() as conn:
         row = read_transaction(conn, spec.name, claim.txid, claim.revision)
@@ -116,7 +124,7 @@ def _commit(ledger: Ledger, spec: Pipeline, claim: Claim, opens: Open) -> Commit
             raise halved
     ended = _ended(row, claim)
     if ended:
-        return ended
+        return ended, False
     _check_code(spec, row)
     # Step 2
     judge(ledger, spec, row)
@@ -126,12 +134,7 @@ def _commit(ledger: Ledger, spec: Pipeline, claim: Claim, opens: Open) -> Commit
         outcome = _commit_in_turn(ledger, spec, claim, opens)
     if isinstance(outcome, RatchetError):
         raise outcome
-    # Step 8
-    if row.epoch > 1 or any(stage.is_staged(sink, row) for sink in sinks_of(spec)):
-        with suppress(LedgerUnreachable, DBAPIError):
-            # What is committed is committed; whoever comes next discards.
-            leftovers.discard_finished(ledger, spec.name)
-    return outcome
+    return outcome, row.epoch > 1 or any(stage.is_staged(sink, row) for sink in sinks_of(spec))
 
 
 def _commit_in_turn(ledger: Ledger, spec: Pipeline, claim: Claim, opens: Open) -> Committed | Waits | Refused:

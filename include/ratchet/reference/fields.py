@@ -23,6 +23,7 @@ from ratchet import (
     Condition,
     Csv,
     Debezium,
+    DeltaLake,
     Json,
     KafkaTopic,
     MaxChange,
@@ -49,7 +50,7 @@ SECTIONS: Mapping[str, tuple[type[Declaration], ...]] = {
     "Formats": (Json, Avro, Protobuf, MessagePack, Csv, Text, Bytes, CloudEvents, Debezium),
     "When runs start": (Arrivals,),
     "Sinks": (Append, Upsert, Accumulate),
-    "Destinations": (Table, KafkaTopic),
+    "Destinations": (Table, KafkaTopic, DeltaLake),
     "Gates": (MaxDeadLetters, MaxChange, Condition),
 }
 _HEAD = (

@@ -11,21 +11,23 @@ from pydantic import Field
 from ratchet.spec.columns import Column
 from ratchet.spec.declaration import Declaration
 
+ReachedBy = Literal["postgres", "kafka", "path"]
+"""By an Airflow connection of one of these types, or by a path."""
+
 
 class DeclaredDestination(Declaration, ABC, frozen=True):
     """A place outside of the ledger's database that gets the rows of a sink, commit by commit."""
 
     name: str = Field(kw_only=False)
-    """What it is called where it is: a topic, a table."""
-    reached_by: ClassVar[Literal["postgres", "kafka"]]
-    """The type of the Airflow connection to it."""
+    """What it is called where it is: a topic, a table, a directory."""
+    reached_by: ClassVar[ReachedBy]
     can_revise: ClassVar[bool]
     """Whether rows that it has can give way to others, as a revision asks."""
 
     @property
     @abstractmethod
     def connection(self) -> str | None:
-        """The id of the Airflow connection to it; None for the pipeline's own of that type."""
+        """The id of the Airflow connection to it; None for the pipeline's own of that type, or by a path."""
 
     @property
     @abstractmethod

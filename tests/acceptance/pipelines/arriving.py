@@ -1,8 +1,10 @@
-"""Records start its runs: twenty of them, or fewer that have waited for 5 seconds; its rows have two destinations."""
+"""Records start its runs: twenty of them, or fewer that have waited for 5 seconds; its rows have three destinations."""
 
+import os
 from datetime import timedelta
 
-from ratchet import Append, Arrivals, Json, KafkaTopic, Pipeline, Table, Topic
+from ratchet import Append, Arrivals, DeltaLake, Json, KafkaTopic, Pipeline, Table, Topic
+from tests.acceptance.transforms import HOLDS
 
 PIPELINE = Pipeline(
     name="arriving",
@@ -13,7 +15,11 @@ PIPELINE = Pipeline(
         Append(
             "arriving_rows",
             columns="k string, v bigint",
-            to=[Table("elsewhere.arriving", database="ratchet_ledger"), KafkaTopic("arriving-out", key="k")],
+            to=[
+                Table("elsewhere.arriving", database="ratchet_ledger"),
+                KafkaTopic("arriving-out", key="k"),
+                DeltaLake(f"{os.environ[HOLDS]}/lake", partition_by="k"),
+            ],
         )
     ],
     max_records=100,

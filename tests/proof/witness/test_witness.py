@@ -253,7 +253,7 @@ def test_a_whole_topic_is_held_against_the_tables(make_topic, ledger_url):
             "dead_letters": [(0, 1, b"\x00", b"\xff"), (0, 5, None, b""), (2, 2, None, None)],
         }
     )
-    testimony = examine(tables.spec, topic.kafka, ledger_url, 2)
+    testimony = examine(tables.spec, topic.kafka, ledger_url, 8)
     assert told(testimony) == {} and testimony.records == 5
     tables.say("update orders_rows set _offset = 3 where v = 1")
     of_aborted = tables.compare(topic.wanted)
