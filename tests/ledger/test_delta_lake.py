@@ -11,11 +11,13 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ratchet import Append, DeltaLake
+from ratchet.destinations.arrow_rows import arrow_rows
 from ratchet.destinations.lake import Lake
 from ratchet.destinations.port import Destination, Mark, Owner
 from ratchet.errors import (
@@ -136,6 +138,19 @@ def test_a_table_has_the_rows_of_its_sink_a_commit_a_version(lake):
         said = {name: written[f"ratchet.{name}"] for name in ("pipeline", "step", "txid")}
         assert said == {"pipeline": "line", "step": number, "txid": txid}
     assert [a for a in lake.table()["a"].to_pylist() if a > 0] == []
+
+
+def test_rows_are_handed_over_many_at_once(lake, monkeypatch):
+    sizes, whole = [], arrow_rows
+
+    def counted(*given):
+        for batch in whole(*given):
+            sizes.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr("ratchet.destinations.lake.arrow_rows", counted)
+    lake.run("a")
+    assert sizes == [len(lake.rows())] and sizes[0] > 10
 
 
 @pytest.mark.invariant("I1", "I3", "I7")
@@ -303,6 +318,11 @@ def test_values_of_every_type_are_read_back_as_they_were(lake):
     rows_of = Append("typed_rows", columns=COLUMNS, to=DeltaLake(str(lake.path.parent / "typed")))
     spec = spec.model_copy(update={"sinks": [rows_of]})
     migrate(lake.ledger.url, [spec])
+    with psycopg.connect(lake.ledger.url) as conn:
+        # What a session shows of a value is no part of it.
+        for said in ("extra_float_digits = -10", "datestyle = 'German'", "timezone = 'Pacific/Auckland'"):
+            conn.execute(f"alter database {conn.info.dbname} set {said}")  # pyright: ignore[reportArgumentType]
+    lake.ledger.engine.dispose()
     begun = start(lake.ledger, spec, lake.log, "a")
     work, sink, dice = a_try(lake.ledger, begun, 0, spec), sink_of(spec, "typed_rows"), random.Random(11)
     rows = [{**cells(dice), "_partition": 0, "_offset": offset, "_n": 0} for offset in range(ROWS)]

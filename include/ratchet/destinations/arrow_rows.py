@@ -24,6 +24,7 @@ from ratchet.values.arrow import arrow_schema, arrow_type
 
 _BLOCK = 32 << 20
 """Bytes of CSV that become a batch; a row has to fit."""
+_BUFFER = 1 << 20
 _NESTED, _UNFIT = "nested", "unfit"
 
 
@@ -87,7 +88,8 @@ def _carried(kind: Type) -> pa.DataType:
 
 
 def _read(chunks: Iterator[bytes], names: list[str], types: dict[str, pa.DataType], where: str) -> Iterator:
-    source = _Chunks(chunks)
+    # What is read at once becomes a batch, so that it has to be as much as was asked for.
+    source = io.BufferedReader(_Chunks(chunks), _BUFFER)
     try:
         yield from csv.open_csv(
             source,

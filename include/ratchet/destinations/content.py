@@ -19,6 +19,7 @@ UTF8 = "set local client_encoding to 'UTF8'"
 """What COPY gives and takes has texts in the session's encoding, which is each database's own where nobody says so."""
 _AT_A_TIME = 5_000
 """So many rows are in memory."""
+_BYTES_AT_A_TIME = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,15 @@ class Content:
             # A setting of the session decides how many digits a float has.
             cursor.execute("set local extra_float_digits = 1")
             with cursor.copy(statement) as rows:
-                for chunk in rows:
-                    yield bytes(chunk)
+                # A row comes at a time, which is little for whoever reads them.
+                held = bytearray()
+                for row in rows:
+                    held += row
+                    if len(held) >= _BYTES_AT_A_TIME:
+                        yield bytes(held)
+                        held.clear()
+                if held:
+                    yield bytes(held)
             self._check(cursor.rowcount)
 
     def selected(self, columns: Sequence[sql.Composable]) -> Generator[tuple[Any, ...]]:
