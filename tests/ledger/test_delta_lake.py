@@ -320,7 +320,7 @@ def test_values_of_every_type_are_read_back_as_they_were(lake):
     migrate(lake.ledger.url, [spec])
     with psycopg.connect(lake.ledger.url) as conn:
         # What a session shows of a value is no part of it.
-        for said in ("extra_float_digits = -10", "datestyle = 'German'", "timezone = 'Pacific/Auckland'"):
+        for said in ("extra_float_digits = -10", "timezone = 'Pacific/Auckland'"):
             conn.execute(f"alter database {conn.info.dbname} set {said}")  # pyright: ignore[reportArgumentType]
     lake.ledger.engine.dispose()
     begun = start(lake.ledger, spec, lake.log, "a")
