@@ -104,7 +104,7 @@ lock: .venv/.installed  ## make requirements.txt anew from pyproject.toml
 .venv/.installed: requirements.txt pyproject.toml
 	@p="$(PYTHON)"; if [ -z "$$p" ] || ! "$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'; then \
 	  echo "ratchet needs Python 3.11, 3.12 or 3.13, and finds $${p:-none}; install one, or: make PYTHON=/path/to/python3.11" >&2; exit 1; fi
-	@echo "installing Python packages into .venv (about 1.6 GB, a minute or two)"
+	@echo "installing Python packages into .venv (about 2 GB, a few minutes)"
 	@"$(PYTHON)" -m venv .venv || { echo "Python cannot make a virtual environment; Debian: apt-get install python3-venv" >&2; exit 1; }
 	@$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
 	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 
 import psycopg
@@ -360,9 +361,101 @@ def test_what_an_array_cannot_hold_is_refused(lake):
         work = a_try(lake.ledger, begun, part.number, spec)
         made = [{"l": [1.0, math.nan], **at} for at in places(work)]
         cast_vote(lake.ledger, spec, work.token, vote_of(spec, work, write_all(lake.ledger, spec, work, {"odd": made})))
-    with pytest.raises(DestinationRefused, match="odd: delta:.*: column l has NaN"):
+    with pytest.raises(
+        DestinationRefused, match="odd: delta:.*: column l has a day outside .*, or NaN or an infinity in an array"
+    ):
         commit(lake.ledger, spec, begun.claim, lake.opens)
     assert DeltaTable(str(path)).to_pyarrow_table().num_rows == 0
+
+
+@pytest.mark.parametrize("cell", ["0001-12-31 BC", "10000-01-01"])
+def test_a_day_that_readers_of_a_lake_do_not_know_is_refused(lake, cell):
+    path = lake.path.parent / "days"
+    days = Append("days", columns="d date", to=DeltaLake(str(path)))
+    spec = lake.spec.model_copy(update={"name": "days", "sinks": [days]})
+    migrate(lake.ledger.url, [spec])
+    begun = start(lake.ledger, spec, lake.log, "a")
+    for part in begun.slices:
+        work = a_try(lake.ledger, begun, part.number, spec)
+        made = {"days": [{"d": date(2026, 1, 1), **at} for at in places(work)]}
+        cast_vote(lake.ledger, spec, work.token, vote_of(spec, work, write_all(lake.ledger, spec, work, made)))
+    # Python has no such day.
+    with psycopg.connect(lake.ledger.url) as conn:
+        conn.execute('update ratchet_delta."public.days" set d = %s::date where _offset = 3', [cell])
+    with pytest.raises(DestinationRefused, match="column d has a day outside of the years 1 to 9999"):
+        commit(lake.ledger, spec, begun.claim, lake.opens)
+    assert DeltaTable(str(path)).to_pyarrow_table().num_rows == 0
+
+
+@pytest.mark.timeout(60)
+def test_a_table_that_refuses_a_large_step_holds_up_nobody(ledger, log, tmp_path):
+    lake = LakeOf(ledger, tmp_path / "rows", log, "a bigint, b string")
+    DeltaTable.create(str(lake.path), pa.schema([("a", pa.int64()), ("b", pa.string())])).alter.add_constraint(
+        {"negative": "a <= 0"}
+    )
+    migrate(ledger.url, [lake.spec])
+    # Many times of what is read at once, and the first of it is refused.
+    with pytest.raises(DestinationRefused, match="rows: delta:.*failed validation check"):
+        lake.run("a", of=lambda at: {"a": 1, "b": "x" * 300_000})
+    assert lake.table().num_rows == 0 and lake.mark().step == 0
+
+
+@pytest.mark.invariant("I1")
+def test_a_step_of_many_batches_arrives_wholly(ledger, log, tmp_path):
+    lake = LakeOf(ledger, tmp_path / "rows", log, "a bigint, b string")
+    migrate(ledger.url, [lake.spec])
+    lake.run("a", of=lambda at: {"a": 1, "b": f"{at['_offset']}" * 60_000})
+    assert lake.rows() == appended(ledger) != []
+    assert all(row["b"] == f"{row['_offset']}" * 60_000 for row in lake.table().to_pylist())
+
+
+@pytest.mark.invariant("I1")
+def test_texts_are_what_they_were_wherever_they_stand(ledger, log, tmp_path):
+    lake = LakeOf(ledger, tmp_path / "rows", log, "b string", {"partition_by": ()})
+    migrate(ledger.url, [lake.spec])
+    texts = ["\ufeffabc", "\ufeff", "", "\\.", 'a"b', "a,b", "a\r\nb", "\n", "NULL", "\\N", " ", "0"]
+    lake.run("a", of=lambda at: {"b": texts[at["_offset"] % len(texts)]})
+    found = lake.table().to_pylist()
+    assert all(row["b"] == texts[row["_offset"] % len(texts)] for row in found) and len(found) > len(texts)
+
+
+def test_a_version_that_the_table_does_not_take_is_no_matter_of_waiting(lake):
+    lake.run("a")
+    before = lake.rows()
+    DeltaTable(str(lake.path)).alter.set_table_properties({"delta.appendOnly": "true"})
+    with pytest.raises(DestinationRefused, match="its mark tells what it has taken"):
+        lake.run("a", clear_number=1, drop=1)
+    assert lake.rows() == before and lake.mark().step == 1
+
+
+def test_a_column_that_differs_in_case_alone_is_refused(lake):
+    DeltaTable.create(str(lake.path), pa.schema([("A", pa.int64())]))
+    with pytest.raises(DestinationRefused, match="has a column A, and a differs from it only in case"):
+        lake.run("a")
+    assert DeltaTable(str(lake.path)).version() == 0
+
+
+def test_a_table_that_is_divided_by_what_no_name_holds_is_refused(lake):
+    kinds = [("_txid", pa.int64()), ("a", pa.int64()), ("mine", pa.decimal128(5, 2))]
+    DeltaTable.create(str(lake.path), pa.schema(kinds), partition_by=["mine"])
+    with pytest.raises(DestinationRefused, match="is divided by mine, a decimal"):
+        lake.run("a")
+    assert lake.table().num_rows == 0
+
+
+@pytest.mark.invariant("I1")
+def test_the_texts_by_which_a_table_is_divided_are_kept_or_refused(ledger, log, tmp_path):
+    lake = LakeOf(ledger, tmp_path / "rows", log, "a int, b string, d date", {"partition_by": ("b", "d")})
+    migrate(ledger.url, [lake.spec])
+    texts = ["a/b", "a=b", "100%", "é\n", "..", " ", None]
+    days = [date(1, 1, 1), date(9999, 12, 31), None]
+    lake.run("a", of=lambda at: {"a": 1, "b": texts[at["_offset"] % 7], "d": days[at["_offset"] % 3]})
+    found = lake.table().to_pylist()
+    assert [(row["b"], row["d"]) for row in found] == [(texts[r["_offset"] % 7], days[r["_offset"] % 3]) for r in found]
+    assert lake.rows() == appended(ledger)
+    with pytest.raises(DestinationRefused, match="column b, by which the table is divided, has an empty text"):
+        lake.run("b", of=lambda at: {"a": 1, "b": "", "d": None})
+    assert lake.mark().step == 1
 
 
 def test_a_table_that_has_rows_of_somebody_else_is_refused(lake):
@@ -471,6 +564,8 @@ def test_a_table_is_divided_by_columns(lake):
         ({"name": "lake/orders"}, "is no absolute path of a directory"),
         ({"name": "/lake/../orders"}, "is no absolute path of a directory"),
         ({"name": "/"}, "is no absolute path of a directory"),
+        ({"name": "/lake/a%20b"}, "has no '%'"),
+        ({"name": "/lake/a\\b"}, "no backslash"),
     ],
 )
 def test_what_is_no_directory_is_refused(given, error):
@@ -482,7 +577,11 @@ def test_what_is_no_directory_is_refused(given, error):
     ("columns", "by", "error"),
     [
         ("a bigint", "b", "partition_by 'b' is not one of columns: a"),
-        ("a bigint, l array<int>", "l", "has no one text for a directory"),
+        ("a bigint, l array<int>", "l", "does not hold values of type array<int>"),
+        ("a bigint, l decimal(5,2)", "l", "does not hold values of type decimal"),
+        ("a bigint, l binary", "l", "does not hold values of type binary"),
+        ("a bigint, l double", "l", "does not hold values of type double"),
+        ("a bigint, l int", ("l", "l"), "names a column twice"),
         ("a bigint", "a", "names every column"),
     ],
 )
@@ -492,4 +591,4 @@ def test_columns_that_a_lake_cannot_be_given_are_refused(columns, by, error):
 
 
 def test_one_directory_has_one_address():
-    assert DeltaLake("/lake//orders/").address == DeltaLake("/lake/orders").address == "delta:/lake/orders"
+    assert DeltaLake("//lake//orders/").address == DeltaLake("/lake/orders").address == "delta:/lake/orders"

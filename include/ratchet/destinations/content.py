@@ -47,8 +47,8 @@ class Content:
             self._check(cursor.rowcount)
 
     def as_csv(self, columns: Sequence[sql.Composable]) -> Generator[bytes]:
-        """The same as CSV in UTF-8, without a header: a null is nothing, an empty text is quoted. Floats have as many
-        digits as tell them from all others. Raises as `selected` does.
+        """The same as CSV in UTF-8, without a header, whole rows at a time: a null is nothing, an empty text is quoted.
+        Floats have as many digits as tell them from all others. Raises as `selected` does.
         """
         statement = sql.SQL("copy ({}) to stdout (format csv)").format(self._query(columns))
         with self._told(), self.conn.cursor() as cursor:

@@ -4,20 +4,25 @@ The mark is two of the transaction identifiers that a table keeps for applicatio
 versions that are written at once over the same identifier the library, delta-rs, refuses one: that is the comparison.
 """
 
+# pyarrow makes its functions when it is imported.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from ratchet.destinations.arrow_rows import arrow_rows
 from ratchet.destinations.content import Change, Content
 from ratchet.destinations.port import Mark, Outside, Owner
-from ratchet.errors import DestinationRefused, DestinationUnreachable
+from ratchet.errors import DestinationRefused, DestinationUnreachable, RatchetError
 from ratchet.sinks.types import POSITION, SOURCE, TXID
 from ratchet.spec.columns import Column
 from ratchet.values.arrow import arrow_schema
@@ -29,6 +34,8 @@ ADDED = (SOURCE, *POSITION, TXID)
 """Columns that every row has, besides those of the spec."""
 PIPELINE, SINK = "ratchet.pipeline", "ratchet.sink"
 """The table's properties that say whose it is."""
+_OF_STORAGE = "os error", "ObjectStore", "Object Store", "LocalFileSystem"
+"""By these an error of the library is told to be of the disk, and not of the table."""
 
 
 class Lake(Outside):
@@ -48,7 +55,7 @@ class Lake(Outside):
         with self._told():
             table = self._made()
             if self._mark(table) is None:
-                self._own(table, mark)
+                self._own(table, None, mark)
 
     def apply(self, at: Mark, to: Mark, change: Change) -> bool:
         with self._told():
@@ -64,7 +71,7 @@ class Lake(Outside):
             if self._mark(table) != at:
                 return False
             if content is None:
-                return self._own(table, to)
+                return self._own(table, at, to)
             # What is a person's own has no txid.
             return self._write(table, at, to, content, "_txid is not null")
 
@@ -102,6 +109,7 @@ class Lake(Outside):
                 if table is None:
                     raise
         if self._mark(table) is None and PIPELINE not in table.metadata().configuration:
+            self._fit(table, self._owner.fields)
             if table.file_uris():
                 raise DestinationRefused(
                     f"{self._where} has rows already, and none is this pipeline's; name another directory, or delete "
@@ -115,40 +123,53 @@ class Lake(Outside):
         step, token = table.transaction_version(self._step), table.transaction_version(self._token)
         return None if step is None or token is None else Mark(step, token)
 
-    def _own(self, table: DeltaTable, mark: Mark) -> bool:
+    def _own(self, table: DeltaTable, at: Mark | None, to: Mark) -> bool:
         """Give it a mark and leave its rows; False where somebody else was first."""
-        nothing = pa.RecordBatchReader.from_batches(_schema(self._owner.fields), iter(()))
+        nothing = pa.RecordBatchReader.from_batches(pa.schema(table.schema().to_arrow()), iter(()))
         try:
-            write_deltalake(table, nothing, mode="append", schema_mode="merge", commit_properties=self._moved(mark))
-        except CommitFailedError:
-            return False
+            write_deltalake(table, nothing, mode="append", commit_properties=self._moved(to))
+        except CommitFailedError as error:
+            return self._after(table, at, error)
         return True
 
     def _write(self, table: DeltaTable, at: Mark | None, to: Mark, content: Content, gone: str | None) -> bool:
-        self._fit(table, content.fields)
-        rows = _Rows(arrow_rows(content, (*content.fields, *ADDED), self._where))
+        is_alike = self._fit(table, content.fields)
+        divided = self._divided(table)
+        rows = _Rows(arrow_rows(content, (*content.fields, *ADDED), self._where), divided, self._where)
         reader = pa.RecordBatchReader.from_batches(_schema(content.fields), rows)
+        # Tables whose columns are mapped take rows by this way alone.
+        schema_mode = None if is_alike else "merge"
         moved = self._moved(to, content.until)
         try:
             if gone is None:
-                write_deltalake(table, reader, mode="append", schema_mode="merge", commit_properties=moved)
+                write_deltalake(table, reader, mode="append", schema_mode=schema_mode, commit_properties=moved)
             else:
                 write_deltalake(
-                    table, reader, mode="overwrite", predicate=gone, schema_mode="merge", commit_properties=moved
+                    table, reader, mode="overwrite", predicate=gone, schema_mode=schema_mode, commit_properties=moved
                 )
         except CommitFailedError as error:
-            now = self._table()
-            if now is None or self._mark(now) != at:
-                return False
-            raise DestinationUnreachable(
-                f"{self._where}: somebody else has changed the table meanwhile; the step is tried again"
-            ) from error
-        except DeltaError:
+            return self._after(table, at, error)
+        except Exception:
             if rows.failed is not None:
                 # The library says it in words of its own.
                 raise rows.failed from None
             raise
+        finally:
+            # Else what is kept of an error keeps the cursor in the midst of its rows.
+            rows.close()
         return True
+
+    def _after(self, table: DeltaTable, at: Mark | None, error: CommitFailedError) -> Literal[False]:
+        """False where another has moved the mark since the table was read; else the error of the commit."""
+        now = self._table()
+        if now is None or self._mark(now) != at:
+            return False
+        if now.version() == table.version():
+            # Nobody was in the way: it is the table that cannot be written so.
+            raise DestinationRefused(self._refused(error)) from error
+        raise DestinationUnreachable(
+            f"{self._where}: somebody else has changed the table meanwhile; the step is tried again"
+        ) from error
 
     def _moved(self, to: Mark, txid: int | None = None) -> CommitProperties:
         said = {"ratchet.pipeline": self._owner.pipeline, "ratchet.step": to.step}
@@ -157,20 +178,39 @@ class Lake(Outside):
             app_transactions=[Transaction(self._step, to.step), Transaction(self._token, to.token)],
         )
 
-    def _fit(self, table: DeltaTable, fields: Sequence[Column]) -> None:
-        """See that the table has the columns that are sent, each of the very type; what is new is added by writing."""
+    def _fit(self, table: DeltaTable, fields: Sequence[Column]) -> bool:
+        """See that each column that is there has the very type that is sent; whether all are there, and no other."""
         held, renamed = pa.schema(table.schema().to_arrow()), dict(self._owner.renamed)
+        spelt = {name.casefold(): name for name in held.names}
+        otherwise = "`ratchet detach` it and name another directory, or move the table away and `ratchet attach --anew`"
         for field in _schema(fields):
-            found = held.get_field_index(field.name)
-            if found == -1 and held.get_field_index(renamed.get(field.name, "")) != -1:
+            name = field.name
+            found = spelt.get(name.casefold())
+            if found is None and renamed.get(name) in held.names:
+                raise DestinationRefused(f"{self._where} has no column {name}, which was {renamed[name]}; {otherwise}")
+            if found is not None and found != name:
                 raise DestinationRefused(
-                    f"{self._where} has no column {field.name}, which was {renamed[field.name]}; rename it there too"
+                    f"{self._where} has a column {found}, and {name} differs from it only in case; {otherwise}"
                 )
-            if found != -1 and held.field(found).type != field.type:
+            if found is not None and held.field(name).type != field.type:
                 raise DestinationRefused(
-                    f"{self._where}: column {field.name} is {held.field(found).type}, and is written as {field.type}; "
-                    "alter it there, or `ratchet detach` the table and name another directory"
+                    f"{self._where}: column {name} is {held.field(name).type}, and is written as {field.type}; "
+                    f"{otherwise}"
                 )
+        return set(held.names) == set(_schema(fields).names)
+
+    def _divided(self, table: DeltaTable) -> list[str]:
+        """The texts among the columns by which the table is divided; DestinationRefused for values that no name has."""
+        held = pa.schema(table.schema().to_arrow())
+        kinds = {name: held.field(name).type for name in table.metadata().partition_columns}
+        for name, kind in kinds.items():
+            # A column of somebody else's has no values of ours.
+            if not (pa.types.is_integer(kind) or kind in (pa.bool_(), pa.date32(), pa.string())):
+                raise DestinationRefused(
+                    f"{self._where} is divided by {name}, a {kind}, of which the name of a directory does not hold "
+                    "every value; name another directory"
+                )
+        return [name for name, kind in kinds.items() if kind == pa.string()]
 
     @property
     def _where(self) -> str:
@@ -180,16 +220,23 @@ class Lake(Outside):
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, CommitFailedError, TableNotFoundError) as error:
-            raise DestinationUnreachable(
-                f"{self._where}: {self._said(error)}; what is committed waits for it, and its mark tells what it has "
-                "taken"
-            ) from error
-        except DeltaError as error:
-            raise DestinationRefused(
-                f"{self._where}: {self._said(error)}; nothing was sent; correct that there, or `ratchet detach "
-                f"{self._owner.pipeline} {self._declared.address}`"
-            ) from error
+        except RatchetError:
+            raise
+        except Exception as error:
+            # Also what the library raises without a class of its own: no other destination waits for this one.
+            passes = isinstance(error, OSError | CommitFailedError | TableNotFoundError)
+            if passes or any(sign in str(error) for sign in _OF_STORAGE):
+                raise DestinationUnreachable(
+                    f"{self._where}: {self._said(error)}; what is committed waits for it, and its mark tells what it "
+                    "has taken"
+                ) from error
+            raise DestinationRefused(self._refused(error)) from error
+
+    def _refused(self, error: Exception) -> str:
+        return (
+            f"{self._where}: {self._said(error)}; its mark tells what it has taken; correct that there, or `ratchet "
+            f"detach {self._owner.pipeline} {self._declared.address}`"
+        )
 
     def _said(self, error: Exception) -> str:
         # Its words may quote a value.
@@ -197,20 +244,41 @@ class Lake(Outside):
 
 
 class _Rows(Iterator[pa.RecordBatch]):
-    """Batches, and the error with which they ended early."""
+    """Batches, which another thread takes, and the error with which they ended early."""
 
-    def __init__(self, batches: Generator[pa.RecordBatch]):
-        self._batches = batches
+    def __init__(self, batches: Generator[pa.RecordBatch], divided: Sequence[str], where: str):
+        self._batches, self._divided, self._where = batches, divided, where
+        self._taking, self._is_closed = Lock(), False
         self.failed: Exception | None = None
 
     def __next__(self) -> pa.RecordBatch:
-        try:
-            return next(self._batches)
-        except StopIteration:
-            raise
-        except Exception as error:
-            self.failed = error
-            raise
+        with self._taking:
+            if self._is_closed:
+                # No end that could pass for that of all rows.
+                raise RuntimeError("it was closed")
+            try:
+                batch = next(self._batches)
+                self._check(batch)
+            except StopIteration:
+                raise
+            except Exception as error:
+                self.failed = error
+                raise
+            return batch
+
+    def close(self) -> None:
+        """Give the cursor back; whoever still takes batches gets an error."""
+        with self._taking:
+            self._is_closed = True
+            self._batches.close()
+
+    def _check(self, batch: pa.RecordBatch) -> None:
+        for name in self._divided:
+            if name in batch.schema.names and pc.any(pc.equal(batch.column(name), "")).as_py():
+                raise DestinationRefused(
+                    f"{self._where}: column {name}, by which the table is divided, has an empty text, which Delta Lake "
+                    "does not tell from null; nothing was sent; have the transform write null, or another text"
+                )
 
 
 def _schema(fields: Sequence[Column]) -> pa.Schema:
