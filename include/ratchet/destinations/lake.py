@@ -125,11 +125,12 @@ class Lake(Outside):
 
     def _own(self, table: DeltaTable, at: Mark | None, to: Mark) -> bool:
         """Give it a mark and leave its rows; False where somebody else was first."""
+        before = table.version()
         nothing = pa.RecordBatchReader.from_batches(pa.schema(table.schema().to_arrow()), iter(()))
         try:
             write_deltalake(table, nothing, mode="append", commit_properties=self._moved(to))
         except CommitFailedError as error:
-            return self._after(table, at, error)
+            return self._after(before, at, error)
         return True
 
     def _write(self, table: DeltaTable, at: Mark | None, to: Mark, content: Content, gone: str | None) -> bool:
@@ -139,7 +140,7 @@ class Lake(Outside):
         reader = pa.RecordBatchReader.from_batches(_schema(content.fields), rows)
         # Tables whose columns are mapped take rows by this way alone.
         schema_mode = None if is_alike else "merge"
-        moved = self._moved(to, content.until)
+        moved, before = self._moved(to, content.until), table.version()
         try:
             if gone is None:
                 write_deltalake(table, reader, mode="append", schema_mode=schema_mode, commit_properties=moved)
@@ -148,7 +149,7 @@ class Lake(Outside):
                     table, reader, mode="overwrite", predicate=gone, schema_mode=schema_mode, commit_properties=moved
                 )
         except CommitFailedError as error:
-            return self._after(table, at, error)
+            return self._after(before, at, error)
         except Exception:
             if rows.failed is not None:
                 # The library says it in words of its own.
@@ -159,12 +160,12 @@ class Lake(Outside):
             rows.close()
         return True
 
-    def _after(self, table: DeltaTable, at: Mark | None, error: CommitFailedError) -> Literal[False]:
-        """False where another has moved the mark since the table was read; else the error of the commit."""
+    def _after(self, version: int, at: Mark | None, error: CommitFailedError) -> Literal[False]:
+        """False where another has moved the mark since the version that was read; else the error of the commit."""
         now = self._table()
         if now is None or self._mark(now) != at:
             return False
-        if now.version() == table.version():
+        if now.version() == version:
             # Nobody was in the way: it is the table that cannot be written so.
             raise DestinationRefused(self._refused(error)) from error
         raise DestinationUnreachable(
