@@ -47,14 +47,14 @@ def line(ledger_url, client, make_topic, kafka_properties) -> Iterator[Line]:
 
 @pytest.fixture(scope="module")
 def security(scratch: Path) -> Security:
-    made = certificates(scratch / "certificates-of-rights")
+    made = certificates(scratch / f"certificates-{uuid4().hex[:8]}")
     return Security(made / "authority.pem", made / "identity.pem", {"ann": PASSWORD, "bob": "word"})
 
 
 @pytest.fixture(scope="module")
 def guarded(scratch: Path, security: Security):
     """One broker on which ann may do everything, and bob what is granted to him."""
-    with Stack(scratch / "guarded", {"kafka"}, security=security) as stack:
+    with Stack(scratch / f"guarded-{uuid4().hex[:8]}", {"kafka"}, security=security) as stack:
         yield stack
 
 
