@@ -10,8 +10,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from ratchet import Protobuf
 from ratchet.formats.port import Decoded, Use
-from ratchet.formats.protobuf_decoder import OneMessage, ProtobufDecoder, Written
+from ratchet.formats.protobuf_decoder import ProtobufDecoder, Written
 from ratchet.formats.protobuf_schema import of_text, schema_of
+from ratchet.formats.walked import OneSchema
 from ratchet.spec.columns import parse_columns
 
 from .conformance import rows_of
@@ -81,7 +82,7 @@ def both_ways(columns: str, values: Iterable[bytes]) -> tuple[Decoded, Decoded]:
     parsed = parse_columns(columns)
     sent = pa.array(values, pa.binary())
     of = Written(TYPE, parsed)
-    one, other = (ProtobufDecoder(parsed, OneMessage(each)).decode(sent) for each in (of, ByMessages(of)))
+    one, other = (ProtobufDecoder(parsed, OneSchema(each)).decode(sent) for each in (of, ByMessages(of)))
     return one, other
 
 

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratchet import Avro
-from ratchet.formats.avro_decoder import AvroDecoder, OneSchema, Written
+from ratchet.formats.avro_decoder import AvroDecoder, Written
 from ratchet.formats.avro_schema import reader_of, schema_of
 from ratchet.formats.port import Use
+from ratchet.formats.walked import OneSchema
 from ratchet.spec.columns import parse_columns
 
 from .conformance import rows_of

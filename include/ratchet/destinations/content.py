@@ -12,9 +12,12 @@ from psycopg import sql
 
 from ratchet.errors import LedgerUnreachable, StageMismatch
 from ratchet.ledger.work import Relation, counted, name_of
+from ratchet.sinks.types import POSITION, SOURCE, TXID
 from ratchet.spec.columns import Column
 from ratchet.values.withheld import postgres_said
 
+ADDED = (SOURCE, *POSITION, TXID)
+"""Columns that rows have in every destination that keeps them in columns, besides those of the spec."""
 UTF8 = "set local client_encoding to 'UTF8'"
 """What COPY gives and takes has texts in the session's encoding, which is each database's own where nobody says so."""
 _AT_A_TIME = 5_000

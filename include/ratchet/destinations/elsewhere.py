@@ -30,19 +30,17 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.schema import CreateSchema
 
-from ratchet.destinations.content import UTF8, Change, Content
+from ratchet.destinations.content import ADDED, UTF8, Change, Content
 from ratchet.destinations.port import Mark, Outside, Owner
 from ratchet.errors import DestinationRefused, DestinationUnreachable, SettingsError
 from ratchet.ledger.connection import BY_A_POOLER, IDLE_SECONDS, PATIENCE, bound, driver_of
 from ratchet.ledger.work import Relation, counted
 from ratchet.sinks import catalog
-from ratchet.sinks.types import POSITION, SOURCE, TXID, sql_column, sql_type
+from ratchet.sinks.types import sql_column, sql_type
 from ratchet.spec.columns import Column
 from ratchet.values.withheld import postgres_said
 
 SCHEMA = "ratchet_marks"
-ADDED = (SOURCE, *POSITION, TXID)
-"""The columns that rows have there beside the declared ones."""
 
 marks = Table(
     "marks",

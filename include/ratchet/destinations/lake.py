@@ -20,18 +20,15 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from ratchet.destinations.arrow_rows import arrow_rows
-from ratchet.destinations.content import Change, Content
+from ratchet.destinations.content import ADDED, Change, Content
 from ratchet.destinations.port import Mark, Outside, Owner
 from ratchet.errors import DestinationRefused, DestinationUnreachable, RatchetError
-from ratchet.sinks.types import POSITION, SOURCE, TXID
 from ratchet.spec.columns import Column
 from ratchet.values.arrow import arrow_schema
 
 if TYPE_CHECKING:
     from ratchet.destinations.delta_lake import DeltaLake
 
-ADDED = (SOURCE, *POSITION, TXID)
-"""Columns that every row has, besides those of the spec."""
 PIPELINE, SINK = "ratchet.pipeline", "ratchet.sink"
 """The table's properties that say whose it is."""
 _OF_STORAGE = "os error", "ObjectStore", "Object Store", "LocalFileSystem"

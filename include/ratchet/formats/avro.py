@@ -64,9 +64,10 @@ class Avro(Format, frozen=True):
         return True
 
     def decoder(self, use: Use) -> Decoder:
-        from ratchet.formats.avro_decoder import AvroDecoder, OneSchema, RegisteredSchemas, Written
+        from ratchet.formats.avro_decoder import AvroDecoder, RegisteredSchemas, Written
         from ratchet.formats.framing import Framing
         from ratchet.formats.registry import Registry
+        from ratchet.formats.walked import OneSchema
 
         if self.registry is not None:
             registry = Registry(self.registry, use.endpoint(self.registry))

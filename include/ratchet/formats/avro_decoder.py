@@ -101,16 +101,6 @@ class Written:
         return found if self._wrap is None else {self._wrap: found}
 
 
-class OneSchema:
-    """Every value is written by the schema of the spec."""
-
-    def __init__(self, written: Written):
-        self._written = written
-
-    def written(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> list[tuple[Written, int] | NoRow]:
-        return [(self._written, 0)] * len(values)
-
-
 class RegisteredSchemas:
     """Values name their schemas by a registry's ids."""
 

@@ -80,8 +80,9 @@ class Protobuf(Format, frozen=True):
 
     def decoder(self, use: Use) -> Decoder:
         from ratchet.formats.message_framing import MessageFraming
-        from ratchet.formats.protobuf_decoder import OneMessage, ProtobufDecoder, RegisteredMessages, Written
+        from ratchet.formats.protobuf_decoder import ProtobufDecoder, RegisteredMessages, Written
         from ratchet.formats.registry import Registry
+        from ratchet.formats.walked import OneSchema
 
         if self.registry is not None:
             registry = Registry(self.registry, use.endpoint(self.registry))
@@ -89,7 +90,7 @@ class Protobuf(Format, frozen=True):
             return ProtobufDecoder(self.written, known)
         assert self.schema is not None and self.message is not None, "both are there"
         message = schema_of(self.schema).message(self.message)
-        return ProtobufDecoder(self.written, OneMessage(Written(message, self.written)))
+        return ProtobufDecoder(self.written, OneSchema(Written(message, self.written)))
 
 
 def _of_file(name: str) -> str:

@@ -26,7 +26,7 @@ from ratchet.formats.protobuf_schema import Schema
 from ratchet.formats.protobuf_schema import registered as schema_of
 from ratchet.formats.registry import Registered, Registry
 from ratchet.formats.vectors import Rows, Vector
-from ratchet.formats.walked import Walked, WalkedDecoder
+from ratchet.formats.walked import Schemas, Walked, WalkedDecoder
 from ratchet.formats.wire import path_of
 from ratchet.spec.columns import Column, FieldPath
 from ratchet.values.unfit import excerpt
@@ -166,16 +166,6 @@ class MessageColumns(ObjectColumns):
         return replace(decoded, found=found, beside=beside)
 
 
-class OneMessage:
-    """Every value is a message of the type that the spec says."""
-
-    def __init__(self, written: Written):
-        self._written = written
-
-    def written(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> list[tuple[Written, int] | NoRow]:
-        return [(self._written, 0)] * len(values)
-
-
 class RegisteredMessages:
     """Values name their schemas by a registry's ids, and their message types by indexes; `wanted` is the only type that
     is taken, if it is given.
@@ -230,7 +220,7 @@ class RegisteredMessages:
 class ProtobufDecoder(WalkedDecoder):
     """Reads values whose message types `schemas` knows."""
 
-    def __init__(self, columns: tuple[Column, ...], schemas: OneMessage | RegisteredMessages):
+    def __init__(self, columns: tuple[Column, ...], schemas: Schemas):
         super().__init__(columns, schemas, MessageColumns(columns))
 
 
