@@ -31,7 +31,16 @@ def _refused(constant: str) -> Document:
     raise ValueError(f"{constant} is no JSON")
 
 
-_DECODER = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=_refused)
+def _members(pairs: list[tuple[str, Document]]) -> Document:
+    """An object's members, of doubled ones the last; jsonb reads the others too, and refuses what it cannot hold."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        for _, value in pairs:
+            written(value)
+    return members
+
+
+_DECODER = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=_refused, object_pairs_hook=_members)
 
 
 def canonical(text: str) -> str:
