@@ -170,29 +170,30 @@ class Ledger:
 
 def be_patient(conn: Connection) -> None:
     """Let this database transaction be idle for as long as its process takes for its next rows: it holds nobody up."""
-    _set(conn, "local", {_IDLE: 0})
+    _set(conn, "local", {_IDLE: "0"})
 
 
 def be_quick(conn: Connection) -> None:
     """Let it be idle no longer than any other: it is about to lock what others need."""
-    _set(conn, "local", {_IDLE: IDLE_SECONDS})
+    _set(conn, "local", {_IDLE: f"{IDLE_SECONDS}s"})
 
 
 def bound(conn: Connection, idle_seconds: int, scope: str, lock_seconds: float = 0) -> None:
     """Say how long a writer may be idle, and that no limit of its role is for it: in this database transaction, since
     the session may be somebody else's after it, or in the session.
 
-    A fold takes as long as its rows do, and whoever waits for a turn waits as long as the commit before.
+    A fold takes as long as its rows do, and whoever waits for a turn waits as long as the commit before. Moments come
+    in the one style that the driver reads, whatever the database shows them in.
     """
-    limits = {_IDLE: idle_seconds, "statement_timeout": 0, "lock_timeout": lock_seconds}
+    settings = {_IDLE: f"{idle_seconds}s", "statement_timeout": "0", "lock_timeout": f"{lock_seconds}s"}
     if driver_of(conn).info.server_version >= _HAS_TRANSACTION_TIMEOUT:
-        limits["transaction_timeout"] = 0
-    _set(conn, scope, limits)
+        settings["transaction_timeout"] = "0"
+    _set(conn, scope, {**settings, "datestyle": "ISO"})
 
 
-def _set(conn: Connection, scope: str, limits: dict[str, float]) -> None:
+def _set(conn: Connection, scope: str, settings: dict[str, str]) -> None:
     # Several at once, and without parameters: the price of a round trip is paid by every database transaction.
-    conn.exec_driver_sql("; ".join(f"set {scope} {name} = '{seconds}s'" for name, seconds in limits.items()))
+    conn.exec_driver_sql("; ".join(f"set {scope} {name} = '{value}'" for name, value in settings.items()))
 
 
 BACKEND = "select pg_backend_pid()"
