@@ -15,7 +15,7 @@ from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.spec.pipeline import DEAD_LETTERS
-from tests.ledger.elsewhere import Elsewhere
+from tests.ledger.destinations.elsewhere import Elsewhere
 from tests.ledger.moving import SPEC as MOVING
 from tests.ledger.moving import Produced
 from tests.ledger.releasing import OWN

@@ -11,9 +11,12 @@ from psycopg import sql
 from ratchet import Append, Table
 from ratchet.destinations.port import Destination, Outside, Owner
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.work import Run
+from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
+from ratchet.protocol.votes import cast_vote
 
-from .staging import SPEC, Log, prepare, start
+from ..staging import SPEC, Log, a_try, prepare, start, vote_of, write_all
 
 TO = Table("copied", database="warehouse")
 SENT = SPEC.model_copy(update={"sinks": [Append("rows", columns="a bigint", to=TO), *SPEC.sinks[1:]]})
@@ -52,3 +55,21 @@ def sent(ledger: Ledger, there: Elsewhere, log: Log, run: str, spec=SENT):
     outcome = commit(ledger, spec, begun.claim, there.opens)
     assert isinstance(outcome, Committed), outcome
     return begun
+
+
+def revise(ledger: Ledger, there: Elsewhere, log: Log, run: str, clear_number: int, drop: int = 0) -> None:
+    """A run is cleared and works anew; of each slice the first rows are missing."""
+    begun = start(ledger, SENT, log, run, clear_number)
+    for part in begun.slices:
+        work = a_try(ledger, begun, part.number, SENT)
+        made = [{"a": -at["_offset"], **at} for at in places(work)][drop:]
+        votes = write_all(ledger, SENT, work, {"rows": made, "totals": [], "latest": []})
+        cast_vote(ledger, SENT, work.token, vote_of(SENT, work, votes))
+    assert isinstance(commit(ledger, SENT, begun.claim, there.opens), Committed)
+    settle(ledger, SENT, Run("dag", run, clear_number), succeeded=True)
+
+
+def places(work) -> list[dict[str, int]]:
+    """The position of each record of a slice."""
+    offsets = [(r.partition, offset) for r in work.ranges for offset in range(r.from_offset, r.until_offset)]
+    return [{"_partition": partition, "_offset": offset, "_n": 0} for partition, offset in offsets]

@@ -26,24 +26,11 @@ from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.compact import compact
 from ratchet.protocol.follow import follow
 
-from .elsewhere import SENT, Elsewhere, sent
-from .staging import Log, appended, prepare, start, state
-from .test_destinations import revise
-from .test_prune import age
+from ..staging import Log, appended, prepare, start, state
+from ..test_prune import age
+from .elsewhere import SENT, Elsewhere, revise, sent
 
 ADDRESS = "warehouse:copied"
-
-
-@pytest.fixture
-def log() -> Log:
-    return Log(stable={0: 200, 1: 200})
-
-
-@pytest.fixture
-def ledger(ledger_url):
-    migrate(ledger_url, [SENT])
-    with Ledger(ledger_url) as opened:
-        yield opened
 
 
 def back(ledger: Ledger, there: Elsewhere, how: How = How.ON, **more):

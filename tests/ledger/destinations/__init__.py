@@ -1,0 +1,1 @@
+"""What is committed goes to destinations, each row once."""

@@ -1,0 +1,147 @@
+"""Whatever a line does, and whatever is lost on the way, two lakes and a table have what readers see in the ledger."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from deltalake import DeltaTable
+from sqlalchemy import text
+
+from ratchet import Append, DeltaLake, Table
+from ratchet.destinations import lake
+from ratchet.destinations.port import Destination, Owner
+from ratchet.errors import DestinationUnreachable
+from ratchet.operate.destinations import How, attach, detach
+from ratchet.operate.migrate import migrate
+from ratchet.protocol.begun import Begun
+from ratchet.protocol.commit import commit
+from ratchet.protocol.follow import follow
+from tests.proof.reference import RICH, ROWS
+
+from .. import releasing
+from ..releasing import Line
+
+COLUMNS = ["a", "_partition", "_offset", "_n", "_txid"]
+STEPS = 12
+
+
+def first(partition: int, offset: int) -> dict[str, list[dict]]:
+    return {name: rows for name, rows in releasing.first(partition, offset).items() if name != "own"}
+
+
+def second(partition: int, offset: int) -> dict[str, list[dict]]:
+    return {name: rows for name, rows in releasing.second(partition, offset).items() if name != "own"}
+
+
+class Walk:
+    """A line with three destinations, of which some are detached at times, and whose lakes fail as `odds` says."""
+
+    def __init__(self, seed: int, ledger, elsewhere, log, path, monkeypatch):
+        self.dice, self.ledger, self.elsewhere, self.log = random.Random(seed), ledger, elsewhere, log
+        self.lakes = [DeltaLake(str(path / "one"), partition_by="a"), DeltaLake(str(path / "two"))]
+        self.to = [*self.lakes, Table("copied", database="warehouse")]
+        columns = "a bigint, b string"
+        self.spec = RICH.model_copy(
+            update={"sinks": [Append(ROWS, columns=columns, to=self.to), *RICH.sinks[1:]], "max_in_flight": 4}
+        )
+        migrate(ledger.url, [self.spec])
+        self.line = Line(ledger, log, self.spec)
+        log.stable = {0: 0, 1: 0}
+        self.runs: dict[int, str] = {}
+        self.away: set[str] = set()
+        self.odds, self.lost = 0.0, 0
+        self._write = lake.write_deltalake
+        monkeypatch.setattr(lake, "write_deltalake", self._fails_at_times)
+        monkeypatch.setattr(releasing, "commit", lambda of, spec, claim: self.until(commit, of, spec, claim))
+
+    def opens(self, destination: Destination, owner: Owner):
+        return destination.open(owner, self.elsewhere.url)
+
+    def until(self, does: Callable, *given):
+        """Do it until no lake fails: whoever does it again finds what was done."""
+        while True:
+            try:
+                return does(*given, self.opens)
+            except DestinationUnreachable:
+                self.lost += 1
+
+    def _fails_at_times(self, *given, **named) -> None:
+        where = self.dice.random()
+        if where < self.odds:
+            raise OSError("it was lost before")
+        self._write(*given, **named)
+        if where > 1 - self.odds:
+            raise OSError("its answer was lost")
+
+    def run(self) -> None:
+        self.log.stable = {p: end + self.dice.randrange(1, 9) for p, end in self.log.stable.items()}
+        begun = self.line.begin()
+        assert isinstance(begun, Begun)
+        self.line.finish(begun, first)
+        self.runs[begun.claim.txid] = self.line.run.run_id
+
+    def clear(self) -> None:
+        if self.runs:
+            txid = self.dice.choice(sorted(self.runs))
+            self.line.clear(self.runs.pop(txid), self.dice.choice([first, second]))
+
+    def release(self) -> None:
+        if self.runs:
+            for _ in self.line.ask().letters:
+                self.line.one(second)
+
+    def leave(self) -> None:
+        to = self.dice.choice(self.to).address
+        if to not in self.away:
+            detach(self.ledger, self.spec.name, to, "for the test", "me")
+            self.away.add(to)
+
+    def come_back(self) -> None:
+        if self.away:
+            to, how = self.dice.choice(sorted(self.away)), self.dice.choice([How.ON, How.ANEW])
+            self.until(attach, self.ledger, self.spec, to, how, "for the test", "me")
+            self.away.remove(to)
+
+    def tidy(self) -> None:
+        for each in self.lakes:
+            if DeltaTable.is_deltatable(each.name):
+                table = DeltaTable(each.name)
+                table.optimize.compact()
+                table.create_checkpoint()
+                table.vacuum(0, enforce_retention_duration=False, dry_run=False)
+                table.cleanup_metadata()
+
+    def check(self) -> None:
+        self.until(follow, self.ledger, self.spec)
+        with self.ledger.begin() as conn:
+            here = conn.execute(text(f"select {', '.join(COLUMNS)} from {ROWS}")).all()  # noqa: S608
+        for to in self.to:
+            if here and to.address not in self.away:
+                assert sorted(self.there(to), key=repr) == sorted(map(tuple, here), key=repr), to.address
+
+    def there(self, to: DeltaLake | Table) -> list[tuple]:
+        if isinstance(to, Table):
+            return self.elsewhere.ask(f"select {', '.join(COLUMNS)} from copied")  # noqa: S608
+        rows = DeltaTable(to.name).to_pyarrow_table().select(COLUMNS).to_pylist()
+        return [tuple(row.values()) for row in rows]
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.all) for n in range(2, 20))])
+@pytest.mark.invariant("I1", "I2", "I3")
+def test_all_destinations_have_what_readers_see_after_whatever_a_line_does(
+    bare, elsewhere, log, tmp_path, monkeypatch, seed
+):
+    walk = Walk(seed, bare, elsewhere, log, tmp_path, monkeypatch)
+    moves = [walk.run, walk.run, walk.clear, walk.clear, walk.release, walk.leave, walk.come_back, walk.tidy]
+    walk.run()
+    for _ in range(STEPS):
+        walk.odds = walk.dice.choice([0, 0.2, 0.4])
+        walk.dice.choice(moves)()
+        walk.check()
+    walk.odds = 0
+    while walk.away:
+        walk.come_back()
+    walk.check()
+    assert walk.lost, "nothing was lost on the way"
