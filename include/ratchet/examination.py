@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ratchet.command import FAULTS, JSON, NAME, kafka_properties, ledger_url, print_json, spark_url, variables
+from ratchet.command import FAULTS, JSON, NAME, kafka_properties, ledger_url, opener, print_json, spark_url, variables
 from ratchet.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def doctor(
     seconds: Annotated[float, typer.Option(help="So long one check may take.", min=0.1)] = 30.0,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
-    """Examine servers, versions, rights, clocks, topics and lines, each with its remedy; exit status 3 at a fault."""
+    """Examine servers, versions, rights, clocks, topics, lines, destinations, and say what to do; exit 3 at a fault."""
     from ratchet.operate.doctor.finding import Severity, examine
 
     found: list[Finding] = []
@@ -42,7 +42,7 @@ def doctor(
 def _checks(name: str | None, stack: ExitStack) -> Iterator[Check]:
     """Every check, of one pipeline or of all; what is not named in the environment is said to be left out."""
     from ratchet.ledger.connection import Ledger
-    from ratchet.operate.doctor import database, lines, surroundings, topics
+    from ratchet.operate.doctor import database, destinations, lines, surroundings, topics
     from ratchet.spec.loading import load_pipeline, read_specs
 
     specs, unread = ([load_pipeline(name)], []) if name else _read(read_specs())
@@ -55,6 +55,7 @@ def _checks(name: str | None, stack: ExitStack) -> Iterator[Check]:
     if ledger:
         yield from database.checks(ledger)
         yield from lines.checks(ledger, specs)
+        yield from destinations.checks(ledger, specs, opener)
     try:
         yield from topics.checks(kafka_properties(), ledger, specs)
     except SettingsError as error:

@@ -8,11 +8,13 @@ import pytest
 
 from ratchet.dev.stack import Stack
 from ratchet.dev.stack.kafka import Security
+from ratchet.ledger.connection import Ledger
 from ratchet.source.kafka import Kafka
 
 from .driven import send
 from .exported import Line
 from .security import PASSWORD, certificates
+from .sent import Sent, sending, spec_of
 
 
 @pytest.fixture
@@ -37,9 +39,16 @@ def make_topic(client):
 
 
 @pytest.fixture
-def line(ledger_url, client, make_topic, kafka_properties) -> Iterator[Line]:
+def sent(ledger_url, kafka_properties, make_topic) -> Iterator[Sent]:
+    """A pipeline whose rows go to a topic of three partitions."""
+    with Ledger(ledger_url) as ledger:
+        yield sending(ledger, kafka_properties, spec_of(make_topic(3)))
+
+
+@pytest.fixture
+def line(ledger_url, client, make_topic, kafka_properties, tmp_path) -> Iterator[Line]:
     """A line that is exported, with a hundred records."""
-    made = Line(ledger_url, client, make_topic(2))
+    made = Line(ledger_url, client, make_topic(2), tmp_path / "lake")
     send(kafka_properties, made.spec.source.name, 100, partitions=2)
     yield made
     made.ledger.close()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from sqlalchemy import select
 
@@ -14,6 +15,7 @@ from ratchet import Append, Json, KafkaTopic, Pipeline, Topic
 from ratchet.destinations.kafka_marks import key_of
 from ratchet.destinations.kafka_topic import MARKS
 from ratchet.destinations.port import Destination, Outside, Owner
+from ratchet.errors import SettingsError
 from ratchet.ledger.connection import Ledger
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.begun import Begun
@@ -112,6 +114,12 @@ class Sent:
         begun = self.prepare(run, make)
         self.commit(begun)
         return begun
+
+    def only_commit(self, run: str) -> None:
+        """A transaction that is committed, and that no destination has."""
+        begun = self.prepare(run)
+        with pytest.raises(SettingsError, match="no connection to it is known here"):
+            commit(self.ledger, self.spec, begun.claim)
 
     def records(self, level: str = "read_committed") -> list[Record]:
         return read(self.properties, self.topic, level=level)

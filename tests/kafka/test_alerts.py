@@ -86,6 +86,8 @@ def test_promtool_finds_nothing_wrong_and_each_rule_fires_by_its_own_measure(tmp
         "RatchetStuck": {"ratchet_oldest_unfinished_seconds": 4000},
         "RatchetBehind": {"ratchet_lag_age_seconds": 4000},
         "RatchetPaused": {"ratchet_paused_seconds": 100_000, "ratchet_lag_age_seconds": 100_000},
+        "RatchetDestinationBehind": {"ratchet_destination_behind_seconds": 700},
+        "RatchetDestinationDetached": {"ratchet_destination_detached_seconds": 100_000},
         "RatchetDeadLetters": {"ratchet_recent_dead_letters": 2, "ratchet_recent_records": 100},
         "RatchetReplaysGivenUp": {"ratchet_replays_given_up": 1},
         "RatchetUnattended": {"ratchet_since_maintenance_seconds": 700},

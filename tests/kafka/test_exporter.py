@@ -24,9 +24,11 @@ from psycopg import sql
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
+from ratchet.errors import SettingsError
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import void
 from ratchet.operate.attention import been_here
+from ratchet.operate.destinations import detach
 from ratchet.operate.migrate import migrate
 from ratchet.operate.pauses import pause_at, resume
 from ratchet.protocol.claims import settle
@@ -38,7 +40,7 @@ from ratchet.telemetry.measures import MEASURES
 from ratchet.telemetry.traces import trace_id
 from tests.kafka.exported import Line
 from tests.kafka.receiver import receiving
-from tests.ledger.staging import a_try, positions, rows_of, vote_of, write_all
+from tests.ledger.staging import a_try, positions, prepare, rows_of, vote_of, write_all
 from tests.until import until
 
 
@@ -93,6 +95,24 @@ def test_a_pause_is_measured_and_what_it_holds_is_not_stuck(line: Line, eye: Eye
     assert values(eye)["ratchet.paused"] == 0
 
 
+def test_what_a_destination_lacks_is_measured_until_it_is_detached(line: Line, eye: Eye):
+    def seen() -> tuple[float, bool, bool]:
+        found = values(eye)
+        of = [found[f"ratchet.destination.{name}"] for name in ("lacks", "behind", "detached")]
+        return of[0], of[1] > 0, of[2] > 0
+
+    line.do("a")
+    assert seen() == (0, False, False)
+    begun = line.begin("b")
+    prepare(line.ledger, line.spec, begun)
+    with pytest.raises(SettingsError, match="no connection to it is known here"):
+        commit(line.ledger, line.spec, begun.claim)
+    assert seen() == (1, True, False)
+    (to,) = line.spec.sinks[0].destinations
+    detach(line.ledger, line.spec.name, to.address, "it is gone", "me")
+    assert seen() == (1, False, True)
+
+
 def test_dead_letters_are_counted_among_the_last_records(line: Line, eye: Eye):
     begun = line.begin("a")
     for part in begun.slices:
@@ -112,7 +132,7 @@ def test_dead_letters_are_counted_among_the_last_records(line: Line, eye: Eye):
         rows = rows_of(line.spec, work)["rows"][3:]
         sinks = write_all(line.ledger, line.spec, work, {"rows": rows, "dead_letters": letters})
         cast_vote(line.ledger, line.spec, work.token, vote_of(line.spec, work, sinks, dead_letters=len(letters)))
-    commit(line.ledger, line.spec, begun.claim)
+    line.commit(begun)
     found = values(eye)
     assert (found["ratchet.recent.records"], found["ratchet.recent.dead_letters"]) == (20, 6)
 

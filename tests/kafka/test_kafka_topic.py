@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import threading
-from contextlib import contextmanager
 from uuid import uuid4
 
 import pyarrow as pa
@@ -15,17 +11,14 @@ import pytest
 from kafka.admin import NewPartitions
 
 from ratchet import Append, Json, KafkaTopic, Text
-from ratchet.destinations import kafka_marks, kafka_outside, kafka_producer
-from ratchet.destinations.content import Change
-from ratchet.destinations.kafka_producer import ProducerFenced, TransactionalProducer
+from ratchet.destinations import kafka_marks, kafka_producer
+from ratchet.destinations.kafka_producer import TransactionalProducer
 from ratchet.destinations.kafka_topic import MARKS
 from ratchet.errors import (
     DestinationRefused,
     DestinationUnreachable,
-    LedgerUnreachable,
     MarkMoved,
     NotRevisable,
-    SettingsError,
 )
 from ratchet.formats.port import Use
 from ratchet.ledger.connection import Ledger
@@ -40,7 +33,6 @@ from ratchet.protocol.commit import commit
 from ratchet.protocol.follow import follow
 from tests.ledger.staging import do, start, state
 
-from .killed import POINTS
 from .sent import Sent, read, sending, spec_of
 
 
@@ -48,18 +40,6 @@ from .sent import Sent, read, sending, spec_of
 def ledger(ledger_url):
     with Ledger(ledger_url) as opened:
         yield opened
-
-
-@pytest.fixture
-def sent(ledger, kafka_properties, make_topic) -> Sent:
-    return sending(ledger, kafka_properties, spec_of(make_topic(3)))
-
-
-def committed_only(sent: Sent, run: str) -> None:
-    """A transaction that is committed, and that no destination has."""
-    begun = sent.prepare(run)
-    with pytest.raises(SettingsError, match="no connection to it is known here"):
-        commit(sent.ledger, sent.spec, begun.claim)
 
 
 @pytest.mark.invariant("I1", "I3")
@@ -92,187 +72,6 @@ def test_a_group_is_sent_by_one_producer_and_a_transaction_without_rows_moves_th
     sent.commit(begun[0])
     sent.is_whole()
     assert sent.mark["step"] == 3 and len(made) == 1
-
-
-@pytest.mark.parametrize("point", POINTS)
-@pytest.mark.invariant("I1", "I6")
-def test_whoever_comes_after_one_that_was_killed_ends_what_it_has_begun(sent, point, monkeypatch):
-    monkeypatch.setattr(kafka_marks, "DECIDED_SECONDS", 0.3)
-    sent.run("a")
-    committed_only(sent, "b")
-    given = [sent.ledger.url, json.dumps(sent.properties), sent.topic, point]
-    done = subprocess.run([sys.executable, "-m", "tests.kafka.killed", *given])
-    assert done.returncode == -signal.SIGKILL
-    left = [record for record in sent.records("read_uncommitted") if record.place[0] == 2]
-    assert len(left) == 20 and len(sent.records()) == (40 if point == "behind the commit" else 20)
-    follow(sent.ledger, sent.spec, sent.opens)
-    sent.is_whole()
-    again = [record for record in sent.records("read_uncommitted") if record.place[0] == 2]
-    assert len(again) == (20 if point == "behind the commit" else 40)
-    sent.run("c")
-    sent.is_whole()
-
-
-@pytest.mark.parametrize("is_made", [False, True])
-@pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.invariant("I1", "I6")
-def test_a_commit_whose_answer_is_lost_is_found_out_by_the_mark(sent, monkeypatch, number, is_made):
-    commits, real = [], TransactionalProducer.commit
-
-    def lost(self) -> None:
-        commits.append(1)
-        if len(commits) != number or is_made:
-            real(self)
-        if len(commits) == number:
-            raise DestinationUnreachable("for the test")
-
-    monkeypatch.setattr(TransactionalProducer, "commit", lost)
-    monkeypatch.setattr(kafka_marks, "DECIDED_SECONDS", 0.3)
-    begun = sent.prepare("a")
-    with pytest.raises(DestinationUnreachable, match="for the test"):
-        sent.commit(begun)
-    sent.commit(begun)
-    sent.is_whole()
-    # The first commit is that of the first mark.
-    assert len(commits) == (2 if is_made else 3) and sent.mark["step"] == 1
-    sent.run("b")
-    sent.is_whole()
-
-
-@pytest.mark.parametrize("has_producer", [True, False])
-@pytest.mark.invariant("I1", "I6")
-def test_a_follower_that_was_stopped_before_it_sends_changes_nothing_when_others_have_gone_on(sent, has_producer):
-    # Whoever has made the first mark keeps its producer, which is fenced; any other one learns it by the mark.
-    if not has_producer:
-        sent.run("a")
-    committed_only(sent, "b")
-    is_there, go_on, said = threading.Event(), threading.Event(), []
-
-    @contextmanager
-    def stopped(destination, owner):
-        with sent.opens(destination, owner) as outside:
-            apply = outside.apply
-
-            def late(*given) -> bool:
-                is_there.set()
-                assert go_on.wait(60)
-                said.append(apply(*given))
-                return said[-1]
-
-            outside.apply = late
-            yield outside
-
-    late = threading.Thread(target=follow, args=(sent.ledger, sent.spec, stopped))
-    late.start()
-    assert is_there.wait(60)
-    follow(sent.ledger, sent.spec, sent.opens)
-    go_on.set()
-    late.join(60)
-    assert said == [False]
-    sent.is_whole()
-    sent.run("c")
-    sent.is_whole()
-
-
-@pytest.mark.parametrize("held_at", ["rows", "mark", "commit"])
-@pytest.mark.invariant("I1", "I6")
-def test_a_follower_that_was_stopped_while_it_sends_loses_its_turn_and_is_fenced(sent, monkeypatch, held_at):
-    monkeypatch.setattr(kafka_outside, "_SILENT_SECONDS", 6)
-    monkeypatch.setattr(kafka_marks, "DECIDED_SECONDS", 0.3)
-    sent.run("a")
-    committed_only(sent, "b")
-    is_there, go_on, ended = threading.Event(), threading.Event(), []
-
-    def hold() -> None:
-        if threading.current_thread() is late:
-            is_there.set()
-            assert go_on.wait(60)
-
-    of, name = (
-        (Change, "selected") if held_at == "rows" else (TransactionalProducer, {"mark": "put"}.get(held_at, held_at))
-    )
-    real = getattr(of, name)
-
-    def rows(self, columns):
-        for number, row in enumerate(real(self, columns)):
-            if number == 7:
-                hold()
-            yield row
-
-    monkeypatch.setattr(of, name, rows if held_at == "rows" else lambda *given: (hold(), real(*given))[1])
-
-    def go() -> None:
-        try:
-            with Ledger(sent.ledger.url) as own:
-                follow(own, sent.spec, sent.opens)
-        except LedgerUnreachable as error:
-            ended.append(error)
-
-    late = threading.Thread(target=go)
-    late.start()
-    assert is_there.wait(60)
-    follow(sent.ledger, sent.spec, sent.opens)
-    go_on.set()
-    late.join(60)
-    assert len(ended) == 1
-    sent.is_whole()
-    sent.run("c")
-    sent.is_whole()
-
-
-@pytest.mark.invariant("I1")
-def test_many_that_go_on_at_once_send_each_row_once_and_wait_for_each_other(sent, monkeypatch):
-    sent.run("0")
-    begun = [sent.prepare(run) for run in "abcd"]
-    fenced, failed = [], []
-    with pytest.raises(SettingsError):
-        commit(sent.ledger, sent.spec, begun[0].claim)
-    said = TransactionalProducer._said
-
-    def counted(self, error) -> Exception:
-        found = said(self, error)
-        fenced.extend([found] if isinstance(found, ProducerFenced) else [])
-        return found
-
-    monkeypatch.setattr(TransactionalProducer, "_said", counted)
-
-    def going() -> None:
-        try:
-            with Ledger(sent.ledger.url) as own:
-                follow(own, sent.spec, sent.opens)
-        except Exception as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=going) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    sent.is_whole()
-    assert sent.mark["step"] == 5 and failed == fenced == []
-
-
-@pytest.mark.invariant("I1")
-def test_of_many_that_start_at_once_one_makes_the_first_mark(sent):
-    committed_only(sent, "a")
-    failed = []
-
-    def going() -> None:
-        try:
-            with Ledger(sent.ledger.url) as own:
-                follow(own, sent.spec, sent.opens)
-        except Exception as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=going) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    # Who was slower tries again.
-    assert [error for error in failed if not isinstance(error, DestinationUnreachable)] == []
-    follow(sent.ledger, sent.spec, sent.opens)
-    sent.is_whole()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from ratchet.errors import SettingsError
 from ratchet.ledger.work import Run
 from ratchet.protocol.begin import begin
-from ratchet.protocol.commit import commit
 from ratchet.telemetry.exporter import Exporter, Eye
 from ratchet.telemetry.lineage import is_named
 from tests.kafka.exported import Line
@@ -88,7 +87,7 @@ def test_a_revision_is_a_run_of_its_own(line: Line, told: Receiver):
         is_active=lambda *_: True,
     )  # fmt: skip
     prepare(line.ledger, line.spec, begun)
-    commit(line.ledger, line.spec, begun.claim)
+    line.commit(begun)
     until("all events have come", lambda: len(told.events) >= 4, 60)
     about = [e["run"]["facets"]["ratchet_transaction"] for e in told.events]
     assert [(a["txid"], a["revision"]) for a in about] == [(1, 0), (1, 0), (1, 1), (1, 1)]

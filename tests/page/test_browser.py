@@ -10,16 +10,19 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from sqlalchemy import text
 
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Run
+from ratchet.operate.migrate import migrate
 from ratchet.operate.snapshot.status import status
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, Waits, commit
 from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.ledger.destinations.elsewhere import SENT, without
 from tests.ledger.staging import SPEC, Log, appended, committed, do, fail, is_whole, prepare, start, state
 
 from .conftest import made_anew
@@ -61,6 +64,17 @@ def waiting(postgres) -> Iterator[Ledger]:
         log = Log(stable={0: 500, 1: 500})
         start(ledger, SPEC, log, "a")
         prepare(ledger, SPEC, start(ledger, SPEC, log, "b"))
+        yield ledger
+
+
+@pytest.fixture
+def behind(postgres) -> Iterator[Ledger]:
+    """One that is committed, and that a destination lacks for some minutes."""
+    with made_anew(postgres) as ledger:
+        migrate(ledger.url, [SENT])
+        without(ledger, Log(stable={0: 500, 1: 500}), "a")
+        with ledger.begin() as conn:
+            conn.execute(text("update ratchet.steps set at = at - interval '5 minutes'"))
         yield ledger
 
 
@@ -273,3 +287,23 @@ def test_airflows_ui_shows_it_beside_the_dags(open_, line, airflow):
     frame.get_by_role("link", name="line", exact=True).click()
     frame.get_by_role("region", name="Transactions", exact=True).get_by_role("link", name="c", exact=True).first.click()
     page.wait_for_url("**/dags/dag/runs/c")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_destination_that_is_behind_is_found_and_detached(open_, behind, size: str):
+    page = settled(open_("/ratchet/", size=size))
+    expect(page.get_by_text("warehouse:copied is behind")).to_be_visible()
+    page.get_by_role("link", name="line", exact=True).click()
+    there = page.get_by_role("region", name="Destinations")
+    expect(there).to_contain_text("BEHIND, at step 0 of 1, since")
+    assert axe_of(page) == 0 and page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+    shot(page, f"destinations-{size}")
+    page.get_by_role("button", name="Detach").click()
+    page.get_by_label("Reason").fill("it is gone")
+    page.get_by_role("dialog").get_by_role("button", name="Detach").click()
+    expect(page.get_by_role("dialog").get_by_role("status")).to_contain_text("is detached at step 0; it lacks 1 step")
+    page.keyboard.press("Escape")
+    expect(there).to_contain_text("DETACHED since")
+    expect(page.get_by_role("button", name="Detach")).to_have_count(0)
+    assert axe_of(page) == 0
+    shot(page, f"detached-{size}")

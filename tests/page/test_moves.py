@@ -6,12 +6,14 @@ import pytest
 
 from ratchet.ledger import history
 from ratchet.ledger.work import Run
+from ratchet.operate.migrate import migrate
 from ratchet.operate.pauses import pause_at
 from ratchet.operate.replay import ask
 from ratchet.operate.snapshot.status import status
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.ledger.destinations.elsewhere import SENT, without
 from tests.ledger.staging import SPEC, committed, do, fail, prepare, start, state
 
 from .conftest import As
@@ -211,3 +213,23 @@ def test_dead_letters_are_released_as_they_were_confirmed(as_: As, ledger, log):
     assert (status_, said["code"]) == (400, "RAT-102")
     status_, said = post(client, "release", error="maybe")
     assert (status_, said["code"]) == (409, "RAT-406")
+
+
+def test_a_destination_is_detached_and_the_line_goes_on_without_it(as_: As, ledger, log):
+    client = as_("ulf")
+    migrate(ledger.url, [SENT])
+    without(ledger, log, "a")
+    status_, tried = post(client, "detach", destination="warehouse:copied")
+    assert status_ == 200 and (tried["step"], tried["last"], tried["attached"]) == (0, 1, False)
+    assert tried["said"][0].startswith("line: warehouse:copied: is detached at step 0; it lacks 1 step")
+    assert status(ledger, "line").behind
+    said = {"destination": "warehouse:copied", "dry_run": False, "reason": "it is gone"}
+    status_, refused = post(client, "detach", **said, confirm="0" * 16)
+    assert status_ == 409 and "not what was confirmed" in refused["message"] and status(ledger, "line").behind
+    status_, done = post(client, "detach", **said, confirm=tried["confirm"])
+    assert status_ == 200 and not done["dry_run"] and last(ledger) == ("detach", "ulf", "it is gone")
+    (of,) = client.get("/pipelines/line").json()["status"]["destinations"]
+    assert (of["detached_by"], of["step"], of["last"]) == ("ulf", 0, 1) and "DETACHED since" in of["said"]
+    for other in ("warehouse:copied", "warehouse:other"):
+        status_, refused = post(client, "detach", destination=other)
+        assert status_ == 409 and refused["code"] == "RAT-403"

@@ -14,7 +14,7 @@ from kafka import IsolationLevel, OffsetSpec
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from ratchet.destinations.kafka_topic import MARKS
-from ratchet.destinations.port import Mark
+from ratchet.destinations.port import Mark, Undecided
 from ratchet.errors import DestinationRefused, UnknownTopic
 from ratchet.ledger.work import OffsetRange
 from ratchet.source.kafka import Kafka
@@ -29,10 +29,6 @@ CONFIGS = {
 """What the topic of the marks is made with."""
 DECIDED_SECONDS = 5.0
 """So long a look waits for a transaction that is about to be decided."""
-
-
-class StillUndecided(Exception):
-    """A transaction holds the end of the marks: what was sent last is not known."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +71,8 @@ class Marks(Kafka):
     def read(self, key: bytes) -> Kept | None:
         """What stands under the key as of now; None if nothing does.
 
-        Raises StillUndecided where a transaction is undecided for too long: the last mark may be within it, or be
-        behind it. Raises DestinationRefused where what stands there is nothing that ratchet writes.
+        Raises Undecided where a transaction is undecided for too long: the last mark may be within it, or be behind
+        it. Raises DestinationRefused where what stands there is nothing that ratchet writes.
         """
         try:
             self.topic_id(MARKS)
@@ -135,7 +131,7 @@ class Marks(Kafka):
         deadline = monotonic() + DECIDED_SECONDS
         while self._list_offsets(MARKS, [0], OffsetSpec.LATEST)[0] < end:
             if monotonic() > deadline:
-                raise StillUndecided
+                raise Undecided
             sleep(0.02)
         return OffsetRange(MARKS, 0, begin, end)
 

@@ -10,10 +10,10 @@ import psycopg
 from psycopg import sql
 
 from ratchet.destinations.content import Change, Content
-from ratchet.destinations.kafka_marks import Kept, Marks, StillUndecided, key_of
+from ratchet.destinations.kafka_marks import Kept, Marks, key_of
 from ratchet.destinations.kafka_producer import Headers, ProducerFenced, TransactionalProducer
 from ratchet.destinations.kafka_topic import MARKS, KafkaTopic
-from ratchet.destinations.port import Mark, Outside, Owner
+from ratchet.destinations.port import Mark, Outside, Owner, Undecided
 from ratchet.destinations.rendered import asked
 from ratchet.errors import (
     BrokerUnreachable,
@@ -52,10 +52,15 @@ class TopicOutside(Outside):
         with self._told():
             try:
                 kept = self._mine(self._marks.read(self._key))
-            except StillUndecided:
+            except Undecided:
                 # Of a follower that is gone, unless it is another pipeline's.
                 self._become_the_one()
                 kept = self._kept
+        return None if kept is None else kept.mark
+
+    def look(self) -> Mark | None:
+        with self._told():
+            kept = self._read()
         return None if kept is None else kept.mark
 
     def start(self, mark: Mark) -> None:
@@ -135,7 +140,7 @@ class TopicOutside(Outside):
                 producer.begin()
                 producer.put(MARKS, first.written(), self._key)
                 producer.commit()
-            except (ProducerFenced, StillUndecided) as error:
+            except (ProducerFenced, Undecided) as error:
                 self.let_go()
                 raise DestinationUnreachable(f"{self._where}: another process sends just now; try again") from error
             self._kept = first
@@ -196,7 +201,7 @@ class TopicOutside(Outside):
     def _may_be_at(self, at: Mark) -> bool:
         try:
             kept = self._read()
-        except StillUndecided:
+        except Undecided:
             return True
         return kept is not None and kept.mark == at
 
@@ -206,7 +211,7 @@ class TopicOutside(Outside):
         producer = self._producer_of_its_own()
         try:
             self._kept = self._read()
-        except StillUndecided as error:
+        except Undecided as error:
             raise DestinationUnreachable(
                 f"{self._where}: a transaction of another pipeline holds the end of {MARKS}; it is decided by that "
                 "pipeline, or after 15 minutes by Kafka; what is committed waits for it"
@@ -226,7 +231,7 @@ class TopicOutside(Outside):
     def _has_mark(self) -> bool:
         try:
             return self._read() is not None
-        except StillUndecided:
+        except Undecided:
             return False
 
     def _read(self) -> Kept | None:

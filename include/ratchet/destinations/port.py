@@ -41,6 +41,10 @@ class Owner:
         return f"{self.pipeline}: {self.sink}"
 
 
+class Undecided(Exception):
+    """Somebody changes a destination just now, or has left a change undecided: what it took last is not known."""
+
+
 class Outside(ABC):
     """A destination that is open for one pipeline and sink.
 
@@ -51,6 +55,13 @@ class Outside(ABC):
     @abstractmethod
     def mark(self) -> Mark | None:
         """What it took last; None where it has never been started."""
+
+    def look(self) -> Mark | None:
+        """`mark`, for somebody who only looks: what others are about to change is left to them.
+
+        Raises Undecided where nobody can say before they are done.
+        """
+        return self.mark()
 
     @abstractmethod
     def start(self, mark: Mark) -> None:

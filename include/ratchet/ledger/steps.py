@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import groupby
 from secrets import randbits
 
@@ -62,6 +63,17 @@ def destinations_of_all(conn: Connection, pipelines: Sequence[str]) -> dict[str,
     found = select(destinations).where(destinations.c.pipeline.in_(pipelines))
     rows = DestinationRow.all(conn.execute(found.order_by(destinations.c.pipeline, destinations.c.destination)))
     return {pipeline: [*of] for pipeline, of in groupby(rows, key=lambda row: row.pipeline)}
+
+
+def lacking(conn: Connection, pipelines: Sequence[str]) -> dict[tuple[str, str], datetime]:
+    """{(pipeline, destination): when the first step was decided that it lacks}, of those that lack any.
+
+    One that is pruned is left out: so old a one only a detached destination lacks.
+    """
+    of = destinations.c
+    next_one = and_(steps.c.pipeline == of.pipeline, steps.c.step == of.step + 1)
+    query = select(of.pipeline, of.destination, steps.c.at).join(steps, next_one).where(of.pipeline.in_(pipelines))
+    return {(pipeline, destination): at for pipeline, destination, at in conn.execute(query)}
 
 
 def destination(conn: Connection, pipeline: str, address: str, *, lock: bool = False) -> DestinationRow | None:

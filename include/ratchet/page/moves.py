@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ratchet.airflow.connections import kafka_properties
 from ratchet.errors import IllegalMove, SettingsError
 from ratchet.ledger.connection import Ledger
-from ratchet.operate import actions, pauses, release, replaced, replay
+from ratchet.operate import actions, destinations, pauses, release, replaced, replay
 from ratchet.operate.outcome import Outcome, lines_of
 from ratchet.operate.reason import reason_given
 from ratchet.page.access import MAY_MOVE, OWN_SITE, User
@@ -55,6 +55,12 @@ class OfTransaction(Move):
     """Of one transaction."""
 
     txid: int = Field(ge=1)
+
+
+class OfDestination(Move):
+    """Of the destination with this address."""
+
+    destination: str
 
 
 class OfRange(Move):
@@ -192,7 +198,17 @@ def resume(request: Request, dag_id: str, user: User, asked: Move) -> JSONRespon
     return _moved(request, dag_id, user.get_name(), asked, act)
 
 
-Done = Outcome | replay.Asked | release.Released
+@router.post("/detach")
+def detach(request: Request, dag_id: str, user: User, asked: OfDestination) -> JSONResponse:
+    """Let the line go on without a destination; it is brought back by `ratchet attach`, as that may take long."""
+
+    def act(ledger: Ledger, spec: Pipeline, reason: str, who: str, dry_run: bool) -> destinations.Moved:
+        return destinations.detach(ledger, spec.name, asked.destination, reason, who, dry_run=dry_run)
+
+    return _moved(request, dag_id, user.get_name(), asked, act)
+
+
+Done = Outcome | replay.Asked | release.Released | destinations.Moved
 Act = Callable[[Ledger, Pipeline, str, str, bool], Done]
 """Makes a move of a ledger and a pipeline, with a reason, as somebody, or tries it."""
 Besides = Callable[[Ledger, Pipeline, Done], list[str]]
@@ -236,6 +252,8 @@ def _said(done: Done) -> list[str]:
             return replay.lines_of(done)
         case release.Released():
             return release.lines_of(done)
+        case destinations.Moved():
+            return destinations.lines_of(done)
 
 
 def _digest(asked: Move, tried: Done) -> str:
@@ -249,5 +267,7 @@ def _digest(asked: Move, tried: Done) -> str:
             does = [tried.is_taken_back, tried.txids, tried.before, tried.left_out, tried.code]
         case release.Released():
             does = [sorted(tried.letters.items()), tried.before, tried.left_out, tried.code]
+        case destinations.Moved():
+            does = [tried.destination, tried.attached]
     of = asked.model_dump(exclude={"dry_run", "reason", "confirm"})
     return sha256(json.dumps([tried.pipeline, of, plain(does)], sort_keys=True).encode()).hexdigest()[:16]

@@ -216,9 +216,11 @@ def comes_from(
 
 def _line(spec: Pipeline, of: Status, may_move: bool) -> dict[str, object]:
     unfinished = [{**document(row), "why": words.why_of(of, row)} for row in of.unfinished]
+    places = [{**document(each), "said": words.destination_of(of.pipeline, each)} for each in of.destinations]
     return {
         **document(of),
         "unfinished": unfinished,
+        "destinations": places,
         "in_flight": of.in_flight,
         "topic": spec.source.name,
         "sinks": [sink.name for sink in spec.sinks],

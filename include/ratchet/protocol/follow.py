@@ -67,6 +67,16 @@ def follow(ledger: Ledger, spec: Pipeline, opens: Open) -> list[str]:
     return said
 
 
+def look(ledger: Ledger, spec: Pipeline, opens: Open, of: DestinationRow) -> Mark | None:
+    """Where a destination is by its own mark, which is held against the ledger as in `follow`, and nothing is changed.
+
+    None where it has none yet, as before its first step. Raises MarkMoved, Undecided, and what destinations raise.
+    """
+    with opened(spec, opens, of) as (_, _, outside):
+        mark = outside.look()
+    return None if mark is None and not of.started else _checked(ledger, of, mark)
+
+
 @contextmanager
 def opened(spec: Pipeline, opens: Open, of: DestinationRow) -> Generator[tuple[Sink, Destination, Outside]]:
     """A destination that the ledger knows, open, and the sink whose rows it gets; SettingsError where the spec has no
@@ -106,15 +116,20 @@ def _bring(ledger: Ledger, spec: Pipeline, opens: Open, of: DestinationRow) -> l
 
 
 def _mark(ledger: Ledger, outside: Outside, of: DestinationRow) -> Mark:
-    """Where the destination is; MarkMoved unless that is a step of this ledger that it may be at."""
+    """Where the destination is, which is given its first mark where it has none yet."""
+    if of.started:
+        return _checked(ledger, of, outside.mark())
+    outside.start(Mark(of.step, of.token))
+    mark = _checked(ledger, of, outside.mark())
+    with ledger.begin() as conn:
+        steps.started(conn, of)
+    return mark
+
+
+def _checked(ledger: Ledger, of: DestinationRow, mark: Mark | None) -> Mark:
+    """A mark; MarkMoved unless it is a step of this ledger that the destination may be at."""
     start = Mark(of.step, of.token)
-    if not of.started:
-        outside.start(start)
-    mark = outside.mark()
     if mark is not None and (mark == start or (mark.step > of.step and _is_known(ledger, of, mark))):
-        if not of.started:
-            with ledger.begin() as conn:
-                steps.started(conn, of)
         return mark
     where = f"{of.pipeline}: {of.destination}"
     if mark is None:

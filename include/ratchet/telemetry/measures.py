@@ -10,7 +10,7 @@ from ratchet.ledger.states import State
 from ratchet.operate.snapshot.lag import Lag
 from ratchet.operate.snapshot.status import Status
 
-PIPELINE, STATE, PARTITION, SERVER = "pipeline", "state", "partition", "server"
+PIPELINE, STATE, SERVER, DESTINATION = "pipeline", "state", "server", "destination"
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,24 @@ COMMITTED = Measure("ratchet.since_commit", "s", "since the last commit; none be
 MAINTAINED = Measure("ratchet.since_maintenance", "s", "since maintenance was here; none where it never was")
 REPLAYS = Measure("ratchet.replays_waiting", "{revision}", "revisions that are asked for and not begun")
 GIVEN_UP = Measure("ratchet.replays_given_up", "{revision}", "revisions that were asked for and cannot be begun")
+LACKS = Measure(
+    "ratchet.destination.lacks",
+    "{step}",
+    "commits that a destination has not got",
+    (PIPELINE, DESTINATION),
+)
+BEHIND = Measure(
+    "ratchet.destination.behind",
+    "s",
+    "since the first of those was decided; 0 where it has all, or is detached",
+    (PIPELINE, DESTINATION),
+)
+DETACHED = Measure(
+    "ratchet.destination.detached",
+    "s",
+    "since a person has detached a destination; 0 where it is attached",
+    (PIPELINE, DESTINATION),
+)
 RECENT_TRANSACTIONS = Measure(
     "ratchet.recent.transactions", "{transaction}", "transactions committed in the last 10 minutes, 100 at most"
 )
@@ -99,6 +117,12 @@ def of_line(status: Status) -> Iterator[Point]:
         yield point(MAINTAINED, age(status.maintained_at))
     yield point(REPLAYS, status.replays)
     yield point(GIVEN_UP, len(status.given_up))
+    for of in status.destinations:
+        where = {DESTINATION: of.destination}
+        yield point(LACKS, of.last - of.step, **where)
+        is_behind = of.detached_at is None and of.step < of.last
+        yield point(BEHIND, age(of.lacks_since or of.reached_at) if is_behind else 0.0, **where)
+        yield point(DETACHED, age(of.detached_at) if of.detached_at else 0.0, **where)
     yield point(RECENT_TRANSACTIONS, status.rate.transactions)
     yield point(RECENT_RECORDS, status.rate.records)
     yield point(RECENT_LETTERS, status.rate.dead_letters)

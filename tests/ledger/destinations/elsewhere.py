@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
 import psycopg
@@ -10,13 +10,15 @@ from psycopg import sql
 
 from ratchet import Append, Table
 from ratchet.destinations.port import Destination, Outside, Owner
+from ratchet.errors import SettingsError
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.states import State
 from ratchet.ledger.work import Run
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.votes import cast_vote
 
-from ..staging import SPEC, Log, a_try, prepare, start, vote_of, write_all
+from ..staging import SPEC, Log, a_try, prepare, start, state, vote_of, write_all
 
 TO = Table("copied", database="warehouse")
 SENT = SPEC.model_copy(update={"sinks": [Append("rows", columns="a bigint", to=TO), *SPEC.sinks[1:]]})
@@ -55,6 +57,17 @@ def sent(ledger: Ledger, there: Elsewhere, log: Log, run: str, spec=SENT):
     outcome = commit(ledger, spec, begun.claim, there.opens)
     assert isinstance(outcome, Committed), outcome
     return begun
+
+
+def without(ledger: Ledger, log: Log, run: str) -> None:
+    """A transaction that its run commits while nothing is sent."""
+    begun = start(ledger, SENT, log, run)
+    prepare(ledger, SENT, begun)
+    # Where the destination is attached, the commit says that it is behind.
+    with suppress(SettingsError):
+        assert isinstance(commit(ledger, SENT, begun.claim), Committed)
+    assert state(ledger, begun.claim.txid) == State.COMMITTED
+    settle(ledger, SENT, Run("dag", run), succeeded=True)
 
 
 def revise(ledger: Ledger, there: Elsewhere, log: Log, run: str, clear_number: int, drop: int = 0) -> None:

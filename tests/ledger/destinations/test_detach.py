@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import delete, select
@@ -22,30 +22,19 @@ from ratchet.operate.snapshot.status import status
 from ratchet.operate.snapshot.words import lines_of as status_lines
 from ratchet.operate.verify import verify
 from ratchet.protocol.claims import settle
-from ratchet.protocol.commit import Committed, commit
+from ratchet.protocol.commit import commit
 from ratchet.protocol.compact import compact
 from ratchet.protocol.follow import follow
 
-from ..staging import Log, appended, prepare, start, state
+from ..staging import appended, prepare, start, state
 from ..test_prune import age
-from .elsewhere import SENT, Elsewhere, revise, sent
+from .elsewhere import SENT, Elsewhere, revise, sent, without
 
 ADDRESS = "warehouse:copied"
 
 
 def back(ledger: Ledger, there: Elsewhere, how: How = How.ON, **more):
     return attach(ledger, SENT, ADDRESS, how, "it is back", "me", there.opens, **more)
-
-
-def without(ledger: Ledger, log: Log, run: str) -> None:
-    """A transaction that its run commits while nothing is sent."""
-    begun = start(ledger, SENT, log, run)
-    prepare(ledger, SENT, begun)
-    # Where the destination is attached, the commit says that it is behind.
-    with suppress(SettingsError):
-        assert isinstance(commit(ledger, SENT, begun.claim), Committed)
-    assert state(ledger, begun.claim.txid) == State.COMMITTED
-    settle(ledger, SENT, Run("dag", run), succeeded=True)
 
 
 def said(ledger: Ledger) -> str:
@@ -63,7 +52,7 @@ def test_a_line_goes_on_without_a_destination_that_gets_the_rest_when_it_is_back
     prepare(ledger, SENT, waiting)
     with pytest.raises(SettingsError):
         commit(ledger, SENT, waiting.claim)
-    assert "  warehouse:copied, of rows: BEHIND, at step 1 of 2 since " in "\n".join(
+    assert "  warehouse:copied, of rows: BEHIND, at step 1 of 2, since " in "\n".join(
         status_lines(status(ledger, "line"))
     )
     assert faults(ledger) == ["warehouse:copied has step 1 of 2; the maintenance sends it the rest"]

@@ -120,13 +120,17 @@ class Otherwise:
 
 @dataclass(frozen=True)
 class Reached:
-    """How far a destination has come: `step` of `last`, since `reached_at`; or who has detached it, when and why."""
+    """How far a destination has come: `step` of `last`, since `reached_at`; or who has detached it, when and why.
+
+    `lacks_since` is when the first step was decided that it lacks, None where it has all, or that step is pruned.
+    """
 
     destination: str
     sink: str
     step: int
     last: int
     reached_at: datetime
+    lacks_since: datetime | None
     detached_at: datetime | None
     detached_by: str | None
     detached_why: str | None
@@ -162,6 +166,11 @@ class Status:
     destinations: tuple[Reached, ...] = ()
 
     @property
+    def behind(self) -> Reached | None:
+        """An attached destination that lacks a step, so that nothing more is committed."""
+        return next((of for of in self.destinations if of.detached_at is None and of.step < of.last), None)
+
+    @property
     def in_flight(self) -> int:
         """How many transactions are neither committed nor voided, or wait behind one that is not."""
         return self.last_txid - self.head
@@ -192,13 +201,16 @@ def statuses(
     unfinished, rates, commits = _unfinished(conn, names), _rates(conn, names, now, over), _last_commits(conn, names)
     next_sources, waiting = _next_sources(conn, lines), replays.waiting_of(conn, names)
     given_up, otherwise = replays.given_up(conn, names), replays.done_otherwise(conn, names)
-    reached = steps.destinations_of_all(conn, names)
+    reached, lacking = steps.destinations_of_all(conn, names), steps.lacking(conn, names)
     found: dict[str, Status] = {}
     for name in names:
         line = lines[name].line if name in lines else None
+        last = line.step if line else 0
+        places = tuple(_reached(of, last, lacking.get((name, of.destination))) for of in reached.get(name, ()))
         if line is None:
             nothing = Rate(over.total_seconds(), 0, 0, 0)
-            found[name] = Status(name, now, None, 0, 0, 0, None, nothing, None, None, None, None, 0, ())
+            stands = Status(name, now, None, 0, 0, 0, None, nothing, None, None, None, None, 0, (), destinations=places)
+            found[name] = stands
             continue
         rows = tuple(_standing(line, *row) for row in unfinished.get(name, ()))
         since = line.maintained_at or line.created_at
@@ -220,14 +232,14 @@ def statuses(
             tuple(row for row in given_up if row.pipeline == name),
             tuple(Otherwise(row.txid, row.asked_code, row.code_hash) for row in otherwise if row.pipeline == name),
             line.pause,
-            tuple(_reached(line, of) for of in reached.get(name, ())),
+            places,
         )
     return found
 
 
-def _reached(line: Line, of: DestinationRow) -> Reached:
+def _reached(of: DestinationRow, last: int, lacks_since: datetime | None) -> Reached:
     detached = of.detached_at, of.detached_by, of.detached_why
-    return Reached(of.destination, of.sink, of.step, line.step, of.reached_at, *detached)
+    return Reached(of.destination, of.sink, of.step, last, of.reached_at, lacks_since, *detached)
 
 
 def _unfinished(conn: Connection, names: Sequence[str]) -> dict[str, list[tuple[Transaction, int, int]]]:

@@ -9,13 +9,17 @@ export interface Standing {
   why: string;
 }
 export interface Pause { txid: number; who: string; reason: string; at: string }
+export interface Reached {
+  destination: string; sink: string; step: number; last: number; reached_at: string; lacks_since: string | null;
+  detached_at: string | null; said: string;
+}
 export interface Line {
   pipeline: string; at: string; topic: string; head: number; last_txid: number; in_flight: number; compacted: number;
   committed_at: string | null;
   rate: { seconds: number; transactions: number; records: number };
   halt: number | null; unattended: string | null; replays: number; unfinished: Standing[];
   sinks: string[]; is_private: boolean; may_move: boolean; halted_why: string | null; said: string[];
-  pause: Pause | null; paused_why: string | null;
+  pause: Pause | null; paused_why: string | null; destinations: Reached[];
 }
 export interface Unknown { pipelines: string[]; code: string; message: string }
 export interface Lines { pipelines: Line[]; unknown: Unknown[] }

@@ -4,12 +4,19 @@ import { ago, number, seconds } from "./format";
 import { Answer, Badge, Table } from "./parts";
 import { to, useAsked } from "./use";
 
+/** So many milliseconds a destination may take for a commit before that is said of its line. */
+const PATIENCE = 60_000;
+
 function stands(line: Line): [string, string] {
   if (line.halt !== null) return ["halted", `halted at ${line.halt}`];
   if (line.pause) return ["waits", line.pause.txid ? `paused behind ${line.pause.txid}` : "paused"];
+  const behind = line.destinations.find((of) => !of.detached_at && of.lacks_since && Date.parse(line.at) - Date.parse(of.lacks_since) > PATIENCE);
+  if (behind) return ["waits", `${behind.destination} is behind`];
   if (line.unattended) return ["waits", "no maintenance"];
   const first = line.unfinished.find((of) => of.revision === 0);
   if (first) return first.waits === "turn" ? ["waits", `${first.txid} waits for ${first.before}`] : ["works", `${first.txid}: ${first.waits}`];
+  const detached = line.destinations.find((of) => of.detached_at);
+  if (detached) return ["waits", `${detached.destination} is detached`];
   return ["fine", line.last_txid ? "up to date" : "not begun"];
 }
 

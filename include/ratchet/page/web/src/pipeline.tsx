@@ -58,6 +58,27 @@ export function PipelinePage({ name }: { name: string }) {
           </Table>
         </>
       )}
+      {line.destinations.length > 0 && (
+        <>
+          <h2>Destinations</h2>
+          <Table label="Destinations" head={["Destination", "Rows of", "State", "Step", "What that means", ...(line.may_move ? ["Moves"] : [])]}>
+            {line.destinations.map((each) => (
+              <tr key={each.destination}>
+                <th scope="row">{each.destination}</th>
+                <td>{each.sink}</td>
+                <td><Badge kind={each.detached_at ? "waits" : each.step < each.last ? "works" : "fine"}>{each.detached_at ? "detached" : each.step < each.last ? "behind" : "has all"}</Badge></td>
+                <td className="n">{number(each.step)} of {number(each.last)}</td>
+                <td className="text">{each.said}</td>
+                {line.may_move && (
+                  <td className="row">
+                    {!each.detached_at && <MoveButton offer={{ name: "detach", label: "Detach", said: { destination: each.destination }, does: "The line goes on without it, and it gets nothing until the command brings it back." }} />}
+                  </td>
+                )}
+              </tr>
+            ))}
+          </Table>
+        </>
+      )}
       <h2>Transactions</h2>
       <Bars pipeline={name} bars={of.bars} />
       <div className="row">

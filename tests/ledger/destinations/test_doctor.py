@@ -1,0 +1,126 @@
+"""`ratchet doctor` says of each destination whether it answers, has its mark, and has what is committed."""
+
+from __future__ import annotations
+
+import pytest
+
+from ratchet import Append, DeltaLake, Table
+from ratchet.destinations.port import Undecided
+from ratchet.errors import SettingsError
+from ratchet.operate.destinations import How, attach, detach
+from ratchet.operate.doctor import destinations
+from ratchet.operate.doctor.finding import Finding, Severity, examine
+from ratchet.operate.migrate import migrate
+from ratchet.protocol.commit import commit
+from ratchet.protocol.follow import follow
+
+from ..proxy import Proxy
+from ..staging import SPEC, prepare, start
+from .elsewhere import SENT, Elsewhere, sent
+
+ADDRESS = "warehouse:copied"
+
+
+def found(ledger, opens, spec=SENT) -> list[Finding]:
+    """What is found of the destinations of a pipeline; nothing is changed by it."""
+    return list(examine(destinations.checks(ledger, [spec], lambda _: opens)))
+
+
+def one(ledger, opens, spec=SENT) -> tuple[Severity, str | None, str]:
+    (finding,) = found(ledger, opens, spec)
+    assert finding.code == "destination" and finding.pipeline == "line"
+    assert (finding.remedy is None) == (finding.severity is Severity.OK)
+    return finding.severity, finding.error, finding.what
+
+
+def test_a_destination_is_well_before_its_first_step_and_behind_it(ledger, log, elsewhere):
+    assert one(ledger, elsewhere.opens) == (Severity.OK, None, f"{ADDRESS}, of rows, answers, and has nothing yet")
+    assert elsewhere.ask("select to_regnamespace('ratchet_marks')") == [(None,)]
+    sent(ledger, elsewhere, log, "a")
+    sent(ledger, elsewhere, log, "b")
+    assert one(ledger, elsewhere.opens) == (Severity.OK, None, f"{ADDRESS}, of rows, answers, and has all, step 2")
+
+
+def test_one_that_lacks_a_step_one_that_does_not_answer_and_one_whose_mark_is_moved_are_told_apart(
+    ledger, log, elsewhere
+):
+    sent(ledger, elsewhere, log, "a")
+    begun = start(ledger, SENT, log, "b")
+    prepare(ledger, SENT, begun)
+    with pytest.raises(SettingsError):
+        commit(ledger, SENT, begun.claim)
+    severity, _, what = one(ledger, elsewhere.opens)
+    assert severity is Severity.WARNING and "BEHIND, at step 1 of 2, since 20" in what
+    assert elsewhere.step == 1, "who looks sends nothing"
+    with Proxy(elsewhere.url) as proxy:
+        proxy.refuse(True)
+        severity, error, what = one(ledger, Elsewhere(proxy.url).opens)
+    assert (severity, error) == (Severity.FAULT, "RAT-601") and "; what is committed waits for it" in what
+    follow(ledger, SENT, elsewhere.opens)
+    elsewhere.ask("update ratchet_marks.marks set step = 1")
+    severity, error, what = one(ledger, elsewhere.opens)
+    assert (severity, error) == (Severity.FAULT, "RAT-603") and "its mark is step 1 (" in what
+    elsewhere.ask("delete from ratchet_marks.marks")
+    severity, error, what = one(ledger, elsewhere.opens)
+    assert (severity, error) == (Severity.FAULT, "RAT-603") and "its mark is gone" in what
+
+
+def test_one_that_another_process_has_sent_to_and_not_noted_lacks_nothing(ledger, log, elsewhere):
+    sent(ledger, elsewhere, log, "a")
+    sent(ledger, elsewhere, log, "b")
+    with ledger.begin() as conn:
+        conn.exec_driver_sql(
+            "update ratchet.destinations d set step = 1, token = s.token from ratchet.steps s where s.step = 1"
+        )
+    assert one(ledger, elsewhere.opens) == (Severity.OK, None, f"{ADDRESS}, of rows, answers, and has all, step 2")
+
+
+def test_one_that_is_detached_is_not_asked(ledger, log, elsewhere):
+    sent(ledger, elsewhere, log, "a")
+    detach(ledger, "line", ADDRESS, "moved house", "me")
+    elsewhere.opened.clear()
+    severity, _, what = one(ledger, elsewhere.opens)
+    assert severity is Severity.WARNING and "DETACHED since" in what and "moved house" in what
+    assert elsewhere.opened == []
+    attach(ledger, SENT, ADDRESS, How.ON, "it is back", "me", elsewhere.opens)
+    assert one(ledger, elsewhere.opens)[0] is Severity.OK
+
+
+def test_without_a_connection_it_is_not_checked_and_that_is_said(ledger):
+    def nothing(*_):
+        raise SettingsError("connection 'warehouse' is not named")
+
+    severity, _, what = one(ledger, nothing)
+    assert severity is Severity.WARNING and what == f"{ADDRESS}: not checked: connection 'warehouse' is not named"
+
+
+def test_while_somebody_sends_there_it_is_left_alone(ledger, log, elsewhere):
+    sent(ledger, elsewhere, log, "a")
+
+    def opens(destination, owner):
+        raise Undecided
+
+    assert one(ledger, opens) == (Severity.OK, None, f"{ADDRESS}: somebody sends just now")
+
+
+def test_one_that_only_the_ledger_knows_is_a_fault_until_it_is_detached(ledger, elsewhere):
+    severity, _, what = one(ledger, elsewhere.opens, SPEC)
+    assert severity is Severity.FAULT
+    assert what == f"the ledger knows {ADDRESS} as a destination of rows, and the spec does not"
+    detach(ledger, "line", ADDRESS, "not wanted any more", "me")
+    assert found(ledger, elsewhere.opens, SPEC) == []
+
+
+def test_each_destination_of_a_sink_has_a_finding_of_its_own(bare, elsewhere, tmp_path):
+    to = [DeltaLake(str(tmp_path / "lake")), Table("copied", database="warehouse")]
+    spec = SPEC.model_copy(update={"sinks": [Append("rows", columns="a bigint", to=to), *SPEC.sinks[1:]]})
+    migrate(bare.url, [SPEC])
+    assert found(bare, elsewhere.opens, spec) == [], "what the ledger does not know is told with the tables"
+    migrate(bare.url, [spec])
+
+    def opens(destination, owner):
+        return destination.open(owner, "" if destination.reached_by == "path" else "postgresql://nobody@127.0.0.1:1/x")
+
+    lake, table = found(bare, opens, spec)
+    assert (lake.severity, table.severity) == (Severity.OK, Severity.FAULT)
+    assert not (tmp_path / "lake").exists()
