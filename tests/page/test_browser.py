@@ -298,10 +298,8 @@ def test_a_destination_that_is_behind_is_found_and_detached(open_, behind, size:
     expect(there).to_contain_text("BEHIND, at step 0 of 1, since")
     assert axe_of(page) == 0 and page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
     shot(page, f"destinations-{size}")
-    page.get_by_role("button", name="Detach").click()
-    page.get_by_label("Reason").fill("it is gone")
-    page.get_by_role("dialog").get_by_role("button", name="Detach").click()
-    expect(page.get_by_role("dialog").get_by_role("status")).to_contain_text("is detached at step 0; it lacks 1 step")
+    dialog = make(page, "Detach", "it is gone")
+    expect(dialog.get_by_role("status")).to_contain_text("is detached at step 0; it lacks 1 step")
     page.keyboard.press("Escape")
     expect(there).to_contain_text("DETACHED since")
     expect(page.get_by_role("button", name="Detach")).to_have_count(0)
