@@ -22,6 +22,26 @@ from ratchet.protocol.commit import commit
 from ratchet.protocol.follow import follow, look
 
 from .killed import POINTS
+from .sent import Sent
+
+
+def at_once(sent: Sent) -> list[Exception]:
+    """Four go on at the same time; what has failed."""
+    failed = []
+
+    def going() -> None:
+        try:
+            with Ledger(sent.ledger.url) as own:
+                follow(own, sent.spec, sent.opens)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=going) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return failed
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -154,7 +174,7 @@ def test_a_follower_that_was_stopped_while_it_sends_loses_its_turn_and_is_fenced
 def test_many_that_go_on_at_once_send_each_row_once_and_wait_for_each_other(sent, monkeypatch):
     sent.run("0")
     begun = [sent.prepare(run) for run in "abcd"]
-    fenced, failed = [], []
+    fenced = []
     with pytest.raises(SettingsError):
         commit(sent.ledger, sent.spec, begun[0].claim)
     said = TransactionalProducer._said
@@ -166,18 +186,7 @@ def test_many_that_go_on_at_once_send_each_row_once_and_wait_for_each_other(sent
 
     monkeypatch.setattr(TransactionalProducer, "_said", counted)
 
-    def going() -> None:
-        try:
-            with Ledger(sent.ledger.url) as own:
-                follow(own, sent.spec, sent.opens)
-        except Exception as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=going) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    failed = at_once(sent)
     sent.is_whole()
     assert sent.mark["step"] == 5 and failed == fenced == []
 
@@ -185,20 +194,7 @@ def test_many_that_go_on_at_once_send_each_row_once_and_wait_for_each_other(sent
 @pytest.mark.invariant("I1")
 def test_of_many_that_start_at_once_one_makes_the_first_mark(sent):
     sent.only_commit("a")
-    failed = []
-
-    def going() -> None:
-        try:
-            with Ledger(sent.ledger.url) as own:
-                follow(own, sent.spec, sent.opens)
-        except Exception as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=going) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    failed = at_once(sent)
     # Who was slower tries again.
     assert [error for error in failed if not isinstance(error, DestinationUnreachable)] == []
     follow(sent.ledger, sent.spec, sent.opens)
