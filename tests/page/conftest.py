@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import psycopg
@@ -30,7 +31,8 @@ HEADERS = {"X-Ratchet": "1"}
 @pytest.fixture(scope="package")
 def airflow(scratch: Path, postgres: Stack, kafka: Stack) -> Iterator[Airflow]:
     """The API server alone; its plugins and its connections are those of any Airflow here."""
-    home = scratch / "page"
+    # Where other packages' tests come between, it is started once more.
+    home = scratch / f"page-{uuid4().hex[:8]}"
     (home / "more").mkdir(parents=True)
     passwords = home / "passwords.json"
     passwords.write_text(json.dumps({name: f"{name}'s password" for name in ROLES}))

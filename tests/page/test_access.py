@@ -10,8 +10,10 @@ import pytest
 
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
+from ratchet.operate.migrate import migrate
 from ratchet.page.app import make
 from ratchet.page.shown import BUILT, FILES
+from tests.ledger.destinations.elsewhere import SENT
 from tests.ledger.staging import Log, fail
 
 from .conftest import As, made_anew
@@ -43,6 +45,7 @@ MOVES = {
     "release": {"first": 1, "last": 1},
     "pause-at": {},
     "resume": {},
+    "detach": {"destination": "warehouse:copied"},
 }
 MOVED = [f"/pipelines/line/moves/{move}" for move in MOVES]
 
@@ -51,6 +54,7 @@ MOVED = [f"/pipelines/line/moves/{move}" for move in MOVES]
 def line(postgres) -> Iterator[Ledger]:
     """A halted line, in which every move but three is possible."""
     with made_anew(postgres) as ledger:
+        migrate(ledger.url, [SENT])
         for run in "abc":
             fail(ledger, Log(stable={0: 500, 1: 500}), run)
         yield ledger

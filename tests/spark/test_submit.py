@@ -6,13 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from functools import partial
 
 import psycopg
 import pytest
 from kafka import KafkaProducer
-from kafka.errors import TopicAlreadyExistsError
 from psycopg import sql
 from pyspark.sql import functions as F
 
@@ -30,6 +28,10 @@ from ratchet.protocol.votes import take_try
 from ratchet.source.kafka import Kafka
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.spark.pipelines import dropping, peeking, selecting
+from tests.until import until
+
+TOPIC = "dropping"
+"""Of all these specs; each test has it anew."""
 
 
 def nothing(df):
@@ -46,18 +48,19 @@ def work(request, ledger_url, kafka_properties):
     """The only slice of a transaction over ten records, one of which is no record of the topic's form."""
     spec = request.param
     with Kafka(kafka_properties) as client, Ledger(ledger_url) as ledger:
-        with suppress(TopicAlreadyExistsError):
-            client.admin.create_topics({"dropping": {"num_partitions": 1, "replication_factor": 1}})
+        client.admin.create_topics({TOPIC: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
         producer = KafkaProducer(bootstrap_servers=kafka_properties["bootstrap.servers"], acks="all")
         for value in [*(b'{"a": %d}' % a for a in range(9)), b"bad"]:
-            producer.send("dropping", value, partition=0)
+            producer.send(TOPIC, value, partition=0)
         producer.close()
         migrate(ledger_url, [spec])
-        begun = begin(ledger, spec, Run("dag", "run"), partial(client.offsets, "dropping"), lambda *_: True)
+        begun = begin(ledger, spec, Run("dag", "run"), partial(client.offsets, TOPIC), lambda *_: True)
         assert isinstance(begun, Begun), begun
         work = take_try(ledger, spec, begun.claim, 0)
         assert isinstance(work, SliceWork), work
         yield work
+        client.admin.delete_topics([TOPIC])
+        until("the topic is gone", lambda: TOPIC not in client.admin.list_topics())
 
 
 def submit(
