@@ -14,12 +14,14 @@ from sqlalchemy import select
 from ratchet import Append, Json, KafkaTopic, Pipeline, Topic
 from ratchet.destinations.kafka_marks import key_of
 from ratchet.destinations.kafka_topic import MARKS
-from ratchet.destinations.port import Destination, Outside, Owner
+from ratchet.destinations.port import Destination, Mark, Outside, Owner
 from ratchet.errors import SettingsError
+from ratchet.ledger import steps
 from ratchet.ledger.connection import Ledger
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import Committed, commit
+from ratchet.protocol.follow import look
 from ratchet.sinks.lookup import sink_of
 from tests.ledger.staging import Log, do, start
 
@@ -120,6 +122,12 @@ class Sent:
         begun = self.prepare(run)
         with pytest.raises(SettingsError, match="no connection to it is known here"):
             commit(self.ledger, self.spec, begun.claim)
+
+    def look(self) -> Mark | None:
+        """What somebody sees who does not send."""
+        with self.ledger.begin() as conn:
+            (of,) = steps.destinations_of(conn, self.spec.name)
+        return look(self.ledger, self.spec, self.opens, of)
 
     def records(self, level: str = "read_committed") -> list[Record]:
         return read(self.properties, self.topic, level=level)

@@ -174,6 +174,8 @@ def test_a_topic_that_changes_while_rows_are_sent_gets_none_of_them(sent, client
 
 def test_a_topic_that_is_missing_is_not_made(ledger, kafka_properties, client):
     sent = sending(ledger, kafka_properties, spec_of(f"none-{uuid4().hex}"))
+    with pytest.raises(DestinationRefused, match="there is no such topic at"):
+        sent.look()
     with pytest.raises(DestinationRefused, match="line: rows_of_line: kafka:none-.*there is no such topic at"):
         sent.run("a")
     assert sent.topic not in client.admin.list_topics() and sent.mark is None

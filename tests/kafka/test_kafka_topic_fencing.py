@@ -16,10 +16,9 @@ from ratchet.destinations.content import Change
 from ratchet.destinations.kafka_producer import ProducerFenced, TransactionalProducer
 from ratchet.destinations.port import Undecided
 from ratchet.errors import DestinationUnreachable, LedgerUnreachable, SettingsError
-from ratchet.ledger import steps
 from ratchet.ledger.connection import Ledger
 from ratchet.protocol.commit import commit
-from ratchet.protocol.follow import follow, look
+from ratchet.protocol.follow import follow
 
 from .killed import POINTS
 from .sent import Sent
@@ -222,21 +221,16 @@ def test_whoever_only_looks_ends_nothing_that_another_has_begun(sent, monkeypatc
         with Ledger(sent.ledger.url) as own:
             ended.extend(follow(own, sent.spec, sent.opens))
 
-    def looked():
-        with sent.ledger.begin() as conn:
-            (of,) = steps.destinations_of(conn, "line")
-        return look(sent.ledger, sent.spec, sent.opens, of)
-
     sending = threading.Thread(target=go)
     sending.start()
     assert is_there.wait(60)
     if held_at == "rows":
         # Nothing has come to the marks yet.
-        assert looked().step == 1
+        assert sent.look().step == 1
     else:
         with pytest.raises(Undecided):
-            looked()
+            sent.look()
     go_on.set()
     sending.join(60)
-    assert ended == [f"{sent.destination.address} is at step 2, 1 further"] and looked().step == 2
+    assert ended == [f"{sent.destination.address} is at step 2, 1 further"] and sent.look().step == 2
     sent.is_whole()

@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import time
 
 import psycopg
 import pytest
@@ -75,3 +76,14 @@ def test_thousands_of_generated_documents_have_postgresqls_text(conn):
         assert ours(text) == of_postgresql(conn, text), (f"RATCHET_DECODE_SEED={SEED}", text)
         found = ours(text)
         assert found is None or ours(found) == found
+
+
+def test_doubled_members_within_each_other_cost_no_more_than_others():
+    def seconds(doubled: str) -> float:
+        text = f'{{"a":{doubled}' * 300 + "[" + ",".join("1" * 5_000) + "]" + "}" * 300
+        began = time.monotonic()
+        assert canonical(text).count("1") == 5_000
+        return time.monotonic() - began
+
+    # Each time written out it would be 300 times as long.
+    assert min(seconds('0,"a":') for _ in range(3)) < 30 * min(seconds("") for _ in range(3))

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
-from sqlalchemy import text
 
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
@@ -22,7 +21,7 @@ from ratchet.operate.snapshot.status import status
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, Waits, commit
 from ratchet.spec.pipeline import DEAD_LETTERS
-from tests.ledger.destinations.elsewhere import SENT, without
+from tests.ledger.destinations.elsewhere import SENT, lasted, without
 from tests.ledger.staging import SPEC, Log, appended, committed, do, fail, is_whole, prepare, start, state
 
 from .conftest import made_anew
@@ -73,8 +72,7 @@ def behind(postgres) -> Iterator[Ledger]:
     with made_anew(postgres) as ledger:
         migrate(ledger.url, [SENT])
         without(ledger, Log(stable={0: 500, 1: 500}), "a")
-        with ledger.begin() as conn:
-            conn.execute(text("update ratchet.steps set at = at - interval '5 minutes'"))
+        lasted(ledger, 5)
         yield ledger
 
 

@@ -61,6 +61,8 @@ class TopicOutside(Outside):
     def look(self) -> Mark | None:
         with self._told():
             kept = self._read()
+            if kept is None:
+                self._topic()
         return None if kept is None else kept.mark
 
     def start(self, mark: Mark) -> None:

@@ -38,6 +38,11 @@ _OF_STORAGE = "os error", "ObjectStore", "Object Store", "LocalFileSystem"
 class Lake(Outside):
     """The table, in its directory."""
 
+    GONE = (
+        "there is no such table here, or it has no mark any more (a disk that is not mounted on this machine looks "
+        "like that, and who makes the table anew would write into its place)"
+    )
+
     def __init__(self, declared: DeltaLake, owner: Owner):
         self._declared, self._owner = declared, owner
         self._step = f"ratchet:{owner.pipeline}:{owner.sink}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ratchet.spec.columns import Column
 from ratchet.spec.destination import DeclaredDestination
@@ -51,6 +51,9 @@ class Outside(ABC):
     All that it does raises DestinationUnreachable where it does not answer, after which nobody knows whether the last
     change was made until its mark is read; DestinationRefused where it does not take what it is given.
     """
+
+    GONE: ClassVar = "its mark is gone"
+    """What is said where it was started and has no mark."""
 
     @abstractmethod
     def mark(self) -> Mark | None:

@@ -66,10 +66,7 @@ def destinations_of_all(conn: Connection, pipelines: Sequence[str]) -> dict[str,
 
 
 def lacking(conn: Connection, pipelines: Sequence[str]) -> dict[tuple[str, str], datetime]:
-    """{(pipeline, destination): when the first step was decided that it lacks}, of those that lack any.
-
-    One that is pruned is left out: so old a one only a detached destination lacks.
-    """
+    """{(pipeline, destination): when the first step was decided that it lacks}, of those that lack any."""
     of = destinations.c
     next_one = and_(steps.c.pipeline == of.pipeline, steps.c.step == of.step + 1)
     query = select(of.pipeline, of.destination, steps.c.at).join(steps, next_one).where(of.pipeline.in_(pipelines))

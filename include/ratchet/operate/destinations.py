@@ -93,8 +93,11 @@ def attach(
 
     ON needs a mark that is a step of this ledger; the steps behind it are sent as the ledger has them now. ANEW and
     FROM_HERE take whatever mark there is, compare it in the change that replaces it, and are tried again where
-    something is committed meanwhile. Raises IllegalMove, MarkMoved, and what destinations raise.
+    something is committed meanwhile. Raises IllegalMove, also where somebody else has detached it meanwhile, MarkMoved,
+    and what destinations raise.
     """
+    with ledger.begin() as conn:
+        known = _known(conn, spec.name, address)
     while True:
         with ledger.begin() as conn:
             of = _known(conn, spec.name, address)
@@ -122,6 +125,11 @@ def attach(
                         continue
         with ledger.begin(dry_run=dry_run) as conn:
             now, of = _locked(conn, spec.name, address)
+            if of.detached_at != known.detached_at:
+                raise IllegalMove(
+                    f"{spec.name}: {address} was {'attached' if of.is_attached else 'detached'} by somebody else "
+                    "meanwhile; see `ratchet status`, and say again what is to be"
+                )
             if how is not How.ON and (now.step if now else 0) != last:
                 say(f"{address}: something was committed meanwhile; once more")
                 continue

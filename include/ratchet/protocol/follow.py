@@ -74,7 +74,7 @@ def look(ledger: Ledger, spec: Pipeline, opens: Open, of: DestinationRow) -> Mar
     """
     with opened(spec, opens, of) as (_, _, outside):
         mark = outside.look()
-    return None if mark is None and not of.started else _checked(ledger, of, mark)
+    return None if mark is None and not of.started else _checked(ledger, of, outside, mark)
 
 
 @contextmanager
@@ -118,22 +118,22 @@ def _bring(ledger: Ledger, spec: Pipeline, opens: Open, of: DestinationRow) -> l
 def _mark(ledger: Ledger, outside: Outside, of: DestinationRow) -> Mark:
     """Where the destination is, which is given its first mark where it has none yet."""
     if of.started:
-        return _checked(ledger, of, outside.mark())
+        return _checked(ledger, of, outside, outside.mark())
     outside.start(Mark(of.step, of.token))
-    mark = _checked(ledger, of, outside.mark())
+    mark = _checked(ledger, of, outside, outside.mark())
     with ledger.begin() as conn:
         steps.started(conn, of)
     return mark
 
 
-def _checked(ledger: Ledger, of: DestinationRow, mark: Mark | None) -> Mark:
+def _checked(ledger: Ledger, of: DestinationRow, outside: Outside, mark: Mark | None) -> Mark:
     """A mark; MarkMoved unless it is a step of this ledger that the destination may be at."""
     start = Mark(of.step, of.token)
     if mark is not None and (mark == start or (mark.step > of.step and _is_known(ledger, of, mark))):
         return mark
     where = f"{of.pipeline}: {of.destination}"
     if mark is None:
-        found = "its mark is gone"
+        found = outside.GONE
     elif _is_known(ledger, of, mark):
         found = f"its mark is {mark}, and it was at {start} before: an older copy is in its place"
     else:

@@ -64,7 +64,7 @@ LACKS = Measure(
 BEHIND = Measure(
     "ratchet.destination.behind",
     "s",
-    "since the first of those was decided; 0 where it has all, or is detached",
+    "since it gets nothing although it lacks a commit; 0 where it has all, or is detached",
     (PIPELINE, DESTINATION),
 )
 DETACHED = Measure(
@@ -120,8 +120,8 @@ def of_line(status: Status) -> Iterator[Point]:
     for of in status.destinations:
         where = {DESTINATION: of.destination}
         yield point(LACKS, of.last - of.step, **where)
-        is_behind = of.detached_at is None and of.step < of.last
-        yield point(BEHIND, age(of.lacks_since or of.reached_at) if is_behind else 0.0, **where)
+        since = of.waits_since if of.detached_at is None else None
+        yield point(BEHIND, age(since) if since else 0.0, **where)
         yield point(DETACHED, age(of.detached_at) if of.detached_at else 0.0, **where)
     yield point(RECENT_TRANSACTIONS, status.rate.transactions)
     yield point(RECENT_RECORDS, status.rate.records)

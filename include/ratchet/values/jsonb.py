@@ -35,8 +35,10 @@ def _members(pairs: list[tuple[str, Document]]) -> Document:
     """An object's members, of doubled ones the last; jsonb reads the others too, and refuses what it cannot hold."""
     members = dict(pairs)
     if len(members) < len(pairs):
-        for _, value in pairs:
-            written(value)
+        for name, value in pairs:
+            # Those alone that are hidden: each is written once, however deep it stands.
+            if members[name] is not value:
+                written(value)
     return members
 
 

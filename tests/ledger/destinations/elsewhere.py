@@ -70,6 +70,13 @@ def without(ledger: Ledger, log: Log, run: str) -> None:
     settle(ledger, SENT, Run("dag", run), succeeded=True)
 
 
+def lasted(ledger: Ledger, minutes: int) -> None:
+    """Let what the ledger knows of destinations be older by so much."""
+    with ledger.begin() as conn:
+        for each in ("steps set at = at", "destinations set reached_at = reached_at"):
+            conn.exec_driver_sql(f"update ratchet.{each} - interval '{minutes} minutes'")
+
+
 def revise(ledger: Ledger, there: Elsewhere, log: Log, run: str, clear_number: int, drop: int = 0) -> None:
     """A run is cleared and works anew; of each slice the first rows are missing."""
     begun = start(ledger, SENT, log, run, clear_number)

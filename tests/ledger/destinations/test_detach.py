@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from sqlalchemy import delete, select
@@ -269,3 +269,24 @@ def test_a_step_that_is_gone_from_the_ledger_is_told_and_not_waited_for(ledger, 
     with pytest.raises(StageMismatch, match="warehouse:copied has step 1 of 2, and the next one is gone"):
         commit(ledger, SENT, begun.claim, elsewhere.opens)
     assert state(ledger, 3) == State.PREPARED
+
+
+@pytest.mark.parametrize("how", How)
+def test_a_destination_that_is_detached_while_it_is_attached_stays_so(ledger, log, elsewhere, how):
+    sent(ledger, elsewhere, log, "a")
+    without(ledger, log, "b")
+
+    def opens(destination, owner):
+        with suppress(IllegalMove):
+            detach(ledger, "line", ADDRESS, "let the line go on", "somebody else")
+            # What is committed then does not have it begin again.
+            without(ledger, log, "c")
+        return elsewhere.opens(destination, owner)
+
+    with pytest.raises(IllegalMove, match="was detached by somebody else meanwhile"):
+        attach(ledger, SENT, ADDRESS, how, "made anew", "me", opens)
+    assert "DETACHED since" in said(ledger) and "by somebody else: let the line go on" in said(ledger)
+    back(ledger, elsewhere)
+    assert elsewhere.step == 3
+    if how is not How.FROM_HERE:
+        assert elsewhere.rows() == appended(ledger)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ratchet import Append, DeltaLake, Table
 from ratchet.destinations.port import Undecided
 from ratchet.errors import SettingsError
@@ -11,12 +9,11 @@ from ratchet.operate.destinations import How, attach, detach
 from ratchet.operate.doctor import destinations
 from ratchet.operate.doctor.finding import Finding, Severity, examine
 from ratchet.operate.migrate import migrate
-from ratchet.protocol.commit import commit
 from ratchet.protocol.follow import follow
 
 from ..proxy import Proxy
-from ..staging import SPEC, prepare, start
-from .elsewhere import SENT, Elsewhere, sent
+from ..staging import SPEC
+from .elsewhere import SENT, Elsewhere, lasted, sent, without
 
 ADDRESS = "warehouse:copied"
 
@@ -38,19 +35,18 @@ def test_a_destination_is_well_before_its_first_step_and_behind_it(ledger, log, 
     assert elsewhere.ask("select to_regnamespace('ratchet_marks')") == [(None,)]
     sent(ledger, elsewhere, log, "a")
     sent(ledger, elsewhere, log, "b")
-    assert one(ledger, elsewhere.opens) == (Severity.OK, None, f"{ADDRESS}, of rows, answers, and has all, step 2")
+    assert one(ledger, elsewhere.opens) == (Severity.OK, None, f"{ADDRESS}, of rows, answers, and is at step 2 of 2")
 
 
 def test_one_that_lacks_a_step_one_that_does_not_answer_and_one_whose_mark_is_moved_are_told_apart(
     ledger, log, elsewhere
 ):
     sent(ledger, elsewhere, log, "a")
-    begun = start(ledger, SENT, log, "b")
-    prepare(ledger, SENT, begun)
-    with pytest.raises(SettingsError):
-        commit(ledger, SENT, begun.claim)
+    without(ledger, log, "b")
+    assert one(ledger, elsewhere.opens) == (Severity.OK, None, f"{ADDRESS}, of rows, answers, and is at step 1 of 2")
+    lasted(ledger, 6)
     severity, _, what = one(ledger, elsewhere.opens)
-    assert severity is Severity.WARNING and "BEHIND, at step 1 of 2, since 20" in what
+    assert severity is Severity.FAULT and "BEHIND, at step 1 of 2, since 20" in what
     assert elsewhere.step == 1, "who looks sends nothing"
     with Proxy(elsewhere.url) as proxy:
         proxy.refuse(True)
@@ -65,14 +61,32 @@ def test_one_that_lacks_a_step_one_that_does_not_answer_and_one_whose_mark_is_mo
     assert (severity, error) == (Severity.FAULT, "RAT-603") and "its mark is gone" in what
 
 
-def test_one_that_another_process_has_sent_to_and_not_noted_lacks_nothing(ledger, log, elsewhere):
+def test_one_that_has_a_step_which_nobody_notes_is_a_fault_in_time_as_the_line_waits_for_that(ledger, log, elsewhere):
     sent(ledger, elsewhere, log, "a")
     sent(ledger, elsewhere, log, "b")
     with ledger.begin() as conn:
         conn.exec_driver_sql(
             "update ratchet.destinations d set step = 1, token = s.token from ratchet.steps s where s.step = 1"
         )
-    assert one(ledger, elsewhere.opens) == (Severity.OK, None, f"{ADDRESS}, of rows, answers, and has all, step 2")
+    assert one(ledger, elsewhere.opens) == (Severity.OK, None, f"{ADDRESS}, of rows, answers, and is at step 2 of 2")
+    lasted(ledger, 6)
+    severity, _, what = one(ledger, elsewhere.opens)
+    assert severity is Severity.FAULT and "nothing more is committed" in what
+
+
+def test_one_that_is_sent_to_while_it_is_looked_at_has_no_other_mark_for_that(ledger, log, elsewhere):
+    sent(ledger, elsewhere, log, "a")
+
+    def late(destination, owner):
+        # Made anew between what was read in the ledger and the look.
+        if not elsewhere.opened:
+            elsewhere.opened.append("")
+            attach(ledger, SENT, ADDRESS, How.ANEW, "for the test", "me", elsewhere.opens)
+            sent(ledger, elsewhere, log, "b")
+        return elsewhere.opens(destination, owner)
+
+    elsewhere.opened.clear()
+    assert one(ledger, late) == (Severity.OK, None, f"{ADDRESS}, of rows, answers, and is at step 2 of 1")
 
 
 def test_one_that_is_detached_is_not_asked(ledger, log, elsewhere):
@@ -86,12 +100,41 @@ def test_one_that_is_detached_is_not_asked(ledger, log, elsewhere):
     assert one(ledger, elsewhere.opens)[0] is Severity.OK
 
 
-def test_without_a_connection_it_is_not_checked_and_that_is_said(ledger):
+def test_without_a_connection_it_is_not_checked_and_what_the_ledger_knows_is_said(ledger, log, elsewhere):
     def nothing(*_):
         raise SettingsError("connection 'warehouse' is not named")
 
     severity, _, what = one(ledger, nothing)
     assert severity is Severity.WARNING and what == f"{ADDRESS}: not checked: connection 'warehouse' is not named"
+    without(ledger, log, "a")
+    lasted(ledger, 6)
+    behind, unchecked = found(ledger, nothing)
+    assert behind.severity is Severity.FAULT and "BEHIND, at step 0 of 1" in behind.what
+    assert unchecked.severity is Severity.WARNING and "not checked" in unchecked.what
+
+
+def test_a_login_that_is_refused_is_no_missing_connection_and_a_ledger_that_is_away_no_reason_to_detach(
+    ledger, elsewhere
+):
+    class Refuses:
+        def __enter__(self):
+            raise SettingsError("the login is refused")
+
+        def __exit__(self, *_):
+            pass
+
+    (finding,) = found(ledger, lambda *_: Refuses())
+    assert (finding.severity, finding.what) == (Severity.FAULT, "the login is refused")
+    assert "detach" not in (finding.remedy or "")
+
+
+def test_a_lake_whose_disk_is_not_there_is_told_as_that_may_be(lake):
+    lake.run("a")
+    rows = lake.path.rename(lake.path.with_name("away"))
+    severity, error, what = one(lake.ledger, lake.opens, lake.spec)
+    assert (severity, error) == (Severity.FAULT, "RAT-603") and "a disk that is not mounted" in what
+    rows.rename(lake.path)
+    assert one(lake.ledger, lake.opens, lake.spec)[0] is Severity.OK
 
 
 def test_while_somebody_sends_there_it_is_left_alone(ledger, log, elsewhere):

@@ -30,7 +30,7 @@ CODES = {
     "clock": "this machine and the ledger's database have the same time",
     "connections": "what `max_connections` leaves is not used up",
     "dag": "the pipeline has a DAG, and that is not paused",
-    "destination": "each destination answers, has its mark, and lacks nothing that is committed",
+    "destination": "each destination answers, has its mark, and lacks no commit for minutes",
     "halt": "the line is not halted",
     "imports": "Airflow has imported every DAG file",
     "kafka": "a broker answers, and lets this user in",

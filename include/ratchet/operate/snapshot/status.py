@@ -122,7 +122,8 @@ class Otherwise:
 class Reached:
     """How far a destination has come: `step` of `last`, since `reached_at`; or who has detached it, when and why.
 
-    `lacks_since` is when the first step was decided that it lacks, None where it has all, or that step is pruned.
+    `waits_since` is since when it gets nothing although it lacks a step: since that was decided, or since it took the
+    one before, whichever was later; None where it has all.
     """
 
     destination: str
@@ -130,7 +131,7 @@ class Reached:
     step: int
     last: int
     reached_at: datetime
-    lacks_since: datetime | None
+    waits_since: datetime | None
     detached_at: datetime | None
     detached_by: str | None
     detached_why: str | None
@@ -164,11 +165,6 @@ class Status:
     otherwise: tuple[Otherwise, ...] = ()
     pause: Pause | None = None
     destinations: tuple[Reached, ...] = ()
-
-    @property
-    def behind(self) -> Reached | None:
-        """An attached destination that lacks a step, so that nothing more is committed."""
-        return next((of for of in self.destinations if of.detached_at is None and of.step < of.last), None)
 
     @property
     def in_flight(self) -> int:
@@ -237,9 +233,10 @@ def statuses(
     return found
 
 
-def _reached(of: DestinationRow, last: int, lacks_since: datetime | None) -> Reached:
+def _reached(of: DestinationRow, last: int, decided_at: datetime | None) -> Reached:
     detached = of.detached_at, of.detached_by, of.detached_why
-    return Reached(of.destination, of.sink, of.step, last, of.reached_at, lacks_since, *detached)
+    waits_since = max(of.reached_at, decided_at or of.reached_at) if of.step < last else None
+    return Reached(of.destination, of.sink, of.step, last, of.reached_at, waits_since, *detached)
 
 
 def _unfinished(conn: Connection, names: Sequence[str]) -> dict[str, list[tuple[Transaction, int, int]]]:

@@ -72,9 +72,8 @@ def destination_of(pipeline: str, of: Reached) -> str:
             "back"
         )
     if of.last > of.step:
-        since = utc(of.lacks_since or of.reached_at)
         return (
-            f"{of.destination}, of {of.sink}: BEHIND, at step {of.step} of {of.last}, since {since}; "
+            f"{of.destination}, of {of.sink}: BEHIND, at step {of.step} of {of.last}, since {utc(of.waits_since)}; "
             "nothing more is committed until it has the rest"
         )
     return f"{of.destination}, of {of.sink}: has all, step {of.step}"

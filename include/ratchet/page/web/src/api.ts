@@ -10,7 +10,7 @@ export interface Standing {
 }
 export interface Pause { txid: number; who: string; reason: string; at: string }
 export interface Reached {
-  destination: string; sink: string; step: number; last: number; reached_at: string; lacks_since: string | null;
+  destination: string; sink: string; step: number; last: number; reached_at: string; waits_since: string | null;
   detached_at: string | null; said: string;
 }
 export interface Line {

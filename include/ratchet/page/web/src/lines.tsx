@@ -10,7 +10,7 @@ const PATIENCE = 60_000;
 function stands(line: Line): [string, string] {
   if (line.halt !== null) return ["halted", `halted at ${line.halt}`];
   if (line.pause) return ["waits", line.pause.txid ? `paused behind ${line.pause.txid}` : "paused"];
-  const behind = line.destinations.find((of) => !of.detached_at && of.lacks_since && Date.parse(line.at) - Date.parse(of.lacks_since) > PATIENCE);
+  const behind = line.destinations.find((of) => !of.detached_at && of.waits_since && Date.parse(line.at) - Date.parse(of.waits_since) > PATIENCE);
   if (behind) return ["waits", `${behind.destination} is behind`];
   if (line.unattended) return ["waits", "no maintenance"];
   const first = line.unfinished.find((of) => of.revision === 0);
