@@ -93,7 +93,7 @@ def test_where_all_is_well_every_finding_is_ok(ledger, begun, kafka_properties):
     checks += [*topics.checks(kafka_properties, ledger, [begun]), *surroundings.checks([])]
     found = seen(checks)
     assert {each.severity for of in found.values() for each in of} == {Severity.OK}, found
-    assert set(found) == set(CODES) - {"airflow", "airflow-version", "dag", "imports", "pool", "spark"}
+    assert set(found) == set(CODES) - {"airflow", "airflow-version", "dag", "destination", "imports", "pool", "spark"}
     assert found["retention"][0].what == "Kafka keeps records without a limit"
 
 

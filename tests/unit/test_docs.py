@@ -7,6 +7,7 @@ import json
 import re
 from datetime import date, datetime
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,7 @@ def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
+@cache
 def every_test() -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every test function there is."""
     return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -34,6 +35,7 @@ def imported(source: str) -> set[str]:
     return {unit_of(module) for module in modules if module.split(".")[0] == "ratchet"}
 
 
+@cache
 def graph() -> dict[str, set[str]]:
     """What each unit imports from others; a folder within a folder is part of it."""
     found: dict[str, set[str]] = {}
