@@ -17,22 +17,17 @@ from ratchet.errors import (
     DestinationRefused,
     SpecError,
 )
-from ratchet.ledger.work import SinkVote, Tag
 from ratchet.operate.destinations import How, attach, detach
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote
-from ratchet.sinks.lookup import sink_of
-from ratchet.sinks.types import POSITION
-from ratchet.sinks.writer import Into, Writer
-from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
-from ratchet.values.arrow import arrow_schema
-from tests.kafka.test_kafka_values import COLUMNS, cells
+from ratchet.spec.pipeline import Pipeline
 
 from ..staging import SPEC, a_try, appended, start, vote_of, write_all
 from .elsewhere import places
 from .lakes import LakeOf
+from .typed import COLUMNS, cells, commit_rows
 
 ROWS = 200
 
@@ -63,20 +58,12 @@ def test_values_of_every_type_are_read_back_as_they_were(lake):
         for said in ("extra_float_digits = -10", "timezone = 'Pacific/Auckland'"):
             conn.execute(f"alter database {conn.info.dbname} set {said}")  # pyright: ignore[reportArgumentType]
     lake.ledger.engine.dispose()
-    begun = start(lake.ledger, spec, lake.log, "a")
-    work, sink, dice = a_try(lake.ledger, begun, 0, spec), sink_of(spec, "typed_rows"), random.Random(11)
-    rows = [{**cells(dice), "_partition": 0, "_offset": offset, "_n": 0} for offset in range(ROWS)]
+    dice = random.Random(11)
+    made = [cells(dice) for _ in range(ROWS)]
     # Parquet has them, and no JSON has.
-    rows[0] |= {"f": math.nan, "d": -math.inf}
-    rows[1] |= {"f": math.inf, "d": math.nan}
-    given = pa.Table.from_pylist(rows, schema=arrow_schema((*sink.needed, *POSITION)))
-    into = Into(lake.ledger.url, work.token, work.ranges, work.relations, work.source)
-    with Writer(into, Tag(0, 0), (sink, sink_of(spec, DEAD_LETTERS))) as writer:
-        writer.write(sink, given)
-        done = writer.finish()
-    votes = {name: SinkVote((w.writer,) if w.writer else (), w.rows, w.checksum) for name, w in done.items()}
-    cast_vote(lake.ledger, spec, work.token, vote_of(spec, work, votes))
-    commit(lake.ledger, spec, begun.claim, lake.opens)
+    made[0] |= {"f": math.nan, "d": -math.inf}
+    made[1] |= {"f": math.inf, "d": math.nan}
+    given = commit_rows(lake.ledger, spec, lake.log, made, lake.opens)
     found = DeltaTable(str(lake.path.parent / "typed")).to_pyarrow_table().sort_by("_offset")
     assert found.num_rows == ROWS
     for name in given.schema.names:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 
@@ -24,6 +23,7 @@ from ratchet.protocol.follow import follow
 from ..proxy import Loss, Proxy
 from ..staging import SPEC, always_active, appended, prepare, start, state
 from .elsewhere import SENT, TO, Elsewhere, revise, sent
+from .following import Late, at_once
 
 
 @pytest.mark.invariant("I1", "I3")
@@ -139,33 +139,14 @@ def test_a_follower_that_was_stopped_changes_nothing_when_others_have_gone_on(le
     prepare(ledger, SENT, begun)
     with pytest.raises(SettingsError):
         commit(ledger, SENT, begun.claim)
-    is_there, go_on, said = threading.Event(), threading.Event(), []
-
-    @contextmanager
-    def stopped(destination, owner):
-        with destination.open(owner, elsewhere.url) as outside:
-            apply = outside.apply
-
-            def late(*given) -> bool:
-                is_there.set()
-                assert go_on.wait(60)
-                said.append(apply(*given))
-                return said[-1]
-
-            outside.apply = late
-            yield outside
-
-    late = threading.Thread(target=follow, args=(ledger, SENT, stopped))
-    late.start()
-    assert is_there.wait(60)
+    late = Late(ledger, SENT, elsewhere.opens)
     commit(ledger, SENT, begun.claim, elsewhere.opens)
     settle(ledger, SENT, Run("dag", "a"), succeeded=True)
     if then == "revised":
         revise(ledger, elsewhere, log, "a", 1, drop=3)
     before = elsewhere.ask("select * from copied order by 1, 2, 3")
-    go_on.set()
-    late.join(60)
-    assert said == [False]
+    late.end()
+    assert late.said == [False]
     assert elsewhere.ask("select * from copied order by 1, 2, 3") == before and elsewhere.rows() == appended(ledger)
     sent(ledger, elsewhere, log, "b")
     assert elsewhere.rows() == appended(ledger)
@@ -178,20 +159,7 @@ def test_many_that_go_on_at_once_send_each_row_once(ledger, log, elsewhere):
         prepare(ledger, SENT, each)
     with pytest.raises(SettingsError):
         commit(ledger, SENT, begun[0].claim)
-    failed: list[Exception] = []
-
-    def going() -> None:
-        try:
-            with Ledger(ledger.url) as own:
-                follow(own, SENT, elsewhere.opens)
-        except Exception as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=going) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    failed = at_once(ledger, SENT, elsewhere.opens)
     assert failed == [] and elsewhere.rows() == appended(ledger) and elsewhere.step == 4
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import psycopg
-import pyarrow as pa
 import pytest
 from psycopg import sql
 
@@ -14,20 +13,16 @@ from ratchet.errors import DestinationRefused, SettingsError
 from ratchet.ledger import steps
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
-from ratchet.ledger.work import SinkVote, Tag
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.commit import commit
 from ratchet.protocol.follow import follow
 from ratchet.protocol.votes import cast_vote
 from ratchet.sinks.lookup import sink_of
-from ratchet.sinks.types import POSITION
-from ratchet.sinks.writer import Into, Writer
-from ratchet.spec.pipeline import DEAD_LETTERS
-from ratchet.values.arrow import arrow_schema
 
 from ..staging import a_try, appended, start, state, vote_of, write_all
 from ..test_sent_rows import ROWS, SPEC_OF_ALL, cells
 from .elsewhere import SENT, TO, Elsewhere, places, sent
+from .typed import commit_rows
 
 
 def test_two_pipelines_do_not_share_a_table(ledger, log, elsewhere):
@@ -125,19 +120,9 @@ def test_values_of_every_type_are_there_what_they_are_here(ledger_url, log, else
     spec = SPEC_OF_ALL.model_copy(update={"sinks": [all_types], "max_records": ROWS, "slice_records": ROWS})
     log.beginning, log.stable = {0: 0}, {0: ROWS}
     migrate(ledger_url, [spec])
+    sink, dice = sink_of(spec, "typed_rows"), random.Random(7)
     with Ledger(ledger_url) as ledger:
-        begun = start(ledger, spec, log, "a")
-        work = a_try(ledger, begun, 0, spec)
-        sink, dice = sink_of(spec, "typed_rows"), random.Random(7)
-        rows = [{**cells(dice), "_partition": 0, "_offset": offset, "_n": 0} for offset in range(ROWS)]
-        given = pa.Table.from_pylist(rows, schema=arrow_schema((*sink.needed, *POSITION)))
-        into = Into(ledger.url, work.token, work.ranges, work.relations, work.source)
-        with Writer(into, Tag(0, 0), (sink, sink_of(spec, DEAD_LETTERS))) as writer:
-            writer.write(sink, given)
-            done = writer.finish()
-        votes = {name: SinkVote((w.writer,) if w.writer else (), w.rows, w.checksum) for name, w in done.items()}
-        cast_vote(ledger, spec, work.token, vote_of(spec, work, votes))
-        commit(ledger, spec, begun.claim, elsewhere.opens)
+        commit_rows(ledger, spec, log, [cells(dice) for _ in range(ROWS)], elsewhere.opens)
     names = sql.SQL(", ").join(map(sql.Identifier, [*cells(random.Random(0)), "_source", "_partition", "_txid"]))
     query = sql.SQL("select {} from {} order by _offset")
     with psycopg.connect(ledger_url) as conn:
