@@ -61,7 +61,13 @@ def lag(
     if as_json:
         print_json([asdict(each) for each in found.values()])
     else:
-        _print([_lags(found.values())])
+        # A line that no run has begun has no place from which it could be behind.
+        rest = [
+            f"{spec.name} has not begun; `ratchet plan {spec.name}` says what its first run takes"
+            for spec in specs
+            if spec.name not in found
+        ]
+        _print([*([_lags(found.values())] if found else []), *rest])
 
 
 def where(
