@@ -5,16 +5,17 @@ from __future__ import annotations
 import fcntl
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
-from uuid import uuid4
 
-import psycopg
 import pytest
-from psycopg import sql
 
 from ratchet.dev.stack import CHECKOUT, Stack
+from ratchet.dev.stack.server import Server
+from ratchet.spec.pipeline import Pipeline
+
+from .databases import Databases
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +40,16 @@ def scratch() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def postgres(scratch: Path) -> Iterator[Stack]:
-    with Stack(scratch / "postgres", {"postgres"}) as stack:
+    """One that writes to the disk when the kernel likes: each test has a database made and dropped.
+
+    Processes are killed here, and the kernel has what they have written. Where servers are at stake as a whole, in the
+    acceptance tests, the faults and the campaign, PostgreSQL is as it is for users.
+    """
+
+    def unsynchronized(server: Server) -> None:
+        server.command += ["-c", "fsync=off", "-c", "full_page_writes=off"]
+
+    with Stack(scratch / "postgres", {"postgres"}, alter=unsynchronized) as stack:
         yield stack
 
 
@@ -55,15 +65,22 @@ def spark_connect(scratch: Path) -> Iterator[Stack]:
         yield stack
 
 
+@pytest.fixture(scope="session")
+def databases(postgres: Stack) -> Databases:
+    return Databases(postgres)
+
+
 @pytest.fixture
-def ledger_url(postgres: Stack) -> Iterator[str]:
-    """A fresh, empty database."""
-    name = f"test_{uuid4().hex[:12]}"
-    with psycopg.connect(postgres.ledger_url, autocommit=True) as conn:
-        conn.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-    yield postgres.database_url(name)
-    with psycopg.connect(postgres.ledger_url, autocommit=True) as conn:
-        conn.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+def migrated() -> tuple[Sequence[Pipeline], str]:
+    """The specs whose tables `ledger_url` has from the start, and the SQL that was done before; none, and nothing."""
+    return (), ""
+
+
+@pytest.fixture
+def ledger_url(databases: Databases, migrated: tuple[Sequence[Pipeline], str]) -> Iterator[str]:
+    """A fresh database, empty but for what `migrated` says."""
+    with databases.made(*migrated) as url:
+        yield url
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from psycopg import sql
 from ratchet.airflow import waiting
 from ratchet.ledger.connection import Ledger
 from ratchet.operate.actions import void
-from ratchet.operate.migrate import migrate
 from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote, take_try
@@ -27,8 +26,17 @@ WHEN = datetime(2013, 1, 1, 5, tzinfo=UTC)
 
 
 @pytest.fixture
+def migrated(request):
+    """The tables of the line that a test works on, by the fixture that it asks for."""
+    for fixture, made in {"ledger": ([SPEC], ""), "moving": ([MOVING], ""), "rich_ledger": ([RELEASING], OWN)}.items():
+        if fixture in request.fixturenames:
+            return made
+    return (), ""
+
+
+@pytest.fixture
 def ledger(ledger_url):
-    migrate(ledger_url, [SPEC])
+    """A ledger with the tables of a line."""
     with Ledger(ledger_url) as opened:
         yield opened
 
@@ -42,7 +50,6 @@ def log():
 def moving(ledger_url, monkeypatch):
     """A ledger with the tables of a line whose keys go to other partitions."""
     monkeypatch.setattr("ratchet.operate.prune.KEPT", 1)
-    migrate(ledger_url, [MOVING])
     with Ledger(ledger_url) as opened:
         yield opened
 
@@ -98,9 +105,6 @@ def whole(ledger, log):
 def rich_ledger(ledger_url):
     """A ledger with the tables of a line that has a sink of each kind."""
     with Ledger(ledger_url) as opened:
-        with opened.begin() as conn:
-            conn.exec_driver_sql(OWN)
-        migrate(ledger_url, [RELEASING])
         yield opened
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
@@ -22,7 +22,6 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import void
-from ratchet.operate.migrate import migrate
 from ratchet.operate.verify import verify
 from ratchet.protocol import commit as commit_module
 from ratchet.protocol.begin import Begun
@@ -180,10 +179,8 @@ class Line:
 
 
 @pytest.fixture
-def ledger(ledger_url: str) -> Iterator[Ledger]:
-    migrate(ledger_url, [SPEC])
-    with Ledger(ledger_url) as opened:
-        yield opened
+def migrated():
+    return [SPEC], ""
 
 
 @pytest.mark.invariant("I3", "I7")

@@ -12,7 +12,6 @@ from ratchet import Accumulate, Json, Pipeline, Topic, Upsert
 from ratchet.errors import NotMigrated
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import SliceWork
-from ratchet.operate.migrate import migrate
 from ratchet.operate.verify import verify
 from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import Committed, commit
@@ -39,10 +38,8 @@ SPEC = Pipeline(
 
 
 @pytest.fixture
-def ledger(ledger_url):
-    migrate(ledger_url, [SPEC])
-    with Ledger(ledger_url) as opened:
-        yield opened
+def migrated():
+    return [SPEC], ""
 
 
 @pytest.mark.all

@@ -60,6 +60,12 @@ ROLES = ("300ms", "200ms", "2s", "1s")
 
 
 @pytest.fixture
+def migrated():
+    """Nothing: the tables are made by way of the pooler."""
+    return (), ""
+
+
+@pytest.fixture
 def pooled(ledger_url: str, scratch: Path) -> Iterator[Pooler]:
     """Two sessions for all, the least with which an index can be built."""
     with Pooler(scratch / uuid4().hex, ledger_url, sessions=2) as pooler:

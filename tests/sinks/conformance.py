@@ -19,7 +19,6 @@ from ratchet.errors import TransformError
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run, SinkVote, SliceWork, Tag
 from ratchet.operate import release
-from ratchet.operate.migrate import migrate
 from ratchet.operate.verify import recompute, verify
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
@@ -51,7 +50,7 @@ class Conformance:
     """The suite; a subclass has a `case`."""
 
     case: Case
-    brings: str | None = None
+    brings: str = ""
     """The statement that makes the table which a user has already."""
 
     @property
@@ -76,12 +75,12 @@ class Conformance:
         )
 
     @pytest.fixture
-    def ledger(self, ledger_url: str, spec: Pipeline) -> Iterator[Ledger]:
+    def migrated(self, spec: Pipeline) -> tuple[list[Pipeline], str]:
+        return [spec], self.brings
+
+    @pytest.fixture
+    def ledger(self, ledger_url: str) -> Iterator[Ledger]:
         with Ledger(ledger_url) as opened:
-            if self.brings:
-                with opened.begin() as conn:
-                    conn.exec_driver_sql(self.brings)
-            migrate(ledger_url, [spec])
             yield opened
 
     def rows(self, at: Sequence[tuple[int, int]], version: int) -> list[Row]:

@@ -1,0 +1,53 @@
+"""Databases of one PostgreSQL, a fresh one for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
+
+from ratchet.dev.stack import Stack
+from ratchet.operate.migrate import migrate
+from ratchet.spec.pipeline import Pipeline
+
+
+class Databases:
+    """Makes databases, and drops them; those that begin with the same tables are copies of one."""
+
+    def __init__(self, postgres: Stack):
+        self._postgres, self._templates = postgres, {}
+
+    @contextmanager
+    def made(self, specs: Sequence[Pipeline] = (), before: str = "") -> Iterator[str]:
+        """The URL of a database in which `before` was done, and then the tables of `specs` were made.
+
+        An empty one without either. Specs with destinations have no copies: the ledger knows these by random numbers.
+        """
+        name = self._new("test", self._template(specs, before) if specs or before else None)
+        yield self._postgres.database_url(name)
+        self._do("drop database {} with (force)", name)
+
+    def _template(self, specs: Sequence[Pipeline], before: str) -> str:
+        assert not any(sink.destinations for spec in specs for sink in spec.sinks)
+        key = f"{before} {specs!r}"
+        if key not in self._templates:
+            name = self._new("template", None)
+            url = self._postgres.database_url(name)
+            if before:
+                with psycopg.connect(url) as conn:
+                    conn.execute(before)  # pyright: ignore[reportArgumentType]
+            migrate(url, specs)
+            self._templates[key] = name
+        return self._templates[key]
+
+    def _new(self, kind: str, template: str | None) -> str:
+        name = f"{kind}_{uuid4().hex[:12]}"
+        self._do("create database {}" + (" template {}" if template else ""), name, *filter(None, [template]))
+        return name
+
+    def _do(self, statement: str, *names: str) -> None:
+        with psycopg.connect(self._postgres.ledger_url, autocommit=True) as conn:
+            conn.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
