@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator
 from functools import partial
 from uuid import uuid4
 
@@ -30,6 +31,7 @@ from ratchet.operate.pauses import pause_at
 from ratchet.protocol.begin import begin
 from ratchet.protocol.claims import settle
 from tests.answers import answer
+from tests.databases import Databases
 from tests.kafka import driven
 from tests.ledger.pooler import Pooler
 
@@ -45,6 +47,13 @@ def spec_of(topic: str, **more) -> Pipeline:
         "runs": Arrivals(),
     }
     return Pipeline(**given | more)
+
+
+@pytest.fixture(scope="module")
+def databases(scratch) -> Iterator[Databases]:
+    """Those of a PostgreSQL that is set as it is for users, unlike that of the other tests: its settings are judged."""
+    with Stack(scratch / "judged", {"postgres"}) as stack:
+        yield Databases(stack)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import sys
 import threading
 
 import pytest
+from confluent_kafka import KafkaException
 
 from ratchet.destinations import kafka_marks, kafka_outside
 from ratchet.destinations.content import Change
@@ -197,3 +198,40 @@ def test_whoever_only_looks_ends_nothing_that_another_has_begun(sent, monkeypatc
     sending.join(60)
     assert ended == [f"{sent.destination.address} is at step 2, 1 further"] and sent.look().step == 2
     sent.is_whole()
+
+
+class Silenced:
+    """A client that hears of its end as librdkafka's does now and then: without any word of why."""
+
+    def __init__(self, client):
+        self._client = client
+
+    def flush(self, seconds: float) -> int:
+        try:
+            return self._client.flush(seconds)
+        except (KafkaException, SystemError):
+            raise SystemError("returned NULL without setting an exception") from None
+
+    def __getattr__(self, name: str):
+        return getattr(self._client, name)
+
+
+@pytest.mark.invariant("I6")
+def test_a_fence_of_which_the_client_says_nothing_is_told_as_one(sent):
+    earlier, later = (TransactionalProducer(sent.properties, f"id-{sent.topic}", "here", 1_000_000) for _ in range(2))
+    earlier._producer = Silenced(earlier._producer)
+    earlier.begin()
+    with pytest.raises(ProducerFenced):
+        earlier.put(sent.topic, b"late", b"k")
+    later.begin()
+    later.put(sent.topic, b"sent", b"k")
+    later.commit()
+    assert [record.value for record in sent.records()] == [b"sent"]
+    # What has nothing to do with Kafka is no fence and no outage, and nothing of its transaction is seen.
+    later.begin()
+    later.put(sent.topic, b"unseen", b"k")
+    with pytest.raises(SystemError, match="of Python"), later._told():
+        raise SystemError("of Python")
+    assert [record.value for record in sent.records()] == [b"sent"]
+    for each in (earlier, later):
+        each.close()

@@ -168,10 +168,20 @@ class TransactionalProducer:
         except KafkaException as error:
             raise self._said(error.args[0]) from error
         except SystemError as error:
-            # So the client raises an error that ends it, where it hears of that within another call.
-            if not isinstance(error.__cause__, KafkaException):
+            # So the client raises an error that ends it, where it hears of that within another call: the cause is that
+            # error, unless a report of a record came between.
+            cause = error.__cause__.args[0] if isinstance(error.__cause__, KafkaException) else self._ended_by()
+            if cause is None:
                 raise
-            raise self._said(error.__cause__.args[0]) from error
+            raise self._said(cause) from error
+
+    def _ended_by(self) -> KafkaError | None:
+        """What has ended the client, which it says whatever it is asked; it is asked for what changes nothing else."""
+        try:
+            self._producer.abort_transaction(ANSWER_SECONDS)
+        except KafkaException as error:
+            return error.args[0]
+        return None
 
     def _said(self, error: KafkaError) -> Exception:
         code, said = error.code(), " ".join(error.str().split())
