@@ -16,6 +16,7 @@ from benchmarks.past import grow
 from ratchet.ledger.schema import pipelines
 from ratchet.ledger.states import State
 from ratchet.ledger.work import Run
+from ratchet.operate.migrate import migrate
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from tests.answers import answer
@@ -102,6 +103,15 @@ def test_a_history_is_whole_however_much_of_it_is_in_memory_at_once(ledger, log,
         assert [event["txid"] for event in events] == wanted
         assert len({event["hash"] for event in events}) == len(wanted)
         assert len(ratchet("history", "line", *txid)[1].splitlines()) == len(wanted)
+
+
+def test_the_status_of_a_pipeline_whose_tables_were_never_made_says_so(ledger_url, ratchet):
+    migrate(ledger_url, [])
+    (answered,) = [each for each in json.loads(ratchet("status", "--json")[1]) if each["pipeline"] == "line"]
+    assert (answered["has_tables"], answered["head"]) == (False, 0)
+    assert "  its tables are missing: `ratchet migrate line` makes them\n" in ratchet("status", "line")[1]
+    assert ratchet("migrate", "line")[0] == 0
+    assert ratchet("status", "line")[1] == "line: the head is 0 of 0, the last commit was never\n"
 
 
 def test_a_move_that_is_not_possible_is_one_line_and_exit_status_1(ledger, log, ratchet):
