@@ -131,5 +131,7 @@ if __name__ == "__main__":
         choose_form()
         main(sys.argv[1:])
     except RatchetError as error:
-        get_logger().error(f"{type(error).__name__}: {error}", code=error.code)
+        # The lines of a person's own code that led to it are its notes.
+        said = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+        get_logger().error(said, code=error.code)
         sys.exit(1 if isinstance(error, WORTH_ANOTHER_TRY) else FAILED_FOR_GOOD)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ import typer
 from ratchet.command import kafka_properties, ledger_url
 from ratchet.errors import RatchetError, SettingsError
 from ratchet.ledger.work import counted
+from ratchet.printing import print_lines
 
 if TYPE_CHECKING:
     from ratchet.spec.pipeline import Pipeline
@@ -32,7 +34,11 @@ def init(
     transform: Annotated[bool, typer.Option("--transform", help="Write a transform too.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing; take what is suggested.")] = False,
 ) -> None:
-    """Write the spec of a new pipeline, and check it; ask what is not given. Nothing is overwritten."""
+    """Write the spec of a new pipeline, and check it; ask what is not given. Nothing is overwritten.
+
+    It goes into the package of pipelines, `include/pipelines` of the checkout where RATCHET_PIPELINES names no other,
+    whatever the working directory.
+    """
     from ratchet.operate.draft import SINKS, Draft, write
 
     def ask(question: str, given: str | None, suggestion: str | None) -> str:
@@ -58,9 +64,8 @@ def init(
     write(files)
     for path in files:
         typer.echo(f"wrote {path}")
-    for line in (_topic(topic), _tables(spec)):
-        typer.echo(line)
-    typer.echo(f"next: ratchet validate; ratchet migrate {spec.name}; ratchet preview {spec.name}")
+    after = "; ".join(f"{_called()} {each}" for each in ("validate", f"migrate {name}", f"preview {name}"))
+    print_lines([_topic(topic), *_tables(spec), f"next: {after}"])
 
 
 def _folder(package: str) -> Path:
@@ -100,12 +105,19 @@ def _topic(topic: str) -> str:
     return f"topic {topic} has {counted(len(offsets.stable), 'partition')}"
 
 
-def _tables(spec: Pipeline) -> str:
-    """What a migration would make, in a line."""
+def _tables(spec: Pipeline) -> list[str]:
+    """What a migration would do, a line for each sink."""
     from ratchet.operate.migrate import migrate
 
     try:
         done = migrate(ledger_url(), [spec], dry_run=True, tries=3)
     except RatchetError as error:
-        return f"its tables are not as they should be: {error}"
-    return f"ratchet migrate {spec.name} would have {'; '.join(map(str, done.sinks))}"
+        return [f"its tables are not as they should be: {error}"]
+    told = [str(each).removeprefix(f"{spec.name}: ") for each in done.sinks]
+    return [f"ratchet migrate {spec.name} would do this:", *(f"  sink {each}" for each in told)]
+
+
+def _called() -> str:
+    """The command as it was called, `.venv/bin/ratchet`, if not by its name alone."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "ratchet" and not called.is_absolute() else "ratchet"

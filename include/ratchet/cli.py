@@ -5,6 +5,7 @@ The ledger is named by RATCHET_LEDGER_URL, Kafka by RATCHET_KAFKA; `ratchet.answ
 
 from __future__ import annotations
 
+import json
 import os
 import traceback
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from ratchet.command import (
     NAMES,
     REASON,
     TXID,
+    check_order,
     kafka_properties,
     ledger_of_environment,
     ledger_url,
@@ -38,7 +40,7 @@ from ratchet.command import (
     who,
 )
 from ratchet.dev.stack.cli import stack_app
-from ratchet.errors import RatchetError, SettingsError, SpecError
+from ratchet.errors import RatchetError, SpecError
 from ratchet.examination import doctor
 from ratchet.exporting import exporter
 from ratchet.ledger.work import name_of, utc
@@ -46,15 +48,18 @@ from ratchet.logs import choose_form
 from ratchet.operate.reason import reason_given
 from ratchet.outlook import plan, preview
 from ratchet.pausing import pause_at, resume
+from ratchet.printing import print_lines
 from ratchet.progress import progress
 from ratchet.releasing import release
 from ratchet.removals import drop, erase, prune
 from ratchet.sending import attach, detach
 from ratchet.traces import dlq, lag, origin, show, where
+from ratchet.values.plain import plain
 from ratchet.values.withheld import named
 from ratchet.verification import verify
 
 if TYPE_CHECKING:
+    from ratchet.ledger.history import Event
     from ratchet.spec.pipeline import Pipeline
 
 app = typer.Typer(no_args_is_help=True, help="Exactly-once transactions over Kafka and Spark.")
@@ -130,7 +135,7 @@ def status(
     if as_json:
         print_json([{**asdict(each), "said": lines_of(each)} for each in found])
     else:
-        typer.echo("\n".join(line for each in found for line in lines_of(each)))
+        print_lines(line for each in found for line in lines_of(each))
 
 
 @app.command()
@@ -155,9 +160,18 @@ def history(
             print_json_each(asdict(event) for event in events)
             return
         for e in events:
-            why = e.detail.get("why") or ", ".join(f"{key} {value}" for key, value in e.detail.items() if key != "from")
             of = f"{name_of(e.txid, e.revision)}, epoch {e.epoch}" if e.txid else "tables"
-            typer.echo(f"{utc(e.at)}  {of}: {e.move} by {e.who}: {why}")
+            print_lines([f"{utc(e.at)}  {of}: {e.move} by {e.who}: {_why(e)}"])
+
+
+def _why(event: Event) -> str:
+    """Why a move was made, or what the history has of it, without the sums that only `verify` needs."""
+    parts = {key: value for key, value in event.detail.items() if key != "from"}
+    if "sinks" in parts:
+        parts["rows"] = ", ".join(f"{of['rows']:,} in {sink}" for sink, of in parts.pop("sinks").items())
+    # What has parts itself can be copied as JSON, as --json has it.
+    said = {key: value if isinstance(value, str) else json.dumps(value, default=plain) for key, value in parts.items()}
+    return event.detail.get("why") or ", ".join(f"{key} {value}" for key, value in said.items())
 
 
 @app.command()
@@ -227,8 +241,7 @@ def replay(
     if dry_run and cancel:
         raise typer.BadParameter("--cancel has no dry run")
     until = first if last is None else last
-    if until < first:
-        raise SettingsError(f"--to {until} is before --from {first}")
+    check_order(first, until)
     spec = load_pipeline(name)
     if dry_run:
         _differences(spec, first, until, voided=voided, as_json=as_json)
@@ -312,7 +325,7 @@ def explain(
     """Say what an error code means, what was changed, and what to do."""
     from ratchet.explained import explained
 
-    typer.echo("\n".join(explained(code).lines()))
+    print_lines(explained(code).lines())
 
 
 def _differences(spec: Pipeline, first: int, last: int, *, voided: bool, as_json: bool) -> None:
@@ -349,7 +362,8 @@ def main(run: Callable[[], None] = app) -> None:
         run()
     except RatchetError as error:
         said = Text.assemble((f"error {error.code}:", "red"), f" {error}")
-        Console(stderr=True).print(said, soft_wrap=True, highlight=False)
+        console = Console(stderr=True)
+        console.print(said, soft_wrap=not console.is_terminal, highlight=False)
         raise SystemExit(1) from (error if os.environ.get("RATCHET_DEBUG") else None)
     except Exception as error:
         if os.environ.get("RATCHET_DEBUG") or not _some_are_private():

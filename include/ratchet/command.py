@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ratchet.errors import RatchetError, SettingsError
+from ratchet.printing import print_lines
 from ratchet.values.plain import plain
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def print_done(done: DataclassInstance, said: list[str], as_json: bool) -> None:
     if as_json:
         print_json({**asdict(done), "said": said})
     else:
-        typer.echo("\n".join(said))
+        print_lines(said)
 
 
 def print_json(document: object) -> None:
@@ -148,6 +149,12 @@ def moment_given(said: str | None, option: str = "--at") -> datetime | None:
     if moment is None or moment.tzinfo is None:
         raise SettingsError(f"{option} {said} is no moment with a time zone; give it as 2024-05-01T10:00:00+00:00")
     return moment
+
+
+def check_order(first: int, last: int) -> None:
+    """SettingsError where the last of some transactions is before the first."""
+    if last < first:
+        raise SettingsError(f"--to {last} is before --from {first}; --to is the last one, so give it {first} or more")
 
 
 def spark_url() -> str:

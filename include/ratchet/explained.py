@@ -263,7 +263,8 @@ EXPLAINED = (
         "The transform raises, or returns a sink or a column that the spec does not declare.",
         _SLICE,
         (
-            "Read the message, which names file and line.",
+            "Read the message: it names the file and the line of your own code, or the statement; the task's log has "
+            "the lines that led there.",
             "Correct the transform or the spec, deploy, and run `ratchet retry NAME` if the line is halted.",
         ),
     ),

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +24,7 @@ from ratchet.command import (
     variables,
 )
 from ratchet.ledger.work import counted
+from ratchet.printing import print_parts
 from ratchet.progress import progress
 
 if TYPE_CHECKING:
@@ -85,13 +85,11 @@ def preview(
     if as_json:
         print_json({**asdict(found), "sinks": {name: [*map(_plain, rows)] for name, rows in found.sinks.items()}})
     else:
-        console = Console()
-        for part in _shown(found):
-            console.print(part)
+        print_parts(_shown(found))
 
 
 def _shown(found: Preview) -> Iterator[Text | Table]:
-    """A table for each sink, as wide as the terminal."""
+    """A table for each sink."""
     if not found.ranges:
         yield Text(f"{found.pipeline}: no records wait")
         return

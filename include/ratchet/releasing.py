@@ -12,6 +12,7 @@ from ratchet.command import (
     JSON,
     NAME,
     REASON,
+    check_order,
     endpoints,
     ledger_of_environment,
     print_done,
@@ -19,7 +20,6 @@ from ratchet.command import (
     variables,
     who,
 )
-from ratchet.errors import SettingsError
 from ratchet.operate.reason import reason_given
 from ratchet.progress import progress
 from ratchet.spec.pipeline import Pipeline
@@ -44,8 +44,8 @@ def release(
     from ratchet.operate import release as releases
     from ratchet.spec.loading import load_pipeline
 
-    if first is not None and last is not None and last < first:
-        raise SettingsError(f"--to {last} is before --from {first}")
+    if first is not None and last is not None:
+        check_order(first, last)
     spec = load_pipeline(name)
     if dry_run:
         _try(spec, first, last, errors, as_json=as_json)

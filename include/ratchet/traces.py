@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from ratchet.command import JSON, NAME, TXID, kafka_properties, ledger_of_environment, print_json, print_json_each
 from ratchet.errors import SettingsError
 from ratchet.ledger.work import counted, name_of, utc
+from ratchet.printing import print_parts
 from ratchet.protocol.pause import why_paused
 from ratchet.values.plain import plain
 
@@ -40,7 +40,7 @@ def show(
     if as_json:
         print_json(asdict(found))
     else:
-        _print(_whole(found))
+        print_parts(_whole(found))
 
 
 def lag(
@@ -67,7 +67,7 @@ def lag(
             for spec in specs
             if spec.name not in found
         ]
-        _print([*([_lags(found.values())] if found else []), *rest])
+        print_parts([*([_lags(found.values())] if found else []), *rest])
 
 
 def where(
@@ -85,7 +85,7 @@ def where(
     if as_json:
         print_json(asdict(found))
     else:
-        typer.echo("\n".join(_where(found)))
+        print_parts(_where(found))
 
 
 def origin(
@@ -104,7 +104,7 @@ def origin(
     if as_json:
         print_json(asdict(found))
     else:
-        _print(_origins(found))
+        print_parts(_origins(found))
 
 
 def dlq(
@@ -130,17 +130,7 @@ def dlq(
         elif as_json:
             print_json_each(map(asdict, found))
         else:
-            _print(_letters(counts(ledger, named), found, raw))
-
-
-def _print(parts: Iterable[str | Table]) -> None:
-    console = Console(highlight=False)
-    for part in parts:
-        if isinstance(part, str):
-            # Whoever searches what a pipe gives wants whole lines.
-            console.print(part, markup=False, soft_wrap=not console.is_terminal)
-        else:
-            console.print(part)
+            print_parts(_letters(counts(ledger, named), found, raw))
 
 
 def _table(*columns: str, numbers: tuple[str, ...] = (), title: str | None = None) -> Table:

@@ -51,7 +51,8 @@ def test_every_later_run_of_a_halted_line_says_why_and_after_a_retry_it_goes_on_
         for part in (
             f"strict is halted at transaction {txid} since ",
             f"after 2 failures: failed: process[0]: transaction {txid}, slice 0",
-            "the test wants this transform to fail; correct the cause",
+            "raised ValueError: the test wants this transform to fail (tests/acceptance/transforms.py, line ",
+            " (RAT-501; ratchet explain RAT-501); correct the cause",
             f"clear run {failed_last}",
             f"`ratchet retry strict {txid}`",
             f"`ratchet void strict {txid} --reason",

@@ -78,7 +78,8 @@ def test_all_by_options_gives_a_pipeline_that_previews(init, topic, more):
     done = run("drafted", "--topic", topic, "--yes", *more)
     assert done.exit_code == 0, (done.output, done.exception)
     assert f"wrote {folder / 'drafted.py'}" in done.stdout and f"topic {topic} has 2 partitions" in done.stdout
-    assert "drafted: drafted: created" in done.stdout
+    assert "ratchet migrate drafted would do this:\n  sink drafted: created " in done.stdout
+    assert done.stdout.endswith("next: ratchet validate; ratchet migrate drafted; ratchet preview drafted\n")
     before = (folder / "drafted.py").read_text()
     for asked in (["validate"], ["migrate", "drafted"], ["preview", "drafted", "--json"]):
         done = CliRunner().invoke(cli.app, asked)
@@ -87,6 +88,12 @@ def test_all_by_options_gives_a_pipeline_that_previews(init, topic, more):
     again = run("drafted", "--topic", topic, "--yes", *more)
     assert isinstance(again.exception, SettingsError) and "nothing was written" in str(again.exception)
     assert (folder / "drafted.py").read_text() == before
+
+
+def test_what_comes_next_is_said_as_the_command_was_called(init, topic, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [".venv/bin/ratchet", "init"])
+    done = init[0]("called", "--topic", topic, "--yes")
+    assert "next: .venv/bin/ratchet validate; .venv/bin/ratchet migrate called; " in done.stdout
 
 
 def test_a_transform_is_written_beside_the_others(init, topic, tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from benchmarks.past import grow
 from ratchet.ledger.schema import pipelines
 from ratchet.ledger.states import State
 from ratchet.ledger.work import Run
+from ratchet.operate.migrate import migrate
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from tests.answers import answer
@@ -104,12 +105,38 @@ def test_a_history_is_whole_however_much_of_it_is_in_memory_at_once(ledger, log,
         assert len(ratchet("history", "line", *txid)[1].splitlines()) == len(wanted)
 
 
+def test_the_history_says_a_vote_in_words(ledger, log, ratchet):
+    prepare(ledger, SPEC, start(ledger, SPEC, log, "a"))
+    votes = [line for line in ratchet("history", "line", "1")[1].splitlines() if ": vote by " in line]
+    assert votes and "try 1, slice 0, records 10, rows 10 in rows, " in votes[0], votes
+    assert not any("checksum" in line or "{" in line for line in votes)
+
+
+def test_what_is_final_is_refused_with_the_way_on(ledger, log, ratchet):
+    start(ledger, SPEC, log, "a")
+    assert ratchet("void", "line", "1", "--reason", "x")[0] == 0
+    err = ratchet("abort", "line", "1", "--reason", "x")[2]
+    assert (
+        "is VOIDED, which is final; there is nothing to try again or to abort; `ratchet replay line --from 1 --voi"
+        in err
+    )
+
+
+def test_the_status_of_a_pipeline_whose_tables_were_never_made_says_so(ledger_url, ratchet):
+    migrate(ledger_url, [])
+    (answered,) = [each for each in json.loads(ratchet("status", "--json")[1]) if each["pipeline"] == "line"]
+    assert (answered["has_tables"], answered["head"]) == (False, 0)
+    assert "  its tables are missing: `ratchet migrate line` makes them\n" in ratchet("status", "line")[1]
+    assert ratchet("migrate", "line")[0] == 0
+    assert ratchet("status", "line")[1] == "line: the head is 0 of 0, the last commit was never\n"
+
+
 def test_a_move_that_is_not_possible_is_one_line_and_exit_status_1(ledger, log, ratchet):
     status, out, err = ratchet("abort", "line", "7", "--reason", "x")
     assert (status, out) == (1, "") and err == "error RAT-403: the ledger has nothing of pipeline line yet\n"
     start(ledger, SPEC, log, "a")
     status, out, err = ratchet("abort", "line", "7", "--reason", "x")
-    assert (status, out, err) == (1, "", "error RAT-401: line: there is no transaction 7\n")
+    assert (status, out, err) == (1, "", "error RAT-401: line: there is no transaction 7; the last transaction is 1\n")
     status, _, err = ratchet("void", "orders", "1", "--reason", "x")
     assert status == 1 and "there is no pipeline 'orders'; known are line" in err
     status, _, err = ratchet("retry", "line")
@@ -338,7 +365,10 @@ def test_a_range_is_replayed_taken_back_and_refused_in_words(ledger, log, ratche
     assert ratchet("replay", "line", "--from", "1", "--to", "9", "--reason", "x")[2].startswith(
         "error RAT-406: line: transaction 9 is not committed yet: the head is 3"
     )
-    assert "--to 1 is before --from 2" in ratchet("replay", "line", "--from", "2", "--to", "1", "--reason", "x")[2]
+    assert (
+        "--to 1 is before --from 2; --to is the last one, so give it 2 or more"
+        in ratchet("replay", "line", "--from", "2", "--to", "1", "--reason", "x")[2]
+    )
     status, out, _ = ratchet("replay", "line", "--from", "1", "--to", "2", "--reason", "corrected", "--json")
     said = json.loads(out)
     assert (status, said["txids"], said["waiting"], said["left_out"]) == (0, [1, 2], 2, [])
@@ -352,7 +382,10 @@ def test_a_range_is_replayed_taken_back_and_refused_in_words(ledger, log, ratche
 
 def test_dead_letters_are_released_taken_back_and_refused_in_words(whole, ratchet):
     assert ratchet("release", "line")[0] == 2
-    assert "--to 1 is before --from 2" in ratchet("release", "line", "--from", "2", "--to", "1", "--reason", "x")[2]
+    assert (
+        "--to 1 is before --from 2; --to is the last one, so give it 2 or more"
+        in ratchet("release", "line", "--from", "2", "--to", "1", "--reason", "x")[2]
+    )
     assert ratchet("release", "line", "--error", "maybe", "--reason", "x")[2].startswith(
         "error RAT-406: line: no transaction from 1 to 3 has dead letters whose errors contain 'maybe'; there"
     )

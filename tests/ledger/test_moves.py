@@ -121,7 +121,9 @@ def test_servers_that_do_not_answer_are_no_failure_however_often(ledger, log, ou
         settle(ledger, SPEC, Run("dag", run), succeeded=False, reason="failed")
         with ledger.begin() as conn:
             row = read_transaction(conn, "line", 1)
-            assert (row.claim_ended, row.halted_at, row.reason) == (True, None, "failed")
+            assert (row.claim_ended, row.halted_at) == (True, None)
+            codes = [error.code for error in errors if error][-1:]
+            assert row.reason == " ".join(["failed", *(f"({code}; ratchet explain {code})" for code in codes)])
             return row.failures
 
     assert [run_into(f"out {n}", outage("no answer")) for n in range(4)] == [0] * 4
@@ -259,6 +261,7 @@ def test_a_void_and_a_commit_that_race_have_one_winner(ledger, log):
         won = state(ledger, begun.claim.txid)
         assert isinstance(done, Committed)
         assert (won == State.COMMITTED) == bool(done.txids) == ("it cannot become VOIDED" in str(voided))
+        assert (won == State.COMMITTED) == ("`ratchet replay line --from 1 --reason …` puts" in str(voided))
         assert [row for row in appended(ledger) if row[3] == begun.claim.txid] == (planned(begun) if done.txids else [])
     assert head(ledger) == 8
 

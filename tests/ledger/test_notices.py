@@ -22,7 +22,7 @@ from ratchet.errors import LedgerUnreachable, TransformError
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.work import Run
-from ratchet.operate.actions import retry, void
+from ratchet.operate.actions import abort, retry, void
 from ratchet.protocol import claims
 from ratchet.protocol.failures import errors_recorded
 from ratchet.protocol.notices import MOST_TRIES, tell
@@ -77,6 +77,9 @@ def nobody_was_called():
     CALLED.clear()
 
 
+CODED = "(RAT-501; ratchet explain RAT-501)"
+
+
 def halt(ledger: Ledger, log: Log, runs: str = "abc") -> None:
     for run in runs:
         fail(ledger, log, run)
@@ -107,11 +110,15 @@ def test_everybody_is_told_once_what_has_happened_and_what_to_do(ledger, log):
         calling.tell(ledger, spec, who)
     assert names() == ["paged", "mailed"]
     (_, seen), _ = CALLED
-    assert (seen.pipeline, seen.txid, seen.failures, seen.reason) == ("line", 1, 1, "why")
+    assert (seen.pipeline, seen.txid, seen.failures, seen.reason) == ("line", 1, 1, f"why {CODED}")
     assert (seen.code, seen.dag_id, seen.run_id) == (TransformError.code, "dag", "a")
     commands = [way.command for way in seen.ways_out]
     assert commands == [None, "ratchet retry line 1", "ratchet void line 1 --reason …"]
     assert str(seen).startswith("line is halted at transaction 1 since 20") and commands[1] in str(seen)
+    assert str(seen).count("RAT-501") == 2 and f"after 1 failure: why {CODED}; correct the cause" in str(seen)
+    with ledger.begin() as conn:
+        ((halted, event),) = [(e.move, e.detail["why"]) for e in history.read(conn, SPEC.name) if e.move == "halt"]
+    assert (halted, event) == ("halt", f"why {CODED}")
     assert told(ledger) == [("a", "paged", None), ("a", "mailed", None)]
 
 
@@ -126,6 +133,16 @@ def test_a_refusal_and_a_silent_end_have_codes_too(ledger, log):
     claims.settle(ledger, spec, Run("dag", "b"), succeeded=False, reason="killed")
     calling.tell(ledger, spec, "b")
     assert [seen.code for _, seen in CALLED] == ["RAT-404", "RAT-405"]
+    assert [seen.reason for _, seen in CALLED] == ["not these (RAT-404; ratchet explain RAT-404)", "killed"]
+
+
+def test_what_a_person_has_aborted_is_no_error_of_the_transform(ledger, log):
+    spec = spec_of("paged", max_failures=1)
+    start(ledger, SPEC, log, "a")
+    abort(ledger, spec, 1, "the code is wrong", who="me")
+    claims.settle(ledger, spec, Run("dag", "a"), succeeded=False, reason="failed")
+    calling.tell(ledger, spec, "a")
+    assert [(seen.code, seen.reason) for _, seen in CALLED] == [("RAT-405", "the code is wrong")]
 
 
 def test_a_halt_that_comes_again_after_a_retry_is_told_again_and_one_that_is_lifted_is_not(ledger, log):

@@ -105,7 +105,8 @@ def test_a_revision_that_postgresql_refuses_is_given_up_and_the_old_result_stays
         settle(ledger, SPEC, run, succeeded=False, reason="failed: commit: a limit is met")
     with ledger.begin() as conn:
         row = read_transaction(conn, SPEC.name, 1, 1)
-    assert (row.state, row.failures, row.reason) == ("ABORTED", 3, "failed: commit: a limit is met")
+    why = "failed: commit: a limit is met (RAT-505; ratchet explain RAT-505)"
+    assert (row.state, row.failures, row.reason) == ("ABORTED", 3, why)
     with pytest.raises(Refused):
         commit(ledger, SPEC, again.claim)
     assert contents(ledger, SPEC) == before

@@ -26,6 +26,7 @@ from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.failures import errors_recorded, last_error
 from ratchet.protocol.process import process_slice
+from ratchet.spark.failure import CONNECT_LOGGER
 from ratchet.spec.pipeline import DEAD_LETTERS
 from ratchet.values.withheld import kept_out
 
@@ -129,23 +130,27 @@ CASES = {
     "a field's name": Case("is null everywhere", columns=f"{TEXT}a int", records=[[b'{"%sb": 1}' % TEXT.encode()]]),
     "a reason of the transform's": Case("given up by the transform", transform=gives_up),
     "a reason of a DataFrame's": Case("given up by the transform", transform=gives_up_in_spark),
-    "an error of the transform's": Case("raised KeyError at spark/test_private.py:", transform=raises_on_a_worker),
-    "a refusal": Case("raised Refused at spark/test_private.py:", transform=refuses_on_a_worker),
-    "an error in Arrow": Case("raised ArrowInvalid at spark/test_private.py:", transform=gives_no_date),
+    "an error of the transform's": Case(
+        "raised KeyError at tests/spark/test_private.py:", transform=raises_on_a_worker
+    ),
+    "a refusal": Case("raised Refused at tests/spark/test_private.py:", transform=refuses_on_a_worker),
+    "an error in Arrow": Case("raised ArrowInvalid at tests/spark/test_private.py:", transform=gives_no_date),
     "a value of the transform's": Case(
         "column u: found [private], wanted uuid",
         transform=gives_no_uuid,
         sinks=[Append(SINK, columns="a int, u uuid")],
     ),
-    "an error on the driver": Case("raised LookupError at spark/test_private.py:", transform=raises_on_the_driver),
-    "a refusal on the driver": Case("raised Refused at spark/test_private.py:", transform=refuses_on_the_driver),
+    "an error on the driver": Case(
+        "raised LookupError at tests/spark/test_private.py:", transform=raises_on_the_driver
+    ),
+    "a refusal on the driver": Case("raised Refused at tests/spark/test_private.py:", transform=refuses_on_the_driver),
     "a cast in Spark": Case("CAST_INVALID_INPUT", transform=fails_in_spark),
     "a cast in SQL": Case(
         "statement 'rows', line 1, character 8: NumberFormatException CAST_INVALID_INPUT",
         transform=Sql(rows="select int(b) as a, b from records"),
     ),
-    "an error in Spark's Python": Case("ValueError at spark/test_private.py:", transform=raises_in_python),
-    "a refusal in Spark's Python": Case("Refused at spark/test_private.py:", transform=refuses_in_python),
+    "an error in Spark's Python": Case("ValueError at tests/spark/test_private.py:", transform=raises_in_python),
+    "a refusal in Spark's Python": Case("Refused at tests/spark/test_private.py:", transform=refuses_in_python),
     "a unique index": Case(
         "UniqueViolation (23505), schema public, table mine, constraint once",
         sinks=OWN,
@@ -260,6 +265,10 @@ def test_no_value_of_a_private_pipeline_is_kept_or_said(rig, name, caplog, monke
     for of in ("SQL", "DataFrame"):
         # PySpark's own, which write to stderr whatever else is set.
         monkeypatch.setattr(PySparkLogger.getLogger(f"{of}QueryContextLogger"), "handlers", [caplog.handler])
+    # As in a task of Airflow's, whose set-up of logging lets every logger speak.
+    connect = PySparkLogger.getLogger(CONNECT_LOGGER)
+    monkeypatch.setattr(connect, "disabled", False)
+    monkeypatch.setattr(connect, "handlers", [caplog.handler])
     said = everything_said(rig, CASES[name], private=True) + caplog.text
     assert CASES[name].told in said, "\n".join(said.splitlines()[:60])
     found = leaks(said.replace(f"{TEXT}a", "column"))

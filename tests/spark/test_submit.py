@@ -9,6 +9,7 @@ import sys
 from functools import partial
 
 import psycopg
+import pyarrow as pa
 import pytest
 from kafka import KafkaProducer
 from psycopg import sql
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F
 from ratchet.dev.stack import CHECKOUT, prerequisites
 from ratchet.dev.stack.connect import spark_home
 from ratchet.dev.stack.ports import HOST
+from ratchet.errors import FAILED_FOR_GOOD
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Run, SliceWork
@@ -27,7 +29,7 @@ from ratchet.protocol.failures import met_outages_alone
 from ratchet.protocol.votes import take_try
 from ratchet.source.kafka import Kafka
 from ratchet.spec.pipeline import DEAD_LETTERS
-from tests.spark.pipelines import dropping, peeking, selecting
+from tests.spark.pipelines import dropping, failing, peeking, raising, selecting
 from tests.until import until
 
 TOPIC = "dropping"
@@ -36,6 +38,18 @@ TOPIC = "dropping"
 
 def nothing(df):
     return {"dropping": df.where(F.lit(False))}
+
+
+def rate_of(currency):
+    return {"EUR": 1}[currency]
+
+
+def raise_over_tables(rows: pa.Table) -> dict[str, pa.Table]:
+    return {"raising": rows.append_column("b", [rate_of("GBP")])}
+
+
+def raise_in_a_column(df):
+    return {"failing": df.withColumn("a", F.udf(lambda a: rate_of("GBP"), "int")("a"))}
 
 
 def peek(df):
@@ -112,6 +126,29 @@ def test_a_submitted_driver_whose_transform_looks_at_a_record_first_votes_for_al
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     told = [(line["pipeline"], line["txid"], line["try"]) for line in said if "records read" in line["event"]]
     assert told == [("peeking", 1, 1)]
+
+
+@pytest.mark.all
+@pytest.mark.parametrize(
+    ("work", "caller"),
+    [(raising.PIPELINE, raise_over_tables), (failing.PIPELINE, raise_in_a_column)],
+    indirect=["work"],
+    ids=["tables", "column"],
+)
+def test_a_submitted_driver_says_the_persons_own_line_and_logs_those_that_led_there(
+    work, caller, ledger_url, kafka_properties
+):
+    done = submit(work, ledger_url, kafka_properties)
+    assert done.returncode == FAILED_FOR_GOOD, done.stdout + done.stderr[-3000:]
+    inner, outer = (function.__code__.co_firstlineno + 1 for function in (rate_of, caller))
+    with psycopg.connect(ledger_url) as conn:
+        ((detail,),) = conn.execute("select detail from ratchet.events where move = 'error'").fetchall()
+    here = "tests/spark/test_submit.py"
+    assert detail["code"] == "RAT-501"
+    assert detail["why"].endswith(f"raised KeyError: 'GBP' ({here}, line {inner})"), detail
+    said = [json.loads(line) for line in done.stderr.splitlines() + done.stdout.splitlines() if line.startswith("{")]
+    (told,) = [line["event"] for line in said if line.get("code") == "RAT-501"]
+    assert [f'File "{here}", line {line}, in ' in told for line in (outer, inner)] == [True, True], told
 
 
 @pytest.mark.all

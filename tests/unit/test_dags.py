@@ -21,6 +21,7 @@ from airflow.sdk.exceptions import (
     ParamValidationError,
 )
 from airflow.serialization.serialized_objects import DagSerialization
+from structlog.testing import capture_logs
 
 from ratchet import Accumulate, Append, Arrivals, Json, Pipeline, Topic, Upsert
 from ratchet.airflow import attend, connections
@@ -34,7 +35,7 @@ from ratchet.airflow.submit import check, secrets_file
 from ratchet.airflow.trigger import TurnTrigger
 from ratchet.airflow.waiting import Awaited
 from ratchet.dev.stack import CHECKOUT
-from ratchet.errors import Fenced, LedgerUnreachable, SettingsError
+from ratchet.errors import Fenced, LedgerUnreachable, SettingsError, TransformError
 from ratchet.ledger.work import Claim, Run
 
 ROOT = Path(__file__).parents[2]
@@ -251,6 +252,17 @@ def test_airflow_tries_again_only_what_trying_again_can_mend():
         raise Fenced()
     with pytest.raises(LedgerUnreachable), final_errors():
         raise LedgerUnreachable()
+
+
+def test_a_tasks_log_has_the_lines_of_a_persons_own_that_led_to_an_error():
+    wrong = TransformError("p: jobs.orders:transform raised KeyError: 'GBP' (jobs/orders.py, line 7)")
+    wrong.add_note('in your code:\n  File "jobs/orders.py", line 17, in transform')
+    with capture_logs() as logs, pytest.raises(AirflowFailException) as ended, final_errors():
+        raise wrong
+    assert str(ended.value) == f"{wrong} (RAT-501)"
+    assert [line["event"].splitlines() for line in logs] == [
+        [f"{wrong} (RAT-501)", "in your code:", '  File "jobs/orders.py", line 17, in transform']
+    ]
 
 
 def test_a_driver_that_could_not_be_told_the_secrets_is_refused_before_it_starts():

@@ -1,10 +1,12 @@
 """The demo's own parts: its content is the same in every run, and its proof sees what it must."""
 
 import json
+from threading import Event
 
 import pytest
 
-from ratchet.dev.demo import content, proof
+from ratchet.dev.demo import content, proof, publisher
+from ratchet.dev.stack import CHECKOUT
 from ratchet.spec.loading import load_pipeline
 
 
@@ -24,6 +26,30 @@ def test_every_flight_is_there_in_time_order_with_25_broken_records_among_them(f
     assert len(flights) - kinds["ordinary"] == content.BROKEN
     assert flights.records["scheduled"].is_monotonic_increasing
     assert flights.records["tailnum"].isna().sum() == 2_512
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_the_docs_say_how_many_records_there_are_of_what(flights, planes, page):
+    (said,) = [line for line in (CHECKOUT / page).read_text().splitlines() if line.startswith("It publishes ")]
+    for number in (len(flights) + len(planes), content.BROKEN, len(planes)):
+        assert f"{number:,} " in said
+
+
+def test_the_demos_producer_says_no_warning_of_what_it_tries_again(planes, monkeypatch):
+    given = {}
+
+    class Stopped(Exception):
+        pass
+
+    def producer(properties):
+        given.update(properties)
+        raise Stopped
+
+    monkeypatch.setattr(publisher, "Producer", producer)
+    with pytest.raises(Stopped):
+        publisher.publish({"bootstrap.servers": "nowhere:1"}, planes, {}, 1, Event(), lambda _: None)
+    # Of syslog's levels, 3 is an error and 4 a warning.
+    assert given["log_level"] == 3
 
 
 def test_offsets_are_dense_and_a_key_has_one_partition(flights, planes):

@@ -79,5 +79,6 @@ def final_errors() -> Iterator[None]:
         raise
     except RatchetError as error:
         said = f"{error} ({error.code})"
-        get_logger().error(said)
+        # The lines of a person's own code that led to it.
+        get_logger().error("\n".join([said, *getattr(error, "__notes__", ())]))
         raise AirflowFailException(said) from None

@@ -57,14 +57,16 @@ class SettleOperator(BaseOperator):
                     error = last_error(conn, row) if row.claim == claim.number else None
                 reason = str(halved) if halved else _reason(states, row, error)
                 with about(claim):
-                    said = claims.settle(ledger, spec, run, succeeded=reason is None, reason=reason)
-                    get_logger().info(said if reason is None else f"{said}; {reason}")
+                    said = str(claims.settle(ledger, spec, run, succeeded=reason is None, reason=reason))
+                    # What a halt says has its reason.
+                    said = said if reason is None or reason in said else f"{said}; {reason}"
+                    get_logger().info(said)
                     halted.tell(ledger, spec, run.run_id)
                     if reason is None:
                         start_another(context, ledger, spec, partial(_offsets, spec), claim.txid)
             if reason is not None:
                 how = "after its commit" if row.state == State.COMMITTED else "without its commit"
-                raise AirflowFailException(f"the run ended {how}; {said}; {reason}")
+                raise AirflowFailException(f"the run ended {how}; {said}")
 
 
 def _offsets(

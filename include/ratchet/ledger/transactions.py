@@ -80,10 +80,12 @@ def read_transaction(
     )
     row = Transaction.one_or_none(conn.execute(query.with_for_update(read=share) if lock or share else query))
     if row is None:
-        pruned = conn.execute(select(pipelines.c.pruned).where(pipelines.c.pipeline == pipeline)).scalar_one_or_none()
-        if txid <= (pruned or 0):
+        known = select(pipelines.c.pruned, pipelines.c.last_txid).where(pipelines.c.pipeline == pipeline)
+        pruned, last = conn.execute(known).one_or_none() or (0, 0)
+        if txid <= pruned:
             raise Fenced(f"{pipeline}: {name_of(txid, revision)} is pruned from the ledger, and done with for ever")
-        raise Fenced(f"{pipeline}: there is no {name_of(txid, revision)}")
+        there = f"the last transaction is {last}" if last else "it has no transaction yet"
+        raise Fenced(f"{pipeline}: there is no {name_of(txid, revision)}; {there}")
     return row
 
 
@@ -126,6 +128,16 @@ def is_unfinished() -> ColumnElement[bool]:
     return is_in(*UNFINISHED)
 
 
+def instead_of(row: Transaction) -> str:
+    """What a person can do about a transaction that is final; of a revision they look at the transaction first."""
+    again = f"ratchet replay {row.pipeline} --from {row.txid}"
+    if row.state == State.COMMITTED and not row.revision:
+        return f"; `{again} --reason …` puts what today's code makes of its records in the place of its rows"
+    if row.state == State.VOIDED and not row.revision:
+        return f"; `{again} --voided --reason …` processes its records after all"
+    return ""
+
+
 def move(
     conn: Connection,
     row: Transaction,
@@ -144,7 +156,7 @@ def move(
     """
     came_from = row.state
     if came_from not in predecessors(to):
-        raise IllegalMove(f"{row.pipeline}: {row} is {came_from}; it cannot become {to}")
+        raise IllegalMove(f"{row.pipeline}: {row} is {came_from}; it cannot become {to}{instead_of(row)}")
     found = conn.execute(
         update(transactions)
         .where(

@@ -13,6 +13,7 @@ from ratchet.ledger.rows import Line, SliceRow, Transaction
 from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import (
+    instead_of,
     is_in,
     is_row,
     move,
@@ -135,7 +136,8 @@ def _unfinished(conn: Connection, spec: Pipeline, txid: int) -> Transaction:
     newest = newest_revision(conn, spec.name, txid)
     row = read_transaction(conn, spec.name, txid, newest.revision, lock=True)
     if not row.is_unfinished:
-        raise IllegalMove(f"{_named(row)} is {row.state}, which is final; there is nothing to try again or to abort")
+        nothing = "which is final; there is nothing to try again or to abort"
+        raise IllegalMove(f"{_named(row)} is {row.state}, {nothing}{instead_of(row)}")
     return row
 
 

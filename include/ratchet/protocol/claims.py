@@ -18,6 +18,7 @@ from ratchet.ledger.states import UNFINISHED, State
 from ratchet.ledger.transactions import is_newest, is_row, is_unfinished, move, read_transaction
 from ratchet.ledger.work import Claim, Run
 from ratchet.protocol.deadlines import deadline
+from ratchet.protocol.failures import coded, last_code
 from ratchet.protocol.halts import LIFTED, count_failure, why_stopped
 from ratchet.protocol.leases import holds, lease
 from ratchet.protocol.plan import copy_cut
@@ -201,14 +202,19 @@ def take(conn: Connection, spec: Pipeline, row: Transaction, run: Run, *, afresh
 def end(conn: Connection, spec: Pipeline, row: Transaction, *, who: str, why: str) -> Transaction:
     """End the row's claim; if nothing came of it, count a failure, and halt after as many as the spec allows.
 
-    Servers that did not answer are no failure of the transaction. A revision that failed so often is given up: the
-    old result stays. The caller holds the row's lock.
+    Where an error has a code, the reason has it. Servers that did not answer are no failure of the transaction. A
+    revision that failed so often is given up: the old result stays. The caller holds the row's lock.
     """
     failures, halts = count_failure(conn, spec, row)
     keeps_why = halts or row.state in (State.OPEN, State.ABORTED)
+    code = last_code(conn, row) if keeps_why or failures > row.failures else None
+    why = coded(why, code)
     if halts and row.revision and row.state in (State.OPEN, State.PREPARED):
         # Nobody goes on with its votes, so its stages may go.
         row = move(conn, row, State.ABORTED, who=who, why=why, reason=why)
+    reason = row.reason or (why if keeps_why else None)
+    if halts and reason:
+        reason = coded(reason, code)
     found = conn.execute(
         update(transactions)
         .where(is_row(row), transactions.c.claim == row.claim, transactions.c.claim_ended.is_(False))
@@ -216,7 +222,7 @@ def end(conn: Connection, spec: Pipeline, row: Transaction, *, who: str, why: st
             claim_ended=True,
             failures=failures,
             halted_at=func.clock_timestamp() if halts else transactions.c.halted_at,
-            reason=func.coalesce(transactions.c.reason, why) if keeps_why else transactions.c.reason,
+            reason=reason,
         )
         .returning(transactions)
     )

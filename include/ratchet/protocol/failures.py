@@ -149,7 +149,7 @@ def last_error(conn: Connection, row: Transaction) -> str | None:
 def last_code(conn: Connection, row: Transaction) -> str | None:
     """The code of the error by which the row's latest claim came to nothing; None where nobody has said one.
 
-    What a gate, a sink's rule or the transform has refused is Refused.
+    What a gate, a sink's rule or the transform has refused is Refused; an abort by a person or a deadline is no error.
     """
     found = conn.execute(
         select(events.c.move, events.c.who, events.c.detail)
@@ -159,8 +159,13 @@ def last_code(conn: Connection, row: Transaction) -> str | None:
         .limit(1)
     ).one()
     if found.move == State.ABORTED:
-        return None if found.who == DEADLINE else Refused.code
+        return Refused.code if found.who == row.run_id else None
     return found.detail.get("code")
+
+
+def coded(why: str, code: str | None) -> str:
+    """A reason with the code of its error, by which the command says what it means and what to do."""
+    return f"{why} ({code}; ratchet explain {code})" if code and code not in why else why
 
 
 def _latest(conn: Connection, row: Transaction, kind: str) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from ratchet.errors import RatchetError, TransformError
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.spec.sql import Sql
+from ratchet.values.own_code import frames_of, package_of, place
 from ratchet.values.withheld import named
 
 T = TypeVar("T")
@@ -49,12 +50,14 @@ def raised(spec: Pipeline, error: Exception) -> RatchetError:
 
     Of a private pipeline's only the class and the place are told: its text is a person's, and may hold values.
     """
+    package = package_of(str(spec.transform))
     if spec.private:
         kind = type(error) if isinstance(error, RatchetError) else TransformError
-        return kind(f"{spec.name}: {spec.transform} raised {named(error)}")
+        return kind(f"{spec.name}: {spec.transform} raised {named(error, package)}")
     if isinstance(error, RatchetError):
         return error
-    return TransformError(f"{spec.name}: {spec.transform} raised {type(error).__name__}: {error}")
+    said = f"{spec.transform} raised {type(error).__name__}: {error}"
+    return TransformError(f"{spec.name}: {said}{place(frames_of(error), package)}")
 
 
 def lost_column(spec: Pipeline, sink: str, hidden: str) -> TransformError:

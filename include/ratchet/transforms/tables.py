@@ -57,7 +57,10 @@ class TableTransform:
                 told = raised(spec, error)
                 if told is error:
                     raise
-                raise told from (None if spec.private else error)
+                if spec.private:
+                    raise told from None
+                # Spark's workers leave out what has led to an error: the lines of a person's own go with it.
+                raise told.with_traceback(error.__traceback__) from error
             result = check_names(spec, returned, pa.Table, "Table")
         *declared, letters = self._sinks
         given = {sink.name: self._rows(sink, result[sink.name]) for sink in declared}

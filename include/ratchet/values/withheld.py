@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 from ratchet.errors import RatchetError
+from ratchet.values.own_code import Frame, frames_of, is_own, own_frames, shortened
 
 WITHHELD = "[private]"
 """What stands where a value would."""
-_LIBRARY = Path(__file__).parents[1]
-_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python3|^<|\.zip[/\\]")
 _ABOUT = re.compile(r"(?:the value|the key)\b|(?:row \d+, )?(?:key )?column (\w+)")
 _NAMES = ("schema_name", "table_name", "column_name", "datatype_name", "constraint_name")
 
@@ -29,26 +25,21 @@ def postgres_said(error: BaseException, *, private: bool) -> str:
     return ", ".join([*said, *(f"{of} {name}" for of, name in names if name)])
 
 
-def named(error: BaseException) -> str:
-    """The class of an error, and where it was raised: `KeyError at jobs/orders.py:12`; its own words are left out."""
-    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    return f"{postgres_said(getattr(error, 'orig', None) or error, private=True)}{place_of(frames)}"
+def named(error: BaseException, package: str = "") -> str:
+    """The class of an error, and where it was raised: `KeyError at jobs/orders.py:12`; its own words are left out.
+
+    `package` is a person's own wherever it is installed.
+    """
+    said = postgres_said(getattr(error, "orig", None) or error, private=True)
+    return f"{said}{place_of(frames_of(error), package)}"
 
 
-def place_of(frames: list[tuple[str, Any]]) -> str:
-    """Which of these (file, line), the innermost last, is to be looked at: a person's own code before any library."""
-    # Compiled code has names that are no files.
-    own = [frame for frame in frames if Path(frame[0]).is_absolute() and not _INSTALLED.search(frame[0])]
-    theirs = [frame for frame in own if not is_of_library(frame[0])]
-    for file, line in (theirs or own or frames)[-1:]:
-        return f" at {'/'.join(Path(file).parts[-2:])}:{line}"
+def place_of(frames: list[Frame], package: str = "") -> str:
+    """Which of these frames, the innermost last, is to be looked at: a person's own code before any library."""
+    own = [frame for frame in frames if is_own(frame[0], package)]
+    for file, line, _ in (own_frames(frames, package) or own or frames)[-1:]:
+        return f" at {shortened(file, package)}:{line}"
     return ""
-
-
-def is_of_library(file: str) -> bool:
-    """Whether a file is one of ratchet's own, whose errors are made without values where that is asked for."""
-    package, _, path = file.rpartition("/ratchet/")
-    return bool(package) and (_LIBRARY / path).is_file()
 
 
 def record_error(error: str, columns: Mapping[str, object], constant: tuple[str, ...]) -> str:

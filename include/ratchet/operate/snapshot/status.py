@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -13,7 +13,7 @@ from sqlalchemy import Connection, func, select, true
 from ratchet.ledger import history, steps
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import DestinationRow, Line, Pause, Replay, Transaction
-from ratchet.ledger.schema import events, heads, pipelines, ranges, slices, sources, transactions
+from ratchet.ledger.schema import events, heads, pipelines, ranges, slices, sources, targets, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_newest, is_unfinished
 from ratchet.operate.attention import Standing as Position
@@ -165,6 +165,8 @@ class Status:
     otherwise: tuple[Otherwise, ...] = ()
     pause: Pause | None = None
     destinations: tuple[Reached, ...] = ()
+    has_tables: bool = True
+    """Whether `migrate` has ever made tables of it."""
 
     @property
     def in_flight(self) -> int:
@@ -198,6 +200,7 @@ def statuses(
     next_sources, waiting = _next_sources(conn, lines), replays.waiting_of(conn, names)
     given_up, otherwise = replays.given_up(conn, names), replays.done_otherwise(conn, names)
     reached, lacking = steps.destinations_of_all(conn, names), steps.lacking(conn, names)
+    made = _migrated(conn, names)
     found: dict[str, Status] = {}
     for name in names:
         line = lines[name].line if name in lines else None
@@ -206,7 +209,7 @@ def statuses(
         if line is None:
             nothing = Rate(over.total_seconds(), 0, 0, 0)
             stands = Status(name, now, None, 0, 0, 0, None, nothing, None, None, None, None, 0, (), destinations=places)
-            found[name] = stands
+            found[name] = replace(stands, has_tables=name in made)
             continue
         rows = tuple(_standing(line, *row) for row in unfinished.get(name, ()))
         since = line.maintained_at or line.created_at
@@ -229,8 +232,14 @@ def statuses(
             tuple(Otherwise(row.txid, row.asked_code, row.code_hash) for row in otherwise if row.pipeline == name),
             line.pause,
             places,
+            name in made,
         )
     return found
+
+
+def _migrated(conn: Connection, names: Sequence[str]) -> set[str]:
+    """Those of which the ledger has tables, a few rows each."""
+    return set(conn.execute(select(targets.c.pipeline).where(targets.c.pipeline.in_(names))).scalars())
 
 
 def _reached(of: DestinationRow, last: int, decided_at: datetime | None) -> Reached:

@@ -16,6 +16,8 @@ from ratchet.protocol.turns import behind
 def lines_of(of: Status) -> list[str]:
     """A pipeline in lines: where the head is, what a person should know, and each unfinished transaction."""
     said = [f"{of.pipeline}: the head is {of.head} of {of.last_txid}, the last commit was {utc(of.committed_at)}"]
+    if not of.has_tables:
+        said.append(f"  its tables are missing: `ratchet migrate {of.pipeline}` makes them")
     halt = halt_of(of)
     said += [f"  HALTED: {halt}"] if halt else []
     pause = pause_of(of)

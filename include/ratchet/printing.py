@@ -1,0 +1,50 @@
+"""How the command prints what people read: lines, and tables, which become records where the terminal is too narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+
+def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    """Print lines, wrapped at words where a terminal shows them."""
+    _print(Console(stderr=err, highlight=False), lines)
+
+
+def print_parts(parts: Iterable[str | Text | Table]) -> None:
+    """Print lines and tables."""
+    _print(Console(highlight=False), parts)
+
+
+def _print(console: Console, parts: Iterable[str | Text | Table]) -> None:
+    for part in parts:
+        if isinstance(part, Table):
+            console.print(part if _fits(console, part) else _records(part))
+        else:
+            # Whoever searches what a pipe gives wants whole lines.
+            console.print(part, markup=False, emoji=False, soft_wrap=not console.is_terminal)
+
+
+def _fits(console: Console, table: Table) -> bool:
+    """Whether each word of a table has its place; broken ones cannot be told."""
+    unlimited = console.options.update_width(1_000_000)
+    return Measurement.get(console, unlimited, table).minimum <= console.width
+
+
+def _records(table: Table) -> Group:
+    """Each row of a table as lines of a column and its value."""
+    names = [Text(column.header) if isinstance(column.header, str) else column.header for column in table.columns]
+    title = [Text(table.title) if isinstance(table.title, str) else table.title] if table.title else []
+    parts: list[RenderableType] = [*title]
+    for number, cells in enumerate(zip(*(column.cells for column in table.columns), strict=True)):
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, cell in zip(names, cells, strict=True):
+            grid.add_row(name, cell)
+        parts += [Text(""), grid] if number else [grid]
+    return Group(*parts)
