@@ -14,6 +14,7 @@ from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import events, expired, ranges, targets, transactions
 from ratchet.ledger.states import State
 from ratchet.operate.attention import standings
+from ratchet.operate.snapshot.phases import Phase, phases_of, seconds_of, told
 from ratchet.operate.snapshot.status import Status, Waits, statuses
 
 PAGE = 100
@@ -25,7 +26,7 @@ class Bar:
     """A transaction, or a revision of one, over time: opened, first tried, prepared, committed.
 
     `offsets` is how many are planned, `records` how many were read; `rows` is what the commit applied, by sink. `waits`
-    and `before` are those of its standing, where it is unfinished.
+    and `before` are those of its standing, where it is unfinished. `phases` are also of when it stood still.
     """
 
     txid: int
@@ -48,11 +49,15 @@ class Bar:
     halted_at: datetime | None
     reason: str | None
     code: str
+    phases: tuple[Phase, ...]
 
 
 @dataclass(frozen=True)
 class Took:
-    """How long the committed transactions of a page took in one phase, in seconds."""
+    """How long the committed transactions of a page took in one phase, in seconds.
+
+    Not counted is when they were halted, or no run had them.
+    """
 
     phase: str
     transactions: int
@@ -124,6 +129,7 @@ def _bars(conn: Connection, status: Status, first: int, last: int) -> tuple[Bar,
         .where(c.pipeline == status.pipeline, c.txid.between(first, last))
         .order_by(c.txid.desc(), c.revision.desc())
     )
+    said = told(conn, status.pipeline, first, last)
     stands = {(row.txid, row.revision): row for row in status.unfinished}
     found: list[Bar] = []
     for row in conn.execute(query).mappings():
@@ -151,6 +157,14 @@ def _bars(conn: Connection, status: Status, first: int, last: int) -> tuple[Bar,
                 t.halted_at,
                 t.reason,
                 t.code_hash,
+                phases_of(
+                    t,
+                    row["first_try_at"],
+                    said.get((t.txid, t.revision), ()),
+                    waits=stand is not None and stand.waits in (Waits.TURN, Waits.PAUSE),
+                    ends=stand is None,
+                    now=status.at,
+                ),
             )
         )
     return tuple(found)
@@ -163,16 +177,11 @@ def rows_of(row: Transaction) -> dict[str, int]:
 
 def _took(bars: Sequence[Bar]) -> list[Took]:
     """How long each phase took: until the first try, until all slices had voted, until the commit; and all of it."""
-    whole = [
-        (bar.opened_at, bar.first_try_at, bar.prepared_at, bar.committed_at)
-        for bar in bars
-        if bar.revision == 0 and bar.first_try_at and bar.prepared_at and bar.committed_at
-    ]
-    phases = {"start": (0, 1), "process": (1, 2), "commit": (2, 3), "all": (0, 3)}
+    whole = [bar for bar in bars if not bar.revision and bar.first_try_at and bar.prepared_at and bar.committed_at]
+    phases = {of: (of,) for of in ("start", "process", "commit")}
     found: list[Took] = []
-    for phase, (start, end) in phases.items() if whole else ():
-        # A later epoch may be prepared before the first try of another claim is over; none took less than nothing.
-        spans = [max((times[end] - times[start]).total_seconds(), 0.0) for times in whole]
+    for phase, names in {**phases, "all": tuple(phases)}.items() if whole else ():
+        spans = [seconds_of(bar.phases, *names) for bar in whole]
         cuts = quantiles(spans, n=20, method="inclusive") if len(spans) > 1 else spans * 19
         found.append(Took(phase, len(spans), cuts[9], cuts[18]))
     return found

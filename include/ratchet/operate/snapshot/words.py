@@ -36,7 +36,12 @@ def lines_of(of: Status) -> list[str]:
 
 def halt_of(of: Status) -> str | None:
     """Why a line is halted, and the ways out."""
-    return next((why_halted(t) for t in of.unfinished if t.waits == Waits.PERSON and t.txid == of.halt), None)
+    return next((halt_at(t) for t in of.unfinished if t.txid == of.halt and not t.revision), None)
+
+
+def halt_at(row: Standing) -> str | None:
+    """Why a line is halted at this transaction, and the ways out; None where it is not."""
+    return why_halted(row) if row.waits == Waits.PERSON else None
 
 
 def pause_of(of: Status) -> str | None:

@@ -28,11 +28,12 @@ export interface Lag {
   is_told: boolean; is_made_again: boolean;
 }
 export interface Lags { lags: Lag[]; unknown: Unknown[] }
+export interface Phase { name: string; since: string; until: string | null }
 export interface Bar {
   txid: number; revision: number; state: State; epoch: number; dag_id: string; run_id: string; opened_at: string;
   first_try_at: string | null; prepared_at: string | null; committed_at: string | null; offsets: number;
   records: number | null; rows: Record<string, number>; waits: string | null; before: number | null; failures: number;
-  halted_at: string | null; reason: string | null;
+  halted_at: string | null; reason: string | null; phases: Phase[];
 }
 export interface Timeline {
   status: Line; bars: Bar[]; earlier: number | null;
@@ -43,7 +44,7 @@ export interface Timeline {
 export interface Range { topic: string; source: number; partition: number; from_offset: number; until_offset: number }
 export interface Whole {
   pipeline: string; txid: number; head: number; pause: Pause | null; applied: number | null; standing: Standing | null;
-  spark_pages: Record<string, string>;
+  spark_pages: Record<string, string>; may_move: boolean; halted_why: string | null;
   revisions: {
     revision: number; state: State; epoch: number; claim: number; claim_ended: boolean; dag_id: string; run_id: string;
     code: string; records: number | null; rows: Record<string, number>; failures: number; halted_at: string | null;

@@ -23,5 +23,8 @@ export const ago = (of: string | null, now: string): string => (of ? `${seconds(
 
 export const named = (txid: number, revision: number): string => (revision ? `${txid}, revision ${revision}` : `${txid}`);
 
+/** The same within a sentence, as the command says it. */
+export const called = (txid: number, revision: number): string => (revision ? `revision ${revision} of transaction ${txid}` : `transaction ${txid}`);
+
 export const runLink = (dag: string, run: string): string =>
   new URL(`../dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run)}`, document.baseURI.split("#")[0]).href;

@@ -26,10 +26,10 @@ function One({ name, letter, raw }: { name: string; letter: Letter; raw: boolean
 }
 
 /** What a release of the letters that are shown would be asked for with. */
-function releaseOf(asked: { reason: string | null; txid: string | null }) {
+function releaseOf(name: string, asked: { reason: string | null; txid: string | null }) {
   const of = asked.txid === null ? {} : { first: Number(asked.txid), last: Number(asked.txid) };
   return {
-    name: "release", label: "Release these",
+    name: "release", label: "Release these", title: `Release dead letters of ${asked.txid === null ? name : `transaction ${asked.txid} of ${name}`}`,
     does: `${asked.reason ? "All whose reason contains the text of this one" : "They"} are processed once more with today's code, from the bytes that the ledger holds. What it can read joins the transaction that it was part of; what fails again stays a dead letter.`,
     said: { ...of, error: asked.reason ?? "" },
   };
@@ -67,7 +67,7 @@ export function LettersPage({ name, txid }: { name: string; txid: string | null 
         <label>Transaction <input inputMode="numeric" value={of} onChange={(e) => { setOf(e.target.value); setAfter(null); }} /></label>
         <label><input type="checkbox" checked={raw} onChange={(e) => setRaw(e.target.checked)} /> as base64</label>
         <a href={url(`${at}/download`, asked)} download>Download these</a>
-        {counts.value?.may_move && counts.value.counted > 0 && <MoveButton offer={releaseOf(asked)} />}
+        {counts.value?.may_move && counts.value.counted > 0 && <MoveButton offer={releaseOf(name, asked)} />}
       </div>
       {page.value?.withheld && <p className="note">The values of this pipeline are private: who may change its DAG sees them.</p>}
       {page.value && (

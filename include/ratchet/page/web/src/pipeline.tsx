@@ -2,8 +2,8 @@ import { useState } from "react";
 import type { Lags, Timeline } from "./api";
 import { Bars, Rates } from "./bars";
 import { ago, counted, moment, named, number, seconds } from "./format";
-import { MoveButton, Moves } from "./moves";
-import { Answer, Badge, Facts, Run, Table } from "./parts";
+import { MoveButton, Moves, MovesOf } from "./moves";
+import { Answer, Badge, Facts, Run, Stands, Table, Words } from "./parts";
 import { to, useAsked } from "./use";
 
 export function PipelinePage({ name }: { name: string }) {
@@ -16,12 +16,13 @@ export function PipelinePage({ name }: { name: string }) {
   const line = of.status;
   const range = { first: Number(first), last: Number(last || first) };
   const isRange = Number.isInteger(range.first) && range.first >= 1 && Number.isInteger(range.last) && range.last >= range.first;
+  const those = range.first === range.last ? `transaction ${range.first}` : `transactions ${range.first} to ${range.last}`;
   return (
     <Moves pipeline={name} done={seen.again}>
       <h1>{name}</h1>
       <Answer error={seen.error} waits={false} />
-      {line.halted_why && <p role="alert" className="fault">{line.halted_why}</p>}
-      {line.paused_why && <p role="status" className="note">{line.paused_why}</p>}
+      {line.halted_why && <p role="alert" className="fault"><Words of={line.halted_why} /></p>}
+      {line.paused_why && <p role="status" className="note"><Words of={line.paused_why} /></p>}
       <Facts of={[
         ["Head", `${number(line.head)} of ${number(line.last_txid)}`],
         ["In flight", number(line.in_flight)],
@@ -30,7 +31,7 @@ export function PipelinePage({ name }: { name: string }) {
         ["Topic", line.topic],
         ["Last 10 min", `${counted(line.rate.transactions, "transaction")}, ${counted(line.rate.records, "record")}`],
       ]} />
-      {line.said.length > 1 && <details><summary>As the command says it</summary>{line.said.map((said) => <p key={said}>{said}</p>)}</details>}
+      {line.said.length > 1 && <details><summary>As the command says it</summary>{line.said.map((said) => <p key={said}><Words of={said} /></p>)}</details>}
       <nav aria-label={`Of ${name}`} className="row">
         <a href={to(name, "letters")}>Dead letters</a>
         <a href={to(name, "places")}>Where is a record?</a>
@@ -42,15 +43,13 @@ export function PipelinePage({ name }: { name: string }) {
             {line.unfinished.map((t) => (
               <tr key={`${t.txid}.${t.revision}`}>
                 <th scope="row"><a href={to(name, t.txid)}>{named(t.txid, t.revision)}</a></th>
-                <td><Badge kind={t.halted_at ? "halted" : ["turn", "pause"].includes(t.waits) ? "waits" : "works"}>{t.state}</Badge></td>
+                <td><Stands of={t} /></td>
                 <td className="n">{t.voted} of {t.slices}</td>
                 <td className="n">{t.failures}</td>
-                <td className="text">{t.why}</td>
+                <td className="text"><Words of={t.why} /></td>
                 {line.may_move && (
                   <td className="row">
-                    {t.halted_at && <MoveButton offer={{ name: "retry", label: "Retry", said: { txid: t.txid }, does: "The halt is lifted; the next run of any kind goes on with this transaction." }} />}
-                    {t.revision === 0 && t.state === "OPEN" && <MoveButton offer={{ name: "abort", label: "Abort", said: { txid: t.txid }, does: "What its jobs have written counts for nothing; the next run tries it again." }} />}
-                    {t.revision === 0 && <MoveButton offer={{ name: "void", label: "Void", said: { txid: t.txid }, does: "It commits nothing; the line goes on without its records." }} />}
+                    <MovesOf pipeline={name} of={t} />
                   </td>
                 )}
               </tr>
@@ -68,10 +67,10 @@ export function PipelinePage({ name }: { name: string }) {
                 <td>{each.sink}</td>
                 <td><Badge kind={each.detached_at ? "waits" : each.step < each.last ? "works" : "fine"}>{each.detached_at ? "detached" : each.step < each.last ? "behind" : "has all"}</Badge></td>
                 <td className="n">{number(each.step)} of {number(each.last)}</td>
-                <td className="text">{each.said}</td>
+                <td className="text"><Words of={each.said} /></td>
                 {line.may_move && (
                   <td className="row">
-                    {!each.detached_at && <MoveButton offer={{ name: "detach", label: "Detach", said: { destination: each.destination }, does: "The line goes on without it, and it gets nothing until the command brings it back." }} />}
+                    {!each.detached_at && <MoveButton offer={{ name: "detach", label: "Detach", title: `Detach ${each.destination} from ${name}`, said: { destination: each.destination }, does: "The line goes on without it, and it gets nothing until the command brings it back." }} />}
                   </td>
                 )}
               </tr>
@@ -80,7 +79,7 @@ export function PipelinePage({ name }: { name: string }) {
         </>
       )}
       <h2>Transactions</h2>
-      <Bars pipeline={name} bars={of.bars} />
+      <Bars pipeline={name} bars={of.bars} now={line.at} />
       <div className="row">
         {before !== null && <button type="button" onClick={() => setBefore(null)}>Newest</button>}
         {of.earlier !== null && <button type="button" onClick={() => setBefore(of.earlier)}>Earlier</button>}
@@ -97,7 +96,7 @@ export function PipelinePage({ name }: { name: string }) {
         {of.bars.map((bar) => (
           <tr key={`${bar.txid}.${bar.revision}`}>
             <th scope="row"><a href={to(name, bar.txid)}>{named(bar.txid, bar.revision)}</a></th>
-            <td><Badge kind={bar.halted_at ? "halted" : bar.state}>{bar.state}</Badge></td>
+            <td><Stands of={bar} /></td>
             <td className="n">{number(bar.records)}</td>
             <td className="text">{Object.entries(bar.rows).map(([sink, rows]) => `${sink} ${number(rows)}`).join(", ") || "–"}</td>
             <td>{moment(bar.opened_at)}</td>
@@ -118,8 +117,8 @@ export function PipelinePage({ name }: { name: string }) {
             <label>to <input inputMode="numeric" value={last} onChange={(e) => setLast(e.target.value)} /></label>
             {isRange ? (
               <>
-                <MoveButton offer={{ name: "replay", label: "Replay", said: range, does: "These transactions are processed once more with today's code; each new result takes the place of the old one." }} />
-                <MoveButton offer={{ name: "cancel-replay", label: "Take back a replay", said: range, does: "Revisions that are asked for and not begun are forgotten." }} />
+                <MoveButton offer={{ name: "replay", label: "Replay", title: `Replay ${those} of ${name}`, said: range, does: "These transactions are processed once more with today's code; each new result takes the place of the old one." }} />
+                <MoveButton offer={{ name: "cancel-replay", label: "Take back a replay", title: `Take back the replay of ${those} of ${name}`, said: range, does: "Revisions that are asked for and not begun are forgotten." }} />
               </>
             ) : (
               <span className="quiet">Say which transactions to replay.</span>
@@ -128,13 +127,13 @@ export function PipelinePage({ name }: { name: string }) {
           <form className="row" onSubmit={(event) => event.preventDefault()}>
             <label>Behind transaction <input inputMode="numeric" placeholder="the last one" value={behind} onChange={(e) => setBehind(e.target.value)} /></label>
             {behind.trim() === "" || (Number.isInteger(Number(behind)) && Number(behind) >= 1) ? (
-              <MoveButton offer={{ name: "pause-at", label: "Pause", said: behind.trim() ? { txid: Number(behind) } : {}, does: "The line stops behind this transaction: everything up to it is committed, and nothing later is begun or committed." }} />
+              <MoveButton offer={{ name: "pause-at", label: "Pause", title: `Pause ${name}`, said: behind.trim() ? { txid: Number(behind) } : {}, does: "The line stops behind this transaction: everything up to it is committed, and nothing later is begun or committed." }} />
             ) : (
               <span className="quiet">Say the number of a transaction, or none.</span>
             )}
-            {line.pause && <MoveButton offer={{ name: "resume", label: "Resume", said: {}, does: "The line goes on: what waits is committed, and runs start again." }} />}
+            {line.pause && <MoveButton offer={{ name: "resume", label: "Resume", title: `Resume ${name}`, said: {}, does: "The line goes on: what waits is committed, and runs start again." }} />}
           </form>
-          <MoveButton offer={{ name: "accept-loss", label: "Accept a loss", said: {}, does: "The line goes on without records that Kafka has deleted before they were processed, or with what the topic has become." }} />
+          <MoveButton offer={{ name: "accept-loss", label: "Accept a loss", title: `Accept a loss of ${name}`, grave: true, said: {}, does: "The line goes on without records that Kafka has deleted before they were processed, or with what the topic has become." }} />
         </>
       )}
     </Moves>

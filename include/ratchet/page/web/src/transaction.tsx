@@ -1,6 +1,7 @@
 import type { Whole } from "./api";
 import { between, moment, named, number, seconds } from "./format";
-import { Answer, Badge, Facts, Run, Table } from "./parts";
+import { MoveButton, Moves, MovesOf } from "./moves";
+import { Answer, Badge, Facts, Run, Stands, Table, Words } from "./parts";
 import { to, useAsked } from "./use";
 
 const range = (of: { topic?: string; partition: number; from_offset: number; until_offset: number }) => `${of.topic ? `${of.topic}-` : ""}${of.partition}: ${number(of.from_offset)} to ${number(of.until_offset)}`;
@@ -10,6 +11,15 @@ function said(detail: Record<string, unknown>): string {
   return Object.entries(detail).filter(([key]) => key !== "from").map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
 }
 
+function waits({ standing, pause }: Whole): string {
+  switch (standing?.waits) {
+    case "turn": return `It waits for transaction ${standing.before}.`;
+    case "pause": return `The line is paused behind transaction ${pause?.txid} by ${pause?.who}: ${pause?.reason}.`;
+    case "clear": return "It is given up, and the old result stays; it waits for a clear of its run.";
+    default: return `It waits for: ${standing?.waits}.`;
+  }
+}
+
 export function TransactionPage({ name, txid }: { name: string; txid: string }) {
   const seen = useAsked<Whole>(`pipelines/${encodeURIComponent(name)}/transactions/${encodeURIComponent(txid)}`, {}, 3);
   const of = seen.value;
@@ -17,13 +27,13 @@ export function TransactionPage({ name, txid }: { name: string; txid: string }) 
   if (!of) return <>{title}<Answer error={seen.error} waits /></>;
   const newest = of.revisions.at(-1);
   return (
-    <>
+    <Moves pipeline={name} done={seen.again}>
       {title}
       <Answer error={seen.error} waits={false} />
-      {of.standing && <p role="status" className={of.standing.halted_at ? "fault" : "note"}>{of.standing.waits === "turn" ? `It waits for transaction ${of.standing.before}.` : of.standing.waits === "pause" && of.pause ? `The line is paused behind transaction ${of.pause.txid} by ${of.pause.who}: ${of.pause.reason}.` : `It waits for: ${of.standing.waits}.`} {of.standing.reason}</p>}
+      {of.halted_why ? <p role="alert" className="fault"><Words of={of.halted_why} /></p> : of.standing && <p role="status" className={of.standing.halted_at ? "fault" : "note"}>{waits(of)} {of.standing.reason}</p>}
       {newest && (
         <Facts of={[
-          ["State", <Badge key="state" kind={newest.halted_at ? "halted" : newest.state}>{newest.state}</Badge>],
+          ["State", <Stands key="state" of={newest} />],
           ["Records", number(newest.records)],
           ["Run", <Run key="run" dag={newest.dag_id} run={newest.run_id} />],
           ["Took", seconds(between(newest.opened_at, newest.committed_at))],
@@ -36,6 +46,12 @@ export function TransactionPage({ name, txid }: { name: string; txid: string }) 
         <a href={to(name, of.txid + 1)}>After</a>
         <a href={`${to(name, "letters")}?txid=${of.txid}`}>Its dead letters</a>
       </nav>
+      {of.may_move && (
+        <div className="row" role="group" aria-label="Moves">
+          {of.standing && <MovesOf pipeline={name} of={of.standing} />}
+          {of.txid <= of.head && <MoveButton offer={{ name: "replay", label: "Replay", title: `Replay transaction ${of.txid} of ${name}`, said: { first: of.txid, last: of.txid, voided: of.applied === null }, does: "It is processed once more with today's code; the new result takes the place of the old one." }} />}
+        </div>
+      )}
       <h2>Ranges</h2>
       <Table label="Ranges" head={["Topic", "Partition", "From", "Until", "Offsets"]}>
         {of.ranges.map((r) => <tr key={`${r.source}.${r.partition}`}><th scope="row">{r.topic}</th><td className="n">{r.partition}</td><td className="n">{number(r.from_offset)}</td><td className="n">{number(r.until_offset)}</td><td className="n">{number(r.until_offset - r.from_offset)}</td></tr>)}
@@ -45,7 +61,7 @@ export function TransactionPage({ name, txid }: { name: string; txid: string }) 
         <>
           <h2>Revisions</h2>
           <Table label="Revisions" head={["Revision", "State", "Records", "Committed", "Run"]}>
-            {of.revisions.map((r) => <tr key={r.revision}><th scope="row">{named(of.txid, r.revision)}</th><td><Badge kind={r.state}>{r.state}</Badge></td><td className="n">{number(r.records)}</td><td>{moment(r.committed_at)}</td><td><Run dag={r.dag_id} run={r.run_id} /></td></tr>)}
+            {of.revisions.map((r) => <tr key={r.revision}><th scope="row">{named(of.txid, r.revision)}</th><td><Stands of={r} /></td><td className="n">{number(r.records)}</td><td>{moment(r.committed_at)}</td><td><Run dag={r.dag_id} run={r.run_id} /></td></tr>)}
           </Table>
         </>
       )}
@@ -78,6 +94,6 @@ export function TransactionPage({ name, txid }: { name: string; txid: string }) 
       <Table label="History" head={["At", "Move", "Epoch", "Who", "Why"]}>
         {of.history.map((e, n) => <tr key={n}><td>{moment(e.at)}</td><th scope="row">{e.revision ? `${e.move} (revision ${e.revision})` : e.move}</th><td className="n">{e.epoch}</td><td>{e.who}</td><td className="text">{said(e.detail)}</td></tr>)}
       </Table>
-    </>
+    </Moves>
   );
 }
