@@ -342,7 +342,7 @@ def test_a_range_is_replayed_taken_back_and_refused_in_words(ledger, log, ratche
     status, out, _ = ratchet("replay", "line", "--from", "1", "--to", "2", "--reason", "corrected", "--json")
     said = json.loads(out)
     assert (status, said["txids"], said["waiting"], said["left_out"]) == (0, [1, 2], 2, [])
-    assert "2 revisions are asked for and wait" in ratchet("status", "line")[1]
+    assert "2 replays are asked for and wait for a run" in ratchet("status", "line")[1]
     status, out, _ = ratchet("replay", "line", "--from", "1", "--cancel", "--reason", "a mistake")
     assert (status, out) == (0, "line: transaction 1: no revision is asked for any more; 1 wait\n")
     assert start(ledger, SPEC, log, "d").how == "allocated"

@@ -225,18 +225,75 @@ def test_dead_letters_are_released_by_their_button_and_their_revision_commits(op
         dialog = make(page, "Release these", "Release dead letters of line", "the number is read now")
         assert status(ledger, "line").replays == 1
         dialog.get_by_role("button", name="Close").click()
+        expect(page.get_by_text("is asked for by ada: the number is read now. It waits for a run.")).to_be_visible()
+        expect(page.get_by_text("Chosen is one reason, 1 letter of 1: no number")).to_be_visible()
+        assert axe_of(page) == 0
+        shot(page, "letters-asked")
+        page.get_by_role("button", name="Show all").click()
+        expect(page.get_by_text("Chosen is one reason")).to_have_count(0)
+        for path, said in (("line", "1 release is asked for and waits"), ("line/1", "A release of its dead")):
+            other = settled(open_(f"/ratchet/#/{path}"))
+            expect(other.get_by_role("status").filter(has_text=said)).to_be_visible()
+            assert axe_of(other) == 0
+            shot(other, f"asked-{path.replace('/', '-')}")
         # The next run does what was asked for, with code that can read it.
         release = start(ledger, SPEC, log, "b")
         assert (release.how, release.claim.revision) == ("replayed", 1)
+        page.reload()
+        expect(page.get_by_text("A run releases dead letters of transaction 1 now.")).to_be_visible()
+        expect(settled(open_("/ratchet/#/line")).get_by_text("0, 1 release", exact=True)).to_be_visible()
         assert "ada has asked for a release of dead letters: the number is read now" in release.message
         do(ledger, SPEC, release, lambda *_: {"rows": [{"a": 7}]})
         assert isinstance(commit(ledger, SPEC, release.claim), Committed)
         assert status(ledger, "line").replays == 0 and appended(ledger) == [(0, 0, 0, 1)]
         page.reload()
         expect(settled(page).get_by_text("0 in all.")).to_be_visible()
+        page.goto(page.url.replace("/letters", "/1"))
+        expect(page.get_by_text("the first result, and 1 release")).to_be_visible()
+        expect(page.get_by_role("region", name="Revisions")).to_contain_text("release of 1 of 1 dead letter")
+        expect(page.get_by_role("link", name="After")).to_have_count(0)
+        shot(page, "released")
         with ledger.snapshot() as conn:
             (made,) = [e for e in history.read(conn, "line") if e.move == "release"]
         assert (made.who, made.detail["why"]) == ("ada", "the number is read now")
+
+
+def test_what_matches_no_filter_is_said(open_, line):
+    page = settled(open_("/ratchet/"))
+    page.get_by_label("Filter by name").fill("nothing")
+    expect(page.get_by_text("None of 2 pipelines has “nothing” in its name.")).to_be_visible()
+    page.get_by_label("Filter by name").fill("lin")
+    expect(page.get_by_role("link", name="line", exact=True)).to_be_visible()
+
+
+def test_the_lag_is_asked_anew_once_a_move_is_made(open_, line):
+    page = settled(open_("/ratchet/#/line"))
+    dialog = make(page, "Pause", "Pause line", "the books are audited")
+    with page.expect_request("**/api/lag", timeout=5_000):
+        dialog.get_by_role("button", name="Close").click()
+
+
+def test_what_is_halted_is_drawn_from_the_halt_on_and_the_newest_is_in_view(open_, line):
+    page = settled(open_("/ratchet/#/line", size="narrow"))
+    bar = page.get_by_role("link", name="4: OPEN, opened")
+    expect(bar.locator("rect.halted")).to_have_count(1)
+    expect(bar.locator("rect.start")).not_to_have_count(0)
+    assert "20 offsets planned" in (bar.get_attribute("aria-label") or "")
+    box = bar.locator("rect.halted").bounding_box()
+    assert box and 0 < box["x"] < box["x"] + box["width"] <= SIZES["narrow"][0]
+
+
+def test_transactions_are_replayed_by_a_form_that_says_what_it_is_for(open_, line):
+    page = settled(open_("/ratchet/#/line"))
+    replay = page.get_by_role("button", name="Replay", exact=True)
+    expect(replay).to_be_disabled()
+    expect(page.get_by_role("button", name="Take back a replay")).to_have_count(0)
+    page.get_by_label("Replay transactions from").fill("2")
+    dialog = make(page, "Replay", "Replay transaction 2 of line", "its code was wrong")
+    dialog.get_by_role("button", name="Close").click()
+    expect(page.get_by_role("status").filter(has_text="1 replay is asked for and waits for a run.")).to_be_visible()
+    make(page, "Take back a replay", "Take back the replay of transaction 2 of line", "it was right")
+    assert status(line, "line").replays == 0
 
 
 def axe_of(page: Page) -> int:

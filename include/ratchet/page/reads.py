@@ -100,7 +100,8 @@ def one_pipeline(
     spec = pipelines.spec(dag_id)
     seen = timeline(pipelines.ledger(spec), dag_id, before, most)
     line = _line(spec, seen.status, bool(editable(user, {dag_id})))
-    return answer({**document(seen), "status": line})
+    bars = [{**document(bar), "what": words.what_of(bar)} for bar in seen.bars]
+    return answer({**document(seen), "status": line, "bars": bars})
 
 
 @router.get("/pipelines/{dag_id}/transactions/{txid}", dependencies=[MAY_READ])
@@ -119,6 +120,7 @@ def one_transaction(request: Request, dag_id: str, txid: int, user: User) -> JSO
     page_of = spark_page(spec.spark)
     ids = {part.application_id for part in found.slices if part.application_id}
     more = {
+        "revisions": [{**document(row), "what": words.what_of(row)} for row in found.revisions],
         "spark_pages": {of: page_of(of) for of in sorted(ids)} if page_of else {},
         "may_move": dag_id in editable(user, {dag_id}),
         "halted_why": words.halt_at(found.standing) if found.standing else None,
@@ -233,6 +235,7 @@ def _line(spec: Pipeline, of: Status, may_move: bool) -> dict[str, object]:
         "is_private": spec.private,
         "may_move": may_move,
         "halted_why": words.halt_of(of),
+        "asked": words.asked_of(of),
         "paused_why": words.pause_of(of),
         "said": words.lines_of(of),
     }

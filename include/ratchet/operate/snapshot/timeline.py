@@ -15,6 +15,7 @@ from ratchet.ledger.schema import events, expired, ranges, targets, transactions
 from ratchet.ledger.states import State
 from ratchet.operate.attention import standings
 from ratchet.operate.snapshot.phases import Phase, phases_of, seconds_of, told
+from ratchet.operate.snapshot.result import Result, letters_before, result_of, rows_of
 from ratchet.operate.snapshot.status import Status, Waits, statuses
 
 PAGE = 100
@@ -26,7 +27,9 @@ class Bar:
     """A transaction, or a revision of one, over time: opened, first tried, prepared, committed.
 
     `offsets` is how many are planned, `records` how many were read; `rows` is what the commit applied, by sink. `waits`
-    and `before` are those of its standing, where it is unfinished. `phases` are also of when it stood still.
+    and `before` are those of its standing, where it is unfinished. `phases` are also of when it stood still. Of
+    a release `releases` is which dead letters it takes, and `letters` how many there were before. `result` is what
+    readers see of the transaction, at the bar of the revision that it is; one that they saw before it `is_replaced`.
     """
 
     txid: int
@@ -50,6 +53,10 @@ class Bar:
     reason: str | None
     code: str
     phases: tuple[Phase, ...]
+    releases: str | None
+    letters: int | None
+    result: Result | None
+    is_replaced: bool
 
 
 @dataclass(frozen=True)
@@ -132,8 +139,14 @@ def _bars(conn: Connection, status: Status, first: int, last: int) -> tuple[Bar,
     said = told(conn, status.pipeline, first, last)
     stands = {(row.txid, row.revision): row for row in status.unfinished}
     found: list[Bar] = []
-    for row in conn.execute(query).mappings():
+    rows = conn.execute(query).mappings().all()
+    all_of: dict[int, list[Transaction]] = {}
+    for row in rows:
+        all_of.setdefault(row["txid"], []).append(Transaction.of(row))
+    results = {txid: result_of(of) for txid, of in all_of.items()}
+    for row in rows:
         t = Transaction.of(row)
+        result = results[t.txid]
         stand = stands.get((t.txid, t.revision))
         found.append(
             Bar(
@@ -165,14 +178,13 @@ def _bars(conn: Connection, status: Status, first: int, last: int) -> tuple[Bar,
                     ends=stand is None,
                     now=status.at,
                 ),
+                t.releases,
+                letters_before(t, all_of[t.txid]),
+                result if result and result.revision == t.revision else None,
+                t.applied is not None and result is not None and t.revision < result.revision,
             )
         )
     return tuple(found)
-
-
-def rows_of(row: Transaction) -> dict[str, int]:
-    """{sink: how many rows of it were committed}."""
-    return {sink: int(str(of.get("rows", 0))) for sink, of in (row.applied or {}).items()}
 
 
 def _took(bars: Sequence[Bar]) -> list[Took]:

@@ -1,6 +1,6 @@
 import { useLayoutEffect, useRef, useState } from "react";
 import type { Bar, Phase } from "./api";
-import { between, counted, moment, named, number, seconds } from "./format";
+import { between, counted, moment, named, number, seconds, span } from "./format";
 import { to } from "./use";
 
 const ROW = 22;
@@ -88,7 +88,7 @@ export function Rates({ bars }: { bars: Bar[] }) {
 
 function Columns({ title, of, told }: { title: string; of: number[]; told: (n: number) => string }) {
   const least = Math.min(...of), most = Math.max(...of), width = Math.min(420 / of.length, WIDEST);
-  const range = told(least) === told(most) ? told(most) : `${told(least)} to ${told(most)}`;
+  const range = span(told(least), told(most));
   const tall = (n: number) => (n / Math.max(most, 1e-9)) * 78;
   return (
     <figure>

@@ -1,6 +1,6 @@
 import { type MouseEvent, type ReactNode, useRef, useState } from "react";
-import { Failed, type State } from "./api";
-import { runLink } from "./format";
+import { Failed, type Line, type State } from "./api";
+import { counted, runLink } from "./format";
 
 export function Table({ label, head, children, empty }: { label: string; head: string[]; children: ReactNode[]; empty?: string }) {
   if (!children.length) return <p className="quiet">{empty ?? "None."}</p>;
@@ -48,6 +48,12 @@ export const Badge = ({ kind, children }: { kind: string; children: ReactNode })
 /** Where a transaction stands: what is halted is unfinished, whatever its state. */
 export const Stands = ({ of }: { of: { state: State; halted_at: string | null } }) =>
   of.halted_at && of.state !== "VOIDED" ? <Badge kind="halted">halted, {of.state}</Badge> : <Badge kind={of.state}>{of.state}</Badge>;
+
+/** A revision is worked on beside the line, in which it has its place already. */
+export function revised(line: Line): string[] {
+  const beside = line.unfinished.filter((of) => of.revision > 0), releases = beside.filter((of) => of.releases !== null).length;
+  return [[beside.length - releases, "replay"] as const, [releases, "release"] as const].filter(([n]) => n > 0).map(([n, kind]) => counted(n, kind));
+}
 
 export function Facts({ of }: { of: [string, ReactNode][] }) {
   return (
