@@ -132,6 +132,13 @@ def test_a_blocked_transaction_is_found_and_voided_by_keyboard_alone(open_, line
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog", name="Void transaction 4 of line")
     expect(dialog.get_by_role("heading", name="What it would do")).to_be_visible()
+    expect(dialog.get_by_text("gives up 20 records at most")).to_be_visible()
+    # What gives up records looks different from what does not.
+    colours = [
+        dialog.get_by_role("button", name=name, exact=True).evaluate("of => getComputedStyle(of).borderColor")
+        for name in ("Void", "Cancel")
+    ]
+    assert colours[0] != colours[1]
     shot(page, "void")
     assert axe_of(page) == 0
     page.get_by_label("Reason, which").focus()
@@ -278,6 +285,9 @@ def test_what_is_halted_is_drawn_from_the_halt_on_and_the_newest_is_in_view(open
     bar = page.get_by_role("link", name="4: OPEN, opened")
     expect(bar.locator("rect.halted")).to_have_count(1)
     expect(bar.locator("rect.start")).not_to_have_count(0)
+    # A table that goes on behind the edge says so.
+    shadows = page.locator(".scrolls").first.evaluate("of => getComputedStyle(of).backgroundImage")
+    assert shadows.count("gradient") == 4
     assert "20 offsets planned" in (bar.get_attribute("aria-label") or "")
     box = bar.locator("rect.halted").bounding_box()
     assert box and 0 < box["x"] < box["x"] + box["width"] <= SIZES["narrow"][0]
@@ -292,7 +302,7 @@ def test_transactions_are_replayed_by_a_form_that_says_what_it_is_for(open_, lin
     dialog = make(page, "Replay", "Replay transaction 2 of line", "its code was wrong")
     dialog.get_by_role("button", name="Close").click()
     expect(page.get_by_role("status").filter(has_text="1 replay is asked for and waits for a run.")).to_be_visible()
-    make(page, "Take back a replay", "Take back the replay of transaction 2 of line", "it was right")
+    make(page, "Take back a replay", "Take back a replay of transaction 2 of line", "it was right")
     assert status(line, "line").replays == 0
 
 

@@ -26,6 +26,7 @@ export function PipelinePage({ name }: { name: string }) {
   const range = { first: Number(first), last: Number(last || first) };
   const isRange = Number.isInteger(range.first) && range.first >= 1 && Number.isInteger(range.last) && range.last >= range.first;
   const those = spans(range.first, range.last);
+  const waiting = line.releases === 0 ? "Take back a replay" : line.releases === line.replays ? "Take back a release" : "Take back a replay or release";
   return (
     <Moves pipeline={name} done={() => { seen.again(); askLags(); }}>
       <h1>{name}</h1>
@@ -126,7 +127,7 @@ export function PipelinePage({ name }: { name: string }) {
             <label>Replay transactions from <input inputMode="numeric" value={first} onChange={(e) => setFirst(e.target.value)} /></label>
             <label>to <input inputMode="numeric" value={last} onChange={(e) => setLast(e.target.value)} /></label>
             <MoveButton disabled={!isRange} offer={{ name: "replay", label: "Replay", title: `Replay ${those} of ${name}`, said: range, does: "These transactions are processed once more with today's code; each new result takes the place of the old one." }} />
-            {line.replays > 0 && <MoveButton disabled={!isRange} offer={{ name: "cancel-replay", label: "Take back a replay", title: `Take back the replay of ${those} of ${name}`, said: range, does: "Revisions that are asked for and not begun are forgotten." }} />}
+            {line.replays > 0 && <MoveButton disabled={!isRange} offer={{ name: "cancel-replay", label: waiting, title: `${waiting} of ${those} of ${name}`, said: range, does: "Revisions that are asked for and not begun are forgotten." }} />}
           </form>
           <form className="row" onSubmit={(event) => event.preventDefault()}>
             <label>Pause behind transaction <input inputMode="numeric" placeholder="the last one" value={behind} onChange={(e) => setBehind(e.target.value)} /></label>
