@@ -100,8 +100,10 @@ def one_pipeline(
     spec = pipelines.spec(dag_id)
     seen = timeline(pipelines.ledger(spec), dag_id, before, most)
     line = _line(spec, seen.status, bool(editable(user, {dag_id})))
-    bars = [{**document(bar), "what": words.what_of(bar)} for bar in seen.bars]
-    return answer({**document(seen), "status": line, "bars": bars})
+    found = document(seen)
+    for bar, said in zip(seen.bars, found["bars"], strict=True):  # pyright: ignore[reportArgumentType]: a list
+        said["what"] = words.what_of(bar)
+    return answer({**found, "status": line})
 
 
 @router.get("/pipelines/{dag_id}/transactions/{txid}", dependencies=[MAY_READ])

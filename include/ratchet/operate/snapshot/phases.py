@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, literal, or_, select, true
+from sqlalchemy import Connection, literal, select, true, tuple_
 
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import events, transactions
@@ -42,11 +42,14 @@ class Told:
     """Whether a halt ends by it, at the latest."""
 
 
-def told(conn: Connection, pipeline: str, first: int, last: int) -> dict[tuple[int, int], list[Told]]:
-    """{(txid, revision): what its history tells}, of those from `first` to `last` that have stood still or may have.
+def told(conn: Connection, pipeline: str, rows: Iterable[Transaction]) -> dict[tuple[int, int], list[Told]]:
+    """{(txid, revision): what its history tells}, of those that have stood still or may have.
 
     The others have had one claim and were committed, so that nobody's history is read for nothing.
     """
+    wanted = [(row.txid, row.revision) for row in rows if row.claim > 1 or row.applied is None]
+    if not wanted:
+        return {}
     c, e = transactions.c, events.c
     mine = (e.pipeline == c.pipeline, e.txid == c.txid, e.revision == c.revision, e.move.in_(map(literal, _TOLD)))
     newest = select(e.seq, e.at, e.move, e.detail.has_key("source").label("begins")).where(*mine)
@@ -54,7 +57,7 @@ def told(conn: Connection, pipeline: str, first: int, last: int) -> dict[tuple[i
     query = (
         select(c.txid, c.revision, newest.c.at, newest.c.move, newest.c.begins)
         .join(newest, true())
-        .where(c.pipeline == pipeline, c.txid.between(first, last), or_(c.claim > 1, c.applied.is_(None)))
+        .where(c.pipeline == pipeline, tuple_(c.txid, c.revision).in_(wanted))
         .order_by(c.txid, c.revision, newest.c.seq)
     )
     found: dict[tuple[int, int], list[Told]] = {}

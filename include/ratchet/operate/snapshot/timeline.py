@@ -136,16 +136,15 @@ def _bars(conn: Connection, status: Status, first: int, last: int) -> tuple[Bar,
         .where(c.pipeline == status.pipeline, c.txid.between(first, last))
         .order_by(c.txid.desc(), c.revision.desc())
     )
-    said = told(conn, status.pipeline, first, last)
     stands = {(row.txid, row.revision): row for row in status.unfinished}
     found: list[Bar] = []
-    rows = conn.execute(query).mappings().all()
+    rows = [(Transaction.of(row), row) for row in conn.execute(query).mappings()]
+    said = told(conn, status.pipeline, [t for t, _ in rows])
     all_of: dict[int, list[Transaction]] = {}
-    for row in rows:
-        all_of.setdefault(row["txid"], []).append(Transaction.of(row))
+    for t, _ in rows:
+        all_of.setdefault(t.txid, []).append(t)
     results = {txid: result_of(of) for txid, of in all_of.items()}
-    for row in rows:
-        t = Transaction.of(row)
+    for t, row in rows:
         result = results[t.txid]
         stand = stands.get((t.txid, t.revision))
         found.append(
