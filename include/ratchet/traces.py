@@ -160,16 +160,25 @@ def _moment(value: object) -> str:
 
 
 def _whole(of: Whole) -> Iterator[str | Table]:
+    from ratchet.operate.snapshot.words import what_of
+
+    if of.result and of.result.releases:
+        rows = ", ".join(f"{count:,} in {sink}" for sink, count in of.result.rows.items())
+        added = counted(len(of.result.releases), "release")
+        yield f"{of.pipeline}: {name_of(of.txid)}, with {added}: {counted(of.result.records, 'record')}; rows: {rows}"
+    seen = (of.result.revision, *of.result.releases) if of.result else ()
     for row in of.revisions:
-        shown = ", which sinks show" if row.revision == of.applied else ""
-        yield f"{of.pipeline}: {name_of(of.txid, row.revision)} is {row.state}{shown}; the head is {of.head}"
+        shown = ", which sinks show" if row.revision in seen else ""
+        what = f", {what_of(row)}," if row.revision else ""
+        yield f"{of.pipeline}: {name_of(of.txid, row.revision)}{what} is {row.state}{shown}; the head is {of.head}"
         yield f"  epoch {row.epoch}, claim {row.claim}, run {row.run_id}, code {row.code}"
         yield f"  opened {utc(row.opened_at)}, prepared {utc(row.prepared_at)}, committed {utc(row.committed_at)}"
         if row.reason:
             yield f"  {row.reason}"
         if row.rows:
             rows = ", ".join(f"{count:,} in {sink}" for sink, count in row.rows.items())
-            yield f"  {counted(row.records or 0, 'record')} read; rows: {rows}"
+            read = counted(row.records or 0, "record")
+            yield f"  {read} {'read' if row.releases is None else 'released'}; rows: {rows}"
     if of.pause:
         yield why_paused(of.pipeline, of.pause)
     table = _table("partition", "from", "until", "offsets", numbers=("from", "until", "offsets"), title="ranges")

@@ -210,7 +210,7 @@ def test_void_in_its_turn_commits_what_is_prepared_behind_and_passes_over_other_
     assert [str(r) for change in voided.changes for r in change.ranges] == ["t-0[0,10)", "t-1[0,10)"]
     assert [(c.txid, c.from_state, c.to_state) for c in voided.changes] == [(1, State.OPEN, State.VOIDED)]
     said = lines_of(voided)
-    assert "transaction 1 is VOIDED and commits nothing of t-0[0,10), t-1[0,10)" in said[0]
+    assert "1 is VOIDED, gives up 20 records at most, and commits nothing of t-0[0,10), t-1[0,10)" in said[0]
     assert said[1] == "the head is 4; committed on the way: 2, 4"
     assert appended(ledger) == planned(second, fourth)
     assert commit(ledger, SPEC, third.claim).message == "transaction 3: is voided, nothing to commit: broken"

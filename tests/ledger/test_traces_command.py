@@ -69,7 +69,7 @@ def test_one_of_a_kind_is_said_in_the_singular(ledger, log, ratchet, tmp_path):
     said = ratchet("release", "line", "--reason", "corrected")
     assert "a release of 1 dead letter of transaction 1 is asked for" in said
     assert "line: 1 revision or release waits; runs" in said
-    assert "  1 revision is asked for and waits\n" in ratchet("status", "line")
+    assert "  1 release is asked for and waits for a run\n" in ratchet("status", "line")
     assert "line: 1 revision waits; runs" in ratchet("replay", "line", "--from", "1", "--to", "1", "--reason", "again")
     said = ratchet("drop", "line", "--reason", "done", "--dry-run")
     assert "dropped line line: 1 transaction, the head was 1; 1 dead letter, 0 stages" in said

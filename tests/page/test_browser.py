@@ -127,14 +127,21 @@ def test_a_blocked_transaction_is_found_and_voided_by_keyboard_alone(open_, line
     expect(page.get_by_text("halted at 4")).to_be_visible()
     page.get_by_role("link", name="line", exact=True).focus()
     page.keyboard.press("Enter")
-    void = page.get_by_role("button", name="Void")
+    void = page.get_by_role("button", name="Void", exact=True)
     void.focus()
     page.keyboard.press("Enter")
-    dialog = page.get_by_role("dialog", name="Void: line")
+    dialog = page.get_by_role("dialog", name="Void transaction 4 of line")
     expect(dialog.get_by_role("heading", name="What it would do")).to_be_visible()
+    expect(dialog.get_by_text("gives up 20 records at most")).to_be_visible()
+    # What gives up records looks different from what does not.
+    colours = [
+        dialog.get_by_role("button", name=name, exact=True).evaluate("of => getComputedStyle(of).borderColor")
+        for name in ("Void", "Cancel")
+    ]
+    assert colours[0] != colours[1]
     shot(page, "void")
     assert axe_of(page) == 0
-    page.get_by_label("Reason").focus()
+    page.get_by_label("Reason, which").focus()
     page.keyboard.type("its records are of no use")
     page.keyboard.press("Enter")
     expect(dialog.get_by_role("status")).to_contain_text("4")
@@ -145,15 +152,36 @@ def test_a_blocked_transaction_is_found_and_voided_by_keyboard_alone(open_, line
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-def make(page: Page, button: str, reason: str) -> Locator:
+def test_a_halted_transactions_own_page_says_so_and_has_the_ways_out(open_, line):
+    page = settled(open_("/ratchet/#/line/4"))
+    why = page.get_by_role("alert")
+    expect(why).to_contain_text("line is halted at transaction 4 since")
+    expect(page.get_by_text("halted, OPEN")).to_be_visible()
+    page.get_by_role("button", name="Copy ratchet retry line 4").click()
+    expect(why.get_by_text("Copied")).to_be_visible()
+    moves = page.get_by_role("group", name="Moves")
+    expect(moves.get_by_role("button")).to_have_text(["Retry", "Abort", "Void"])
+    assert axe_of(page) == 0
+    make(page, "Retry", "Retry transaction 4 of line", "its cause is gone").get_by_role("button", name="Close").click()
+    expect(why).to_have_count(0)
+    expect(moves.get_by_role("button")).to_have_text(["Abort", "Void"])
+    assert status(line, "line").halt is None
+    page.goto(page.url.replace("#/line/4", "#/line/3"))
+    expect(page.get_by_role("group", name="Moves").get_by_role("button")).to_have_text(["Replay"])
+    read_only = settled(open_("/ratchet/#/line/4", "vera"))
+    expect(read_only.get_by_text("COMMITTED").or_(read_only.get_by_text("OPEN", exact=True)).first).to_be_visible()
+    expect(read_only.get_by_role("button", name="Void", exact=True)).to_have_count(0)
+
+
+def make(page: Page, button: str, title: str, reason: str) -> Locator:
     """Make a move by its button's dialog: what it would do is read, a reason given, and it confirmed; the dialog."""
     page.get_by_role("button", name=button, exact=True).click()
-    dialog = page.get_by_role("dialog", name=f"{button}: line")
+    dialog = page.get_by_role("dialog", name=title, exact=True)
     expect(dialog.get_by_text("this was a dry run: nothing was changed")).to_be_visible()
     assert axe_of(page) == 0
     confirm = dialog.get_by_role("button", name=button, exact=True)
     expect(confirm).to_be_disabled()
-    dialog.get_by_label("Reason").fill(reason)
+    dialog.get_by_label("Reason, which").fill(reason)
     confirm.click()
     expect(dialog.get_by_role("status")).to_be_visible()
     expect(dialog.get_by_text("this was a dry run")).to_have_count(0)
@@ -167,7 +195,7 @@ def test_a_line_is_paused_and_resumed_by_its_buttons(open_, postgres):
         prepare(ledger, SPEC, second)
         page = settled(open_("/ratchet/#/line"))
         page.get_by_label("Behind transaction").fill("1")
-        dialog = make(page, "Pause", "the books are audited")
+        dialog = make(page, "Pause", "Pause line", "the books are audited")
         pause = status(ledger, "line").pause
         assert pause and (pause.txid, pause.who, pause.reason) == (1, "ada", "the books are audited")
         dialog.get_by_role("button", name="Close").click()
@@ -179,7 +207,7 @@ def test_a_line_is_paused_and_resumed_by_its_buttons(open_, postgres):
         waits = page.get_by_role("region", name="Unfinished").get_by_role("row").filter(has_text="PREPARED")
         expect(waits).to_contain_text("prepared; the line is paused behind transaction 1", timeout=15_000)
         expect(page.get_by_role("status").filter(has_text="by ada since")).to_contain_text("the books are audited")
-        dialog = make(page, "Resume", "they are right")
+        dialog = make(page, "Resume", "Resume line", "they are right")
         assert status(ledger, "line").pause is None and state(ledger, 2) == State.PREPARED
         dialog.get_by_role("button", name="Close").click()
         expect(page.get_by_text("paused behind transaction 1")).to_have_count(0)
@@ -201,21 +229,81 @@ def test_dead_letters_are_released_by_their_button_and_their_revision_commits(op
         settle(ledger, SPEC, Run("dag", "a"), succeeded=True)
         page = settled(open_("/ratchet/#/line/letters"))
         page.get_by_role("button", name="Only these").click()
-        dialog = make(page, "Release these", "the number is read now")
+        dialog = make(page, "Release these", "Release dead letters of line", "the number is read now")
         assert status(ledger, "line").replays == 1
         dialog.get_by_role("button", name="Close").click()
+        expect(page.get_by_text("is asked for by ada: the number is read now. It waits for a run.")).to_be_visible()
+        expect(page.get_by_text("Chosen is one reason, 1 letter of 1: no number")).to_be_visible()
+        assert axe_of(page) == 0
+        shot(page, "letters-asked")
+        page.get_by_role("button", name="Show all").click()
+        expect(page.get_by_text("Chosen is one reason")).to_have_count(0)
+        for path, said in (("line", "1 release is asked for and waits"), ("line/1", "A release of its dead")):
+            other = settled(open_(f"/ratchet/#/{path}"))
+            expect(other.get_by_role("status").filter(has_text=said)).to_be_visible()
+            assert axe_of(other) == 0
+            shot(other, f"asked-{path.replace('/', '-')}")
         # The next run does what was asked for, with code that can read it.
         release = start(ledger, SPEC, log, "b")
         assert (release.how, release.claim.revision) == ("replayed", 1)
+        page.reload()
+        expect(page.get_by_text("A run releases dead letters of transaction 1 now.")).to_be_visible()
+        expect(settled(open_("/ratchet/#/line")).get_by_text("0, 1 release", exact=True)).to_be_visible()
         assert "ada has asked for a release of dead letters: the number is read now" in release.message
         do(ledger, SPEC, release, lambda *_: {"rows": [{"a": 7}]})
         assert isinstance(commit(ledger, SPEC, release.claim), Committed)
         assert status(ledger, "line").replays == 0 and appended(ledger) == [(0, 0, 0, 1)]
         page.reload()
         expect(settled(page).get_by_text("0 in all.")).to_be_visible()
+        page.goto(page.url.replace("/letters", "/1"))
+        expect(page.get_by_text("the first result, and 1 release")).to_be_visible()
+        expect(page.get_by_role("region", name="Revisions")).to_contain_text("release of 1 of 1 dead letter")
+        expect(page.get_by_role("link", name="After")).to_have_count(0)
+        shot(page, "released")
         with ledger.snapshot() as conn:
             (made,) = [e for e in history.read(conn, "line") if e.move == "release"]
         assert (made.who, made.detail["why"]) == ("ada", "the number is read now")
+
+
+def test_what_matches_no_filter_is_said(open_, line):
+    page = settled(open_("/ratchet/"))
+    page.get_by_label("Filter by name").fill("nothing")
+    expect(page.get_by_text("None of 2 pipelines has “nothing” in its name.")).to_be_visible()
+    page.get_by_label("Filter by name").fill("lin")
+    expect(page.get_by_role("link", name="line", exact=True)).to_be_visible()
+
+
+def test_the_lag_is_asked_anew_once_a_move_is_made(open_, line):
+    page = settled(open_("/ratchet/#/line"))
+    dialog = make(page, "Pause", "Pause line", "the books are audited")
+    with page.expect_request("**/api/lag", timeout=5_000):
+        dialog.get_by_role("button", name="Close").click()
+
+
+def test_what_is_halted_is_drawn_from_the_halt_on_and_the_newest_is_in_view(open_, line):
+    page = settled(open_("/ratchet/#/line", size="narrow"))
+    bar = page.get_by_role("link", name="4: OPEN, opened")
+    expect(bar.locator("rect.halted")).to_have_count(1)
+    expect(bar.locator("rect.start")).not_to_have_count(0)
+    # A table that goes on behind the edge says so.
+    shadows = page.locator(".scrolls").first.evaluate("of => getComputedStyle(of).backgroundImage")
+    assert shadows.count("gradient") == 4
+    assert "20 offsets planned" in (bar.get_attribute("aria-label") or "")
+    box = bar.locator("rect.halted").bounding_box()
+    assert box and 0 < box["x"] < box["x"] + box["width"] <= SIZES["narrow"][0]
+
+
+def test_transactions_are_replayed_by_a_form_that_says_what_it_is_for(open_, line):
+    page = settled(open_("/ratchet/#/line"))
+    replay = page.get_by_role("button", name="Replay", exact=True)
+    expect(replay).to_be_disabled()
+    expect(page.get_by_role("button", name="Take back a replay")).to_have_count(0)
+    page.get_by_label("Replay transactions from").fill("2")
+    dialog = make(page, "Replay", "Replay transaction 2 of line", "its code was wrong")
+    dialog.get_by_role("button", name="Close").click()
+    expect(page.get_by_role("status").filter(has_text="1 replay is asked for and waits for a run.")).to_be_visible()
+    make(page, "Take back a replay", "Take back a replay of transaction 2 of line", "it was right")
+    assert status(line, "line").replays == 0
 
 
 def axe_of(page: Page) -> int:
@@ -225,7 +313,8 @@ def axe_of(page: Page) -> int:
 def test_who_may_not_move_is_offered_no_move(open_, line):
     page = settled(open_("/ratchet/#/line", "vera"))
     expect(page.get_by_role("heading", name="Unfinished")).to_be_visible()
-    assert page.get_by_role("button", name="Void").count() == 0 == page.get_by_role("button", name="Replay").count()
+    for move in ("Void", "Replay"):
+        expect(page.get_by_role("button", name=move, exact=True)).to_have_count(0)
 
 
 def test_what_waits_is_shown_with_what_it_waits_for(open_, waiting):
@@ -296,7 +385,7 @@ def test_a_destination_that_is_behind_is_found_and_detached(open_, behind, size:
     expect(there).to_contain_text("BEHIND, at step 0 of 1, since")
     assert axe_of(page) == 0 and page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
     shot(page, f"destinations-{size}")
-    dialog = make(page, "Detach", "it is gone")
+    dialog = make(page, "Detach", "Detach warehouse:copied from line", "it is gone")
     expect(dialog.get_by_role("status")).to_contain_text("is detached at step 0; it lacks 1 step")
     page.keyboard.press("Escape")
     expect(there).to_contain_text("DETACHED since")

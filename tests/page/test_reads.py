@@ -64,6 +64,9 @@ def test_a_halt_is_shown_with_the_ways_out(as_: As, ledger, log):
     assert (
         line["halt"] == 1 and "ratchet void line 1" in line["halted_why"] and line["unfinished"][0]["waits"] == "person"
     )
+    one = as_("vera").get("/pipelines/line/transactions/1").json()
+    assert (one["halted_why"], one["may_move"]) == (line["halted_why"], False)
+    assert as_("ulf").get("/pipelines/line/transactions/1").json()["may_move"]
 
 
 def test_a_timeline_is_paged(as_: As, ledger, log):

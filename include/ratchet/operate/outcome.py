@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from ratchet.ledger.rows import Pause
 from ratchet.ledger.states import State
-from ratchet.ledger.work import OffsetRange, name_of, utc
+from ratchet.ledger.work import OffsetRange, counted, name_of, utc
 from ratchet.protocol.pause import behind_of, why_paused
 from ratchet.protocol.sources import Cause
 
@@ -139,11 +139,18 @@ _MOVE_THE_HEAD = (Move.VOID, Move.ACCEPT_LOSS, Move.PAUSE_AT, Move.RESUME)
 
 
 def _pause(outcome: Outcome) -> list[str]:
-    """What has become of the pause."""
-    said = [f"{outcome.pipeline} goes on"] if outcome.pause is None else [why_paused(outcome.pipeline, outcome.pause)]
+    """What has become of the pause; a dry run's is nobody's, and since never."""
+    name, pause, dry = outcome.pipeline, outcome.pause, outcome.dry_run
+    if pause is None:
+        said = [f"{name} would go on" if dry else f"{name} goes on"]
+    elif dry:
+        resumes = f"`ratchet resume {name} --reason …` would let it go on"
+        said = [f"{name} would be paused {behind_of(pause)}: nothing later is begun or committed; {resumes}"]
+    else:
+        said = [why_paused(name, pause)]
     if outcome.lifted:
-        before = outcome.lifted
-        said.append(f"it was paused {behind_of(before)} by {before.who} since {utc(before.at)}: {before.reason}")
+        before, is_ = outcome.lifted, "is" if dry else "was"
+        said.append(f"it {is_} paused {behind_of(before)} by {before.who} since {utc(before.at)}: {before.reason}")
     return said
 
 
@@ -165,7 +172,9 @@ def _change(outcome: Outcome, change: Change) -> list[str]:
         case Move.VOID if _is_done_before(change):
             return [f"{change} is VOIDED already: {change.reason}"]
         case Move.VOID:
-            return [f"{change} is VOIDED and commits nothing of {', '.join(map(str, change.ranges))}"]
+            # Not each offset is a record's: some are those of Kafka's own marks.
+            lost = f"{counted(sum(map(len, change.ranges)), 'record')} at most"
+            return [f"{change} is VOIDED, gives up {lost}, and commits nothing of {', '.join(map(str, change.ranges))}"]
         case Move.ACCEPT_LOSS:
             return losses_of(outcome.pipeline, change)
         case Move.REPARTITIONED:

@@ -100,14 +100,18 @@ def one_pipeline(
     spec = pipelines.spec(dag_id)
     seen = timeline(pipelines.ledger(spec), dag_id, before, most)
     line = _line(spec, seen.status, bool(editable(user, {dag_id})))
-    return answer({**document(seen), "status": line})
+    found = document(seen)
+    for bar, said in zip(seen.bars, found["bars"], strict=True):  # pyright: ignore[reportArgumentType]: a list
+        said["what"] = words.what_of(bar)
+    return answer({**found, "status": line})
 
 
 @router.get("/pipelines/{dag_id}/transactions/{txid}", dependencies=[MAY_READ])
-def one_transaction(request: Request, dag_id: str, txid: int) -> JSONResponse:
+def one_transaction(request: Request, dag_id: str, txid: int, user: User) -> JSONResponse:
     """All that the ledger has of a transaction; 404 where there is none, or it is pruned.
 
-    `spark_pages` are {application id: its page in Spark's UI}, where the connection to Spark names that.
+    `spark_pages` are {application id: its page in Spark's UI}, where the connection to Spark names that. `halted_why`
+    says why the line is halted at it, and the ways out.
     """
     pipelines = known(request)
     spec = pipelines.spec(dag_id)
@@ -117,7 +121,13 @@ def one_transaction(request: Request, dag_id: str, txid: int) -> JSONResponse:
         return failed(404, error.code, type(error).__name__, str(error))
     page_of = spark_page(spec.spark)
     ids = {part.application_id for part in found.slices if part.application_id}
-    return answer({**document(found), "spark_pages": {of: page_of(of) for of in sorted(ids)} if page_of else {}})
+    more = {
+        "revisions": [{**document(row), "what": words.what_of(row)} for row in found.revisions],
+        "spark_pages": {of: page_of(of) for of in sorted(ids)} if page_of else {},
+        "may_move": dag_id in editable(user, {dag_id}),
+        "halted_why": words.halt_at(found.standing) if found.standing else None,
+    }
+    return answer({**document(found), **more})
 
 
 @router.get("/pipelines/{dag_id}/runs", dependencies=[MAY_READ])
@@ -227,6 +237,7 @@ def _line(spec: Pipeline, of: Status, may_move: bool) -> dict[str, object]:
         "is_private": spec.private,
         "may_move": may_move,
         "halted_why": words.halt_of(of),
+        "asked": words.asked_of(of),
         "paused_why": words.pause_of(of),
         "said": words.lines_of(of),
     }

@@ -78,14 +78,14 @@ def is_asked(conn: Connection, pipeline: str, txid: int) -> bool:
 
 def waiting(conn: Connection, pipeline: str) -> int:
     """How many wait."""
-    return waiting_of(conn, [pipeline]).get(pipeline, 0)
+    return sum(waiting_of(conn, [pipeline]).get(pipeline, (0, 0)))
 
 
-def waiting_of(conn: Connection, names: Collection[str]) -> dict[str, int]:
-    """{pipeline: how many wait}, of those in which any does."""
+def waiting_of(conn: Connection, names: Collection[str]) -> dict[str, tuple[int, int]]:
+    """{pipeline: (how many replays wait, how many releases)}, of those in which any does."""
     c = replays.c
-    query = select(c.pipeline, func.count()).where(c.pipeline.in_(names), c.given_up.is_(None)).group_by(c.pipeline)
-    return {pipeline: count for pipeline, count in conn.execute(query)}
+    query = select(c.pipeline, func.count(), func.count(c.releases)).where(c.pipeline.in_(names), c.given_up.is_(None))
+    return {name: (count - releases, releases) for name, count, releases in conn.execute(query.group_by(c.pipeline))}
 
 
 def given_up(conn: Connection, names: Collection[str]) -> list[Replay]:

@@ -14,7 +14,8 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, or_, 
 from ratchet.errors import SettingsError
 from ratchet.ledger import letters as kept
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import dead_letters, heads
+from ratchet.ledger.schema import dead_letters, heads, replays, transactions
+from ratchet.ledger.transactions import is_newest, is_unfinished
 
 PAGE = 100
 """So many letters are on a page where nobody says how many."""
@@ -49,14 +50,35 @@ class ByTransaction:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """Releases that a person has asked for and no run has begun: of so many transactions, from the first to the last.
+
+    `error` is the text that the reasons of their letters contain, empty for all.
+    """
+
+    who: str
+    reason: str
+    error: str
+    transactions: int
+    first_txid: int
+    last_txid: int
+    at: datetime
+
+
+@dataclass(frozen=True)
 class Counts:
-    """The newest dead letters of a pipeline, counted; `is_all` where there are no older ones."""
+    """The newest dead letters of a pipeline, counted; `is_all` where there are no older ones.
+
+    `asked` are the releases that wait for a run, `going_on` the transactions of those that runs work on.
+    """
 
     pipeline: str
     counted: int
     is_all: bool
     reasons: tuple[ByReason, ...]
     transactions: tuple[ByTransaction, ...]
+    asked: tuple[Asked, ...]
+    going_on: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -117,7 +139,23 @@ def counts(ledger: Ledger, pipeline: str) -> Counts:
             counted <= COUNTED,
             tuple(ByReason(*r) for r in conn.execute(reasons.order_by(number.desc(), n.error).limit(GROUPS))),
             tuple(ByTransaction(*r) for r in conn.execute(by_txid.order_by(n.txid.desc()).limit(GROUPS))),
+            _asked(conn, pipeline),
+            _going_on(conn, pipeline),
         )
+
+
+def _asked(conn: Connection, pipeline: str) -> tuple[Asked, ...]:
+    c = replays.c
+    of = (c.who, c.reason, c.releases)
+    query = select(*of, func.count(), func.min(c.txid), func.max(c.txid), func.max(c.at)).group_by(*of)
+    mine = query.where(c.pipeline == pipeline, c.given_up.is_(None), c.releases.is_not(None))
+    return tuple(Asked(*row) for row in conn.execute(mine.order_by(func.min(c.id)).limit(GROUPS)))
+
+
+def _going_on(conn: Connection, pipeline: str) -> tuple[int, ...]:
+    c = transactions.c
+    mine = (c.pipeline == pipeline, is_unfinished(), is_newest(), c.releases.is_not(None), c.halted_at.is_(None))
+    return tuple(conn.execute(select(c.txid).where(*mine).order_by(c.txid)).scalars())
 
 
 def letters(

@@ -54,7 +54,8 @@ class Waits(StrEnum):
 class Standing:
     """One unfinished transaction or revision: who has it, how many of its slices have voted, what it waits for.
 
-    `before` is the transaction whose turn it is, where that has to come first.
+    `before` is the transaction whose turn it is, where that has to come first. Of a release `releases` is which dead
+    letters it takes: the text that their errors contain, empty for all.
     """
 
     pipeline: str
@@ -75,6 +76,7 @@ class Standing:
     reason: str | None
     waits: Waits
     before: int | None
+    releases: str | None
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,8 @@ class Status:
 
     `halt` is the transaction at which it is halted, `pause` where a person has stopped it. `unattended` is since when
     the maintenance was not here, None where that was some minutes ago at most, and `maintained_at` None where it was
-    never here. `replays` is how many revisions are asked for and not begun, `given_up` those that cannot be begun any
-    more.
+    never here. `replays` is how many revisions are asked for and not begun, `releases` how many of these are releases,
+    and `given_up` those that cannot be begun any more.
     """
 
     pipeline: str
@@ -167,6 +169,7 @@ class Status:
     destinations: tuple[Reached, ...] = ()
     has_tables: bool = True
     """Whether `migrate` has ever made tables of it."""
+    releases: int = 0
 
     @property
     def in_flight(self) -> int:
@@ -226,13 +229,14 @@ def statuses(
             line.maintained_at,
             since if now - since >= SILENCE else None,
             next_sources.get(name),
-            waiting.get(name, 0),
+            sum(waiting.get(name, (0, 0))),
             rows,
             tuple(row for row in given_up if row.pipeline == name),
             tuple(Otherwise(row.txid, row.asked_code, row.code_hash) for row in otherwise if row.pipeline == name),
             line.pause,
             places,
             name in made,
+            waiting.get(name, (0, 0))[1],
         )
     return found
 
@@ -296,6 +300,7 @@ def _standing(line: Line, row: Transaction, voted: int, of: int) -> Standing:
         row.reason,
         waits,
         before,
+        row.releases,
     )
 
 

@@ -14,6 +14,8 @@ from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import events, expired, ranges, targets, transactions
 from ratchet.ledger.states import State
 from ratchet.operate.attention import standings
+from ratchet.operate.snapshot.phases import Phase, phases_of, seconds_of, told
+from ratchet.operate.snapshot.result import Result, letters_before, result_of, rows_of
 from ratchet.operate.snapshot.status import Status, Waits, statuses
 
 PAGE = 100
@@ -25,7 +27,9 @@ class Bar:
     """A transaction, or a revision of one, over time: opened, first tried, prepared, committed.
 
     `offsets` is how many are planned, `records` how many were read; `rows` is what the commit applied, by sink. `waits`
-    and `before` are those of its standing, where it is unfinished.
+    and `before` are those of its standing, where it is unfinished. `phases` are also of when it stood still. Of
+    a release `releases` is which dead letters it takes, and `letters` how many there were before. `result` is what
+    readers see of the transaction, at the bar of the revision that it is; one that they saw before it `is_replaced`.
     """
 
     txid: int
@@ -48,11 +52,19 @@ class Bar:
     halted_at: datetime | None
     reason: str | None
     code: str
+    phases: tuple[Phase, ...]
+    releases: str | None
+    letters: int | None
+    result: Result | None
+    is_replaced: bool
 
 
 @dataclass(frozen=True)
 class Took:
-    """How long the committed transactions of a page took in one phase, in seconds."""
+    """How long the committed transactions of a page took in one phase, in seconds.
+
+    Not counted is when they were halted, or no run had them.
+    """
 
     phase: str
     transactions: int
@@ -126,8 +138,14 @@ def _bars(conn: Connection, status: Status, first: int, last: int) -> tuple[Bar,
     )
     stands = {(row.txid, row.revision): row for row in status.unfinished}
     found: list[Bar] = []
-    for row in conn.execute(query).mappings():
-        t = Transaction.of(row)
+    rows = [(Transaction.of(row), row) for row in conn.execute(query).mappings()]
+    said = told(conn, status.pipeline, [t for t, _ in rows])
+    all_of: dict[int, list[Transaction]] = {}
+    for t, _ in rows:
+        all_of.setdefault(t.txid, []).append(t)
+    results = {txid: result_of(of) for txid, of in all_of.items()}
+    for t, row in rows:
+        result = results[t.txid]
         stand = stands.get((t.txid, t.revision))
         found.append(
             Bar(
@@ -151,28 +169,30 @@ def _bars(conn: Connection, status: Status, first: int, last: int) -> tuple[Bar,
                 t.halted_at,
                 t.reason,
                 t.code_hash,
+                phases_of(
+                    t,
+                    row["first_try_at"],
+                    said.get((t.txid, t.revision), ()),
+                    waits=stand is not None and stand.waits in (Waits.TURN, Waits.PAUSE),
+                    ends=stand is None,
+                    now=status.at,
+                ),
+                t.releases,
+                letters_before(t, all_of[t.txid]),
+                result if result and result.revision == t.revision else None,
+                t.applied is not None and result is not None and t.revision < result.revision,
             )
         )
     return tuple(found)
 
 
-def rows_of(row: Transaction) -> dict[str, int]:
-    """{sink: how many rows of it were committed}."""
-    return {sink: int(str(of.get("rows", 0))) for sink, of in (row.applied or {}).items()}
-
-
 def _took(bars: Sequence[Bar]) -> list[Took]:
     """How long each phase took: until the first try, until all slices had voted, until the commit; and all of it."""
-    whole = [
-        (bar.opened_at, bar.first_try_at, bar.prepared_at, bar.committed_at)
-        for bar in bars
-        if bar.revision == 0 and bar.first_try_at and bar.prepared_at and bar.committed_at
-    ]
-    phases = {"start": (0, 1), "process": (1, 2), "commit": (2, 3), "all": (0, 3)}
+    whole = [bar for bar in bars if not bar.revision and bar.first_try_at and bar.prepared_at and bar.committed_at]
+    phases = {of: (of,) for of in ("start", "process", "commit")}
     found: list[Took] = []
-    for phase, (start, end) in phases.items() if whole else ():
-        # A later epoch may be prepared before the first try of another claim is over; none took less than nothing.
-        spans = [max((times[end] - times[start]).total_seconds(), 0.0) for times in whole]
+    for phase, names in {**phases, "all": tuple(phases)}.items() if whole else ():
+        spans = [seconds_of(bar.phases, *names) for bar in whole]
         cuts = quantiles(spans, n=20, method="inclusive") if len(spans) > 1 else spans * 19
         found.append(Took(phase, len(spans), cuts[9], cuts[18]))
     return found

@@ -13,8 +13,8 @@ from ratchet.ledger.rows import Binding, Event, Pause, Replay, SliceRow, Transac
 from ratchet.ledger.schema import events, losses, ranges, replays, runs, slices, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
+from ratchet.operate.snapshot.result import Result, letters_before, result_of, rows_of
 from ratchet.operate.snapshot.status import Standing, statuses
-from ratchet.operate.snapshot.timeline import rows_of
 
 NEWEST = 500
 """So many events, and so many slices of all epochs, are read of a transaction at most: the newest ones."""
@@ -102,7 +102,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class Revision:
-    """A transaction as it stands, revision 0, or a revision of it."""
+    """A transaction as it stands, revision 0, or a revision of it.
+
+    Of a release `releases` is the text that the errors of its dead letters contain, empty where it takes all, and
+    `letters` how many dead letters the transaction had before it; its `records` are those that it takes.
+    """
 
     revision: int
     state: State
@@ -125,20 +129,25 @@ class Revision:
     prepared_at: datetime | None
     committed_at: datetime | None
     reason: str | None
+    releases: str | None
+    letters: int | None
 
 
 @dataclass(frozen=True)
 class Whole:
-    """All that the ledger has of one transaction; `applied` is the revision that sinks show, None where none does.
+    """All that the ledger has of one transaction; `applied` is the revision that was committed last.
 
+    `result` is what readers see of it, with all that releases have added; both are None where they see nothing.
     `standing` is what it, or its newest revision, waits for, None where nothing is unfinished; `pause` is the line's.
     """
 
     pipeline: str
     txid: int
     head: int
+    last_txid: int
     pause: Pause | None
     applied: int | None
+    result: Result | None
     standing: Standing | None
     revisions: tuple[Revision, ...]
     ranges: tuple[Range, ...]
@@ -179,10 +188,12 @@ def read(conn: Connection, pipeline: str, txid: int) -> Whole:
         pipeline,
         txid,
         status.head,
+        status.last_txid,
         status.pause,
         max((row.revision for row in rows if row.state == State.COMMITTED), default=None),
+        result_of(rows),
         next((t for t in status.unfinished if t.txid == txid), None),
-        tuple(_revision(row) for row in rows),
+        tuple(_revision(row, letters_before(row, rows)) for row in rows),
         planned,
         _losses(conn, pipeline, txid),
         _slices(conn, pipeline, txid, planned),
@@ -193,7 +204,7 @@ def read(conn: Connection, pipeline: str, txid: int) -> Whole:
     )
 
 
-def _revision(row: Transaction) -> Revision:
+def _revision(row: Transaction, letters: int | None) -> Revision:
     return Revision(
         row.revision,
         row.state,
@@ -216,6 +227,8 @@ def _revision(row: Transaction) -> Revision:
         row.prepared_at,
         row.committed_at,
         row.reason,
+        row.releases,
+        letters,
     )
 
 

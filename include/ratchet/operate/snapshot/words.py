@@ -8,6 +8,8 @@ from ratchet.ledger.states import State
 from ratchet.ledger.work import counted, name_of, utc
 from ratchet.operate.replay import spans
 from ratchet.operate.snapshot.status import Reached, Standing, Status, Waits
+from ratchet.operate.snapshot.timeline import Bar
+from ratchet.operate.snapshot.transaction import Revision
 from ratchet.protocol.halt import why_halted
 from ratchet.protocol.pause import behind_of, why_paused
 from ratchet.protocol.turns import behind
@@ -23,11 +25,8 @@ def lines_of(of: Status) -> list[str]:
     pause = pause_of(of)
     said += [f"  PAUSED: {pause}"] if pause else []
     said += [f"  {line}" for line in (unattended_of(of),) if line]
-    said += (
-        [f"  {counted(of.replays, 'revision is asked for and waits', 'revisions are asked for and wait')}"]
-        if of.replays
-        else []
-    )
+    asked = asked_of(of)
+    said += [f"  {asked}"] if asked else []
     said += [f"  {line}" for line in (*notices_of(of), next_source_of(of)) if line]
     said += [f"  {destination_of(of.pipeline, each)}" for each in of.destinations]
     for t in of.unfinished:
@@ -38,12 +37,37 @@ def lines_of(of: Status) -> list[str]:
 
 def halt_of(of: Status) -> str | None:
     """Why a line is halted, and the ways out."""
-    return next((why_halted(t) for t in of.unfinished if t.waits == Waits.PERSON and t.txid == of.halt), None)
+    return next((halt_at(t) for t in of.unfinished if t.txid == of.halt and not t.revision), None)
+
+
+def halt_at(row: Standing) -> str | None:
+    """Why a line is halted at this transaction, and the ways out; None where it is not."""
+    return why_halted(row) if row.waits == Waits.PERSON else None
 
 
 def pause_of(of: Status) -> str | None:
     """Where a person has paused a line, why, and how it goes on."""
     return why_paused(of.pipeline, of.pause) if of.pause else None
+
+
+def asked_of(of: Status) -> str | None:
+    """How many replays and releases are asked for and wait for a run."""
+    kinds = ((of.replays - of.releases, "replay"), (of.releases, "release"))
+    said = " and ".join(counted(number, kind) for number, kind in kinds if number)
+    if not said:
+        return None
+    return f"{said} {'is asked for and waits' if of.replays == 1 else 'are asked for and wait'} for a run"
+
+
+def what_of(of: Revision | Bar) -> str:
+    """What a revision is of its transaction."""
+    if not of.revision:
+        return "the first result"
+    if of.releases is None:
+        return "replay"
+    which = f" whose errors contain {of.releases!r}" if of.releases else ""
+    some = "" if of.records is None else f"{of.records:,} of "
+    return f"release of {some}{counted(of.letters or 0, 'dead letter')}{which}"
 
 
 def unattended_of(of: Status) -> str | None:

@@ -6,7 +6,7 @@ export interface Standing {
   txid: number; revision: number; state: State; epoch: number; dag_id: string; run_id: string;
   voted: number; slices: number; failures: number; opened_at: string; prepared_at: string | null;
   deadline: string | null; halted_at: string | null; reason: string | null; waits: string; before: number | null;
-  why: string;
+  why: string; releases: string | null;
 }
 export interface Pause { txid: number; who: string; reason: string; at: string }
 export interface Reached {
@@ -17,7 +17,7 @@ export interface Line {
   pipeline: string; at: string; topic: string; head: number; last_txid: number; in_flight: number; compacted: number;
   committed_at: string | null;
   rate: { seconds: number; transactions: number; records: number };
-  halt: number | null; unattended: string | null; replays: number; unfinished: Standing[];
+  halt: number | null; unattended: string | null; replays: number; releases: number; asked: string | null; unfinished: Standing[];
   sinks: string[]; is_private: boolean; may_move: boolean; halted_why: string | null; said: string[];
   pause: Pause | null; paused_why: string | null; destinations: Reached[];
 }
@@ -28,11 +28,14 @@ export interface Lag {
   is_told: boolean; is_made_again: boolean;
 }
 export interface Lags { lags: Lag[]; unknown: Unknown[] }
+export interface Result { revision: number; releases: number[]; records: number; rows: Record<string, number> }
+export interface Phase { name: string; since: string; until: string | null }
 export interface Bar {
   txid: number; revision: number; state: State; epoch: number; dag_id: string; run_id: string; opened_at: string;
   first_try_at: string | null; prepared_at: string | null; committed_at: string | null; offsets: number;
   records: number | null; rows: Record<string, number>; waits: string | null; before: number | null; failures: number;
-  halted_at: string | null; reason: string | null;
+  halted_at: string | null; reason: string | null; phases: Phase[];
+  what: string; releases: string | null; result: Result | null; is_replaced: boolean;
 }
 export interface Timeline {
   status: Line; bars: Bar[]; earlier: number | null;
@@ -42,13 +45,13 @@ export interface Timeline {
 }
 export interface Range { topic: string; source: number; partition: number; from_offset: number; until_offset: number }
 export interface Whole {
-  pipeline: string; txid: number; head: number; pause: Pause | null; applied: number | null; standing: Standing | null;
-  spark_pages: Record<string, string>;
+  pipeline: string; txid: number; head: number; last_txid: number; result: Result | null; pause: Pause | null; applied: number | null; standing: Standing | null;
+  spark_pages: Record<string, string>; may_move: boolean; halted_why: string | null;
   revisions: {
     revision: number; state: State; epoch: number; claim: number; claim_ended: boolean; dag_id: string; run_id: string;
     code: string; records: number | null; rows: Record<string, number>; failures: number; halted_at: string | null;
     deadline: string | null; txn_time: string; opened_at: string; prepared_at: string | null;
-    committed_at: string | null; reason: string | null;
+    committed_at: string | null; reason: string | null; what: string; releases: string | null;
   }[];
   ranges: Range[];
   losses: { partition: number; from_offset: number; until_offset: number; who: string; reason: string; at: string }[];
@@ -60,7 +63,7 @@ export interface Whole {
   }[];
   gates: { epoch: number; gate: string; yes: boolean; why: string | null; numbers: Record<string, unknown> }[];
   claims: { number: number; revision: number; epoch: number; run: string; at: string; ended_at: string | null; why: string | null }[];
-  replay: { who: string; reason: string; at: string; given_up: string | null } | null;
+  replay: { who: string; reason: string; at: string; given_up: string | null; releases: string | null } | null;
   history: { at: string; who: string; move: string; epoch: number; revision: number; detail: Record<string, unknown> }[];
 }
 export interface Letter {
@@ -72,7 +75,8 @@ export interface Letters { letters: Letter[]; next: string | null; withheld: boo
 export interface Counts {
   counted: number; is_all: boolean; may_move: boolean;
   reasons: { reason: string; letters: number; first_txid: number; last_txid: number }[];
-  transactions: { txid: number; letters: number }[];
+  transactions: { txid: number; letters: number }[]; going_on: number[];
+  asked: { who: string; reason: string; error: string; transactions: number; first_txid: number; last_txid: number; at: string }[];
 }
 export interface Moved { said: string[]; confirm: string | null }
 

@@ -23,5 +23,14 @@ export const ago = (of: string | null, now: string): string => (of ? `${seconds(
 
 export const named = (txid: number, revision: number): string => (revision ? `${txid}, revision ${revision}` : `${txid}`);
 
+/** `2`, or `2 to 5`. */
+export const span = (first: number | string, last: number | string): string => (first === last ? `${first}` : `${first} to ${last}`);
+
+/** `transaction 2`, or `transactions 2 to 5`. */
+export const spans = (first: number, last: number): string => `transaction${first === last ? "" : "s"} ${span(first, last)}`;
+
+/** The same within a sentence, as the command says it. */
+export const called = (txid: number, revision: number): string => (revision ? `revision ${revision} of transaction ${txid}` : `transaction ${txid}`);
+
 export const runLink = (dag: string, run: string): string =>
   new URL(`../dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run)}`, document.baseURI.split("#")[0]).href;

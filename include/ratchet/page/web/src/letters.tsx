@@ -1,6 +1,6 @@
 import { useState } from "react";
 import { type Counts, type Letter, type Letters, url } from "./api";
-import { moment, number } from "./format";
+import { counted, moment, number, span, spans } from "./format";
 import { MoveButton, Moves } from "./moves";
 import { Answer, Table } from "./parts";
 import { to, useAsked } from "./use";
@@ -26,10 +26,10 @@ function One({ name, letter, raw }: { name: string; letter: Letter; raw: boolean
 }
 
 /** What a release of the letters that are shown would be asked for with. */
-function releaseOf(asked: { reason: string | null; txid: string | null }) {
+function releaseOf(name: string, asked: { reason: string | null; txid: string | null }) {
   const of = asked.txid === null ? {} : { first: Number(asked.txid), last: Number(asked.txid) };
   return {
-    name: "release", label: "Release these",
+    name: "release", label: "Release these", title: `Release dead letters of ${asked.txid === null ? name : `transaction ${asked.txid} of ${name}`}`,
     does: `${asked.reason ? "All whose reason contains the text of this one" : "They"} are processed once more with today's code, from the bytes that the ledger holds. What it can read joins the transaction that it was part of; what fails again stays a dead letter.`,
     said: { ...of, error: asked.reason ?? "" },
   };
@@ -44,6 +44,11 @@ export function LettersPage({ name, txid }: { name: string; txid: string | null 
   const asked = { reason, txid: /^\d+$/.test(of) ? of : null };
   const counts = useAsked<Counts>(`${at}/counts`);
   const page = useAsked<Letters>(at, { ...asked, after });
+  const chosen = counts.value?.reasons.find((r) => r.reason === reason);
+  function choose(wanted: string | null) {
+    setReason(wanted);
+    setAfter(null);
+  }
   return (
     <Moves pipeline={name} done={() => { counts.again(); page.again(); }}>
       <h1><a href={to(name)}>{name}</a>, dead letters</h1>
@@ -51,12 +56,17 @@ export function LettersPage({ name, txid }: { name: string; txid: string | null 
       {counts.value && (
         <>
           <p>{number(counts.value.counted)}{counts.value.is_all ? "" : " or more"} in all.</p>
+          {counts.value.asked.map((a) => <p key={a.who + a.reason + a.error} role="status" className="note">A release of the dead letters of {spans(a.first_txid, a.last_txid)}{a.transactions < a.last_txid - a.first_txid + 1 && `, ${number(a.transactions)} of them`}{a.error && ` whose reason contains “${a.error}”`} is asked for by {a.who}: {a.reason}. It waits for a run.</p>)}
+          {counts.value.going_on.map((of) => <p key={of} role="status" className="note">A run releases dead letters of transaction <a href={to(name, of)}>{of}</a> now.</p>)}
+          {reason !== null && (
+            <p role="status" className="note row"><span>Chosen is one reason, {counted(chosen?.letters ?? 0, "letter")} of {number(counts.value.counted)}: {reason}</span> <button type="button" onClick={() => choose(null)}>Show all</button></p>
+          )}
           <h2>By reason</h2>
           <Table label="By reason" head={["Reason", "Letters", "Transactions", "Show"]} empty="There is none.">
             {counts.value.reasons.map((r) => (
               <tr key={r.reason}>
-                <th scope="row">{r.reason}</th><td className="n">{number(r.letters)}</td><td className="n">{r.first_txid} to {r.last_txid}</td>
-                <td><button type="button" aria-pressed={reason === r.reason} onClick={() => { setReason(reason === r.reason ? null : r.reason); setAfter(null); }}>{reason === r.reason ? "Show all" : "Only these"}</button></td>
+                <th scope="row">{r.reason}</th><td className="n">{number(r.letters)}</td><td className="n">{span(r.first_txid, r.last_txid)}</td>
+                <td className="n"><button type="button" aria-pressed={reason === r.reason} onClick={() => choose(reason === r.reason ? null : r.reason)}>Only these</button></td>
               </tr>
             ))}
           </Table>
@@ -67,7 +77,7 @@ export function LettersPage({ name, txid }: { name: string; txid: string | null 
         <label>Transaction <input inputMode="numeric" value={of} onChange={(e) => { setOf(e.target.value); setAfter(null); }} /></label>
         <label><input type="checkbox" checked={raw} onChange={(e) => setRaw(e.target.checked)} /> as base64</label>
         <a href={url(`${at}/download`, asked)} download>Download these</a>
-        {counts.value?.may_move && counts.value.counted > 0 && <MoveButton offer={releaseOf(asked)} />}
+        {counts.value?.may_move && counts.value.counted > 0 && <MoveButton offer={releaseOf(name, asked)} />}
       </div>
       {page.value?.withheld && <p className="note">The values of this pipeline are private: who may change its DAG sees them.</p>}
       {page.value && (

@@ -1,7 +1,7 @@
 import { useState } from "react";
 import type { Lag, Lags, Line, Lines } from "./api";
-import { ago, number, seconds } from "./format";
-import { Answer, Badge, Table } from "./parts";
+import { ago, counted, number, seconds } from "./format";
+import { Answer, Badge, Table, revised } from "./parts";
 import { to, useAsked } from "./use";
 
 /** So many milliseconds a destination may take for a commit before that is said of its line. */
@@ -47,8 +47,8 @@ export function LinesPage() {
       {unknown.map((of) => <p key={of.code + of.message} role="alert" className="fault">{of.code}: {of.message} ({of.pipelines.join(", ")})</p>)}
       {lines.value && (
         <>
-          <label className="search">Pipeline <input type="search" value={wanted} onChange={(e) => setWanted(e.target.value)} /></label>
-          <Table label="All pipelines" head={["Pipeline", "State", "Head", "In flight", "Behind", "Kept for", "Last 10 min", "Last commit"]} empty="No pipeline is here that you may see.">
+          <label className="search">Filter by name <input type="search" value={wanted} onChange={(e) => setWanted(e.target.value)} /></label>
+          <Table label="All pipelines" head={["Pipeline", "State", "Head", "In flight", "Behind", "Kept for", "Last 10 min", "Last commit"]} empty={lines.value.pipelines.length ? `None of ${counted(lines.value.pipelines.length, "pipeline")} has “${wanted.trim()}” in its name.` : "No pipeline is here that you may see."}>
             {[...found].sort((a, b) => worst(a) - worst(b) || a.pipeline.localeCompare(b.pipeline)).map((line) => {
               const [kind, said] = stands(line);
               return (
@@ -56,10 +56,10 @@ export function LinesPage() {
                   <th scope="row"><a href={to(line.pipeline)}>{line.pipeline}</a></th>
                   <td><Badge kind={kind}>{said}</Badge></td>
                   <td className="n">{number(line.head)}</td>
-                  <td className="n">{number(line.in_flight)}</td>
+                  <td className="n">{[number(line.in_flight), ...revised(line)].join(", ")}</td>
                   <td className="n"><Behind lag={by.get(line.pipeline)} /></td>
                   <td className="n"><Kept lag={by.get(line.pipeline)} now={line.at} /></td>
-                  <td className="n">{number(line.rate.transactions)} / {number(line.rate.records)} records</td>
+                  <td className="n">{number(line.rate.transactions)} / {counted(line.rate.records, "record")}</td>
                   <td>{ago(line.committed_at, line.at)}</td>
                 </tr>
               );

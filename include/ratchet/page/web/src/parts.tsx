@@ -1,6 +1,6 @@
-import type { MouseEvent, ReactNode } from "react";
-import { Failed } from "./api";
-import { runLink } from "./format";
+import { type MouseEvent, type ReactNode, useRef, useState } from "react";
+import { Failed, type Line, type State } from "./api";
+import { counted, runLink } from "./format";
 
 export function Table({ label, head, children, empty }: { label: string; head: string[]; children: ReactNode[]; empty?: string }) {
   if (!children.length) return <p className="quiet">{empty ?? "None."}</p>;
@@ -23,7 +23,37 @@ export function Answer({ error, waits }: { error: Error | null; waits: boolean }
   return waits ? <p role="status" className="quiet">Loading…</p> : null;
 }
 
+/** A sentence of the server's, in which backticks stand around what is typed. */
+export function Words({ of }: { of: string }) {
+  return <>{of.split("`").map((part, n) => (n % 2 === 0 ? part : part.startsWith("ratchet ") ? <Command key={n} line={part} /> : <code key={n}>{part}</code>))}</>;
+}
+
+function Command({ line }: { line: string }) {
+  const code = useRef<HTMLElement>(null);
+  const [isCopied, setCopied] = useState(false);
+  async function copy() {
+    // Browsers have a clipboard for pages of https alone; elsewhere what is selected is copied.
+    if (navigator.clipboard) await navigator.clipboard.writeText(line);
+    else {
+      getSelection()?.selectAllChildren(code.current!);
+      document.execCommand("copy");
+    }
+    setCopied(true);
+  }
+  return <><code ref={code}>{line}</code> <button type="button" className="copy" aria-label={`Copy ${line}`} onClick={() => void copy()}>{isCopied ? "Copied" : "Copy"}</button></>;
+}
+
 export const Badge = ({ kind, children }: { kind: string; children: ReactNode }) => <span className={`badge ${kind.toLowerCase()}`}>{children}</span>;
+
+/** Where a transaction stands: what is halted is unfinished, whatever its state. */
+export const Stands = ({ of }: { of: { state: State; halted_at: string | null } }) =>
+  of.halted_at && of.state !== "VOIDED" ? <Badge kind="halted">halted, {of.state}</Badge> : <Badge kind={of.state}>{of.state}</Badge>;
+
+/** A revision is worked on beside the line, in which it has its place already. */
+export function revised(line: Line): string[] {
+  const beside = line.unfinished.filter((of) => of.revision > 0), releases = beside.filter((of) => of.releases !== null).length;
+  return [[beside.length - releases, "replay"] as const, [releases, "release"] as const].filter(([n]) => n > 0).map(([n, kind]) => counted(n, kind));
+}
 
 export function Facts({ of }: { of: [string, ReactNode][] }) {
   return (

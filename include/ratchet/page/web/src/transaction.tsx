@@ -1,6 +1,7 @@
 import type { Whole } from "./api";
-import { between, moment, named, number, seconds } from "./format";
-import { Answer, Badge, Facts, Run, Table } from "./parts";
+import { between, counted, moment, named, number, seconds } from "./format";
+import { MoveButton, Moves, MovesOf } from "./moves";
+import { Answer, Badge, Facts, Run, Stands, Table, Words } from "./parts";
 import { to, useAsked } from "./use";
 
 const range = (of: { topic?: string; partition: number; from_offset: number; until_offset: number }) => `${of.topic ? `${of.topic}-` : ""}${of.partition}: ${number(of.from_offset)} to ${number(of.until_offset)}`;
@@ -10,32 +11,60 @@ function said(detail: Record<string, unknown>): string {
   return Object.entries(detail).filter(([key]) => key !== "from").map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
 }
 
+/** Whether readers have seen it before another revision took its place. */
+const isReplaced = (of: Whole, r: Whole["revisions"][number]) => of.result !== null && r.state === "COMMITTED" && Object.keys(r.rows).length > 0 && r.revision < of.result.revision;
+
+function waits({ standing, pause }: Whole): string {
+  switch (standing?.waits) {
+    case "turn": return `It waits for transaction ${standing.before}.`;
+    case "pause": return `The line is paused behind transaction ${pause?.txid} by ${pause?.who}: ${pause?.reason}.`;
+    case "clear": return "It is given up, and the old result stays; it waits for a clear of its run.";
+    default: return `It waits for: ${standing?.waits}.`;
+  }
+}
+
+function asked(of: NonNullable<Whole["replay"]>): string {
+  const what = of.releases === null ? "A replay" : of.releases ? `A release of its dead letters whose reason contains “${of.releases}”` : "A release of its dead letters";
+  return `${what} is asked for by ${of.who}: ${of.reason}. ${of.given_up ? `It is given up: ${of.given_up}` : "It waits for a run."}`;
+}
+
 export function TransactionPage({ name, txid }: { name: string; txid: string }) {
   const seen = useAsked<Whole>(`pipelines/${encodeURIComponent(name)}/transactions/${encodeURIComponent(txid)}`, {}, 3);
   const of = seen.value;
   const title = <h1><a href={to(name)}>{name}</a>, transaction {txid}</h1>;
   if (!of) return <>{title}<Answer error={seen.error} waits /></>;
   const newest = of.revisions.at(-1);
+  // A release adds to what is shown, and is said below.
+  const shown = of.revisions.find((r) => r.revision === of.result?.revision) ?? newest;
   return (
-    <>
+    <Moves pipeline={name} done={seen.again}>
       {title}
       <Answer error={seen.error} waits={false} />
-      {of.standing && <p role="status" className={of.standing.halted_at ? "fault" : "note"}>{of.standing.waits === "turn" ? `It waits for transaction ${of.standing.before}.` : of.standing.waits === "pause" && of.pause ? `The line is paused behind transaction ${of.pause.txid} by ${of.pause.who}: ${of.pause.reason}.` : `It waits for: ${of.standing.waits}.`} {of.standing.reason}</p>}
-      {newest && (
+      {of.halted_why ? <p role="alert" className="fault"><Words of={of.halted_why} /></p> : of.standing && <p role="status" className={of.standing.halted_at ? "fault" : "note"}>{waits(of)} {of.standing.reason}</p>}
+      {of.replay && <p role="status" className={of.replay.given_up ? "fault" : "note"}>{asked(of.replay)}</p>}
+      {newest && shown && (
         <Facts of={[
-          ["State", <Badge key="state" kind={newest.halted_at ? "halted" : newest.state}>{newest.state}</Badge>],
-          ["Records", number(newest.records)],
-          ["Run", <Run key="run" dag={newest.dag_id} run={newest.run_id} />],
-          ["Took", seconds(between(newest.opened_at, newest.committed_at))],
-          ["Readers see", of.applied === null ? "nothing" : of.applied === 0 ? "the first result" : `revision ${of.applied}`],
-          ["Code", newest.code],
+          ["State", <Stands key="state" of={newest} />],
+          ["Rows", Object.entries(of.result?.rows ?? {}).map(([sink, rows]) => `${sink} ${number(rows)}`).join(", ") || "–"],
+          ["Records", number(of.result?.records ?? newest.records)],
+          ["Run", <Run key="run" dag={shown.dag_id} run={shown.run_id} />],
+          ["Took", seconds(between(shown.opened_at, shown.committed_at))],
+          ["Readers see", !of.result ? "nothing" : (of.result.revision ? `revision ${of.result.revision}` : "the first result") + (of.result.releases.length ? `, and ${counted(of.result.releases.length, "release")}` : "")],
+          ["Code", shown.code],
         ]} />
       )}
       <nav className="row" aria-label="Neighbours">
         {of.txid > 1 && <a href={to(name, of.txid - 1)}>Before</a>}
-        <a href={to(name, of.txid + 1)}>After</a>
+        {of.txid < of.last_txid && <a href={to(name, of.txid + 1)}>After</a>}
         <a href={`${to(name, "letters")}?txid=${of.txid}`}>Its dead letters</a>
       </nav>
+      {of.may_move && (
+        <div className="row" role="group" aria-label="Moves">
+          {of.standing && <MovesOf pipeline={name} of={of.standing} />}
+          {of.replay && <MoveButton offer={{ name: "cancel-replay", label: of.replay.releases === null ? "Take back the replay" : "Take back the release", title: `Take back what is asked for of transaction ${of.txid} of ${name}`, said: { first: of.txid, last: of.txid }, does: "It is not asked for any more." }} />}
+          {of.txid <= of.head && <MoveButton offer={{ name: "replay", label: "Replay", title: `Replay transaction ${of.txid} of ${name}`, said: { first: of.txid, last: of.txid, voided: of.applied === null }, does: "It is processed once more with today's code; the new result takes the place of the old one." }} />}
+        </div>
+      )}
       <h2>Ranges</h2>
       <Table label="Ranges" head={["Topic", "Partition", "From", "Until", "Offsets"]}>
         {of.ranges.map((r) => <tr key={`${r.source}.${r.partition}`}><th scope="row">{r.topic}</th><td className="n">{r.partition}</td><td className="n">{number(r.from_offset)}</td><td className="n">{number(r.until_offset)}</td><td className="n">{number(r.until_offset - r.from_offset)}</td></tr>)}
@@ -44,8 +73,8 @@ export function TransactionPage({ name, txid }: { name: string; txid: string }) 
       {of.revisions.length > 1 && (
         <>
           <h2>Revisions</h2>
-          <Table label="Revisions" head={["Revision", "State", "Records", "Committed", "Run"]}>
-            {of.revisions.map((r) => <tr key={r.revision}><th scope="row">{named(of.txid, r.revision)}</th><td><Badge kind={r.state}>{r.state}</Badge></td><td className="n">{number(r.records)}</td><td>{moment(r.committed_at)}</td><td><Run dag={r.dag_id} run={r.run_id} /></td></tr>)}
+          <Table label="Revisions" head={["Revision", "What it is", "State", "Records", "Committed", "Run"]}>
+            {of.revisions.map((r) => <tr key={r.revision}><th scope="row">{named(of.txid, r.revision)}</th><td>{r.what}{isReplaced(of, r) && ", replaced"}</td><td><Stands of={r} /></td><td className="n">{number(r.records)}</td><td>{moment(r.committed_at)}</td><td><Run dag={r.dag_id} run={r.run_id} /></td></tr>)}
           </Table>
         </>
       )}
@@ -76,8 +105,8 @@ export function TransactionPage({ name, txid }: { name: string; txid: string }) 
       </Table>
       <h2>History</h2>
       <Table label="History" head={["At", "Move", "Epoch", "Who", "Why"]}>
-        {of.history.map((e, n) => <tr key={n}><td>{moment(e.at)}</td><th scope="row">{e.revision ? `${e.move} (revision ${e.revision})` : e.move}</th><td className="n">{e.epoch}</td><td>{e.who}</td><td className="text">{said(e.detail)}</td></tr>)}
+        {of.history.map((e, n) => <tr key={n}><td className="n">{moment(e.at)}</td><th scope="row">{e.revision ? `${e.move} (revision ${e.revision})` : e.move}</th><td className="n">{e.epoch}</td><td>{e.who}</td><td className="text">{said(e.detail)}</td></tr>)}
       </Table>
-    </>
+    </Moves>
   );
 }
