@@ -24,7 +24,7 @@ from tests.ledger.destinations.following import Late, at_once
 from .killed import POINTS
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [POINTS[1], *(pytest.param(each, marks=pytest.mark.all) for each in POINTS[::2])])
 @pytest.mark.invariant("I1", "I6")
 def test_whoever_comes_after_one_that_was_killed_ends_what_it_has_begun(sent, point, monkeypatch):
     monkeypatch.setattr(kafka_marks, "DECIDED_SECONDS", 0.3)
@@ -43,8 +43,10 @@ def test_whoever_comes_after_one_that_was_killed_ends_what_it_has_begun(sent, po
     sent.is_whole()
 
 
-@pytest.mark.parametrize("is_made", [False, True])
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize(
+    ("number", "is_made"),
+    [(1, False), (2, True), *(pytest.param(*each, marks=pytest.mark.all) for each in [(1, True), (2, False)])],
+)
 @pytest.mark.invariant("I1", "I6")
 def test_a_commit_whose_answer_is_lost_is_found_out_by_the_mark(sent, monkeypatch, number, is_made):
     commits, real = [], TransactionalProducer.commit
@@ -85,7 +87,7 @@ def test_a_follower_that_was_stopped_before_it_sends_changes_nothing_when_others
     sent.is_whole()
 
 
-@pytest.mark.parametrize("held_at", ["rows", "mark", "commit"])
+@pytest.mark.parametrize("held_at", ["commit", *(pytest.param(at, marks=pytest.mark.all) for at in ("rows", "mark"))])
 @pytest.mark.invariant("I1", "I6")
 def test_a_follower_that_was_stopped_while_it_sends_loses_its_turn_and_is_fenced(sent, monkeypatch, held_at):
     monkeypatch.setattr(kafka_outside, "_SILENT_SECONDS", 6)

@@ -231,7 +231,13 @@ def a_void(line: Line) -> tuple[Call, Done]:
 
 
 OPERATIONS = [allocate, a_try, last_vote, one_commit, group_commit, commit_of_a_revision, a_settling, a_void]
-each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.__name__)
+QUICK = (last_vote, one_commit, group_commit)
+"""Those that decide most; the others take minutes, in test-all."""
+each_operation = pytest.mark.parametrize(
+    "operation",
+    [each if each in QUICK else pytest.param(each, marks=pytest.mark.all) for each in OPERATIONS],
+    ids=lambda o: o.__name__,
+)
 TIDY = [commit_of_a_revision, a_void]
 """Those that discard at their end what is left, in a database transaction of its own."""
 

@@ -119,7 +119,12 @@ def test_the_password_is_for_the_user_alone(three):
 
 
 @pytest.mark.parametrize(
-    ("name", "answers"), [("postgres", answers_postgres), ("kafka", answers_kafka), ("connect", answers_connect)]
+    ("name", "answers"),
+    [
+        ("postgres", answers_postgres),
+        ("kafka", answers_kafka),
+        pytest.param("connect", answers_connect, marks=pytest.mark.all),
+    ],
 )
 def test_a_killed_server_is_restarted_with_its_data_and_it_is_said(three, said, name, answers):
     before = three.pids()[name]
