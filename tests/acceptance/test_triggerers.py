@@ -21,40 +21,50 @@ from .test_arrivals import begun, is_idle
 pytestmark = [pytest.mark.all, pytest.mark.timeout(400)]
 
 
-@pytest.fixture
-def watching(whole: tuple[Stack, Path]) -> Callable[[], int | None]:
-    """Asks Airflow for the triggerer, by the number of its job, that watches for the line's records."""
-
-    def asked() -> int | None:
-        with psycopg.connect(whole[0].database_url("airflow")) as conn:
-            rows = conn.execute(
-                "select t.triggerer_id from trigger t join asset_watcher w on w.trigger_id = t.id "
-                "join asset a on a.id = w.asset_id where a.uri like 'x-ratchet://arriving/%'"
-            ).fetchall()
-        return rows[0][0] if rows else None
-
-    return asked
+WATCHES = """
+    select j.id from trigger t join job j on j.id = t.triggerer_id
+    join asset_watcher w on w.trigger_id = t.id join asset a on a.id = w.asset_id
+    where a.uri like 'x-ratchet://arriving/%%' and j.latest_heartbeat > %s
+"""
+STARTED = "select id from job where job_type = 'TriggererJob' and start_date > %s and latest_heartbeat > start_date"
+Ask = Callable[[str], int | None]
 
 
 @pytest.fixture
-def second(whole: tuple[Stack, Path], arriving: Line, watching: Callable[[], int | None]) -> Iterator[psutil.Process]:
-    """A triggerer beside that of the stack, which has the watch by then."""
+def ask(whole: tuple[Stack, Path]) -> Iterator[Ask]:
+    """Asks Airflow's database for the number of a triggerer's job; what is asked for has been seen since now."""
+    with psycopg.connect(whole[0].database_url("airflow"), autocommit=True) as conn:
+        since = conn.execute("select clock_timestamp()").fetchone()
+
+        def asked(query: str) -> int | None:
+            found = conn.execute(query, since).fetchone()  # pyright: ignore[reportArgumentType]
+            return found and found[0]
+
+        yield asked
+
+
+@pytest.fixture
+def watching(arriving: Line, ask: Ask) -> int:
+    """The triggerer of the stack, which is the only one and has the watch."""
+    found = until("the triggerer watches", lambda: ask(WATCHES), 60)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def second(whole: tuple[Stack, Path], watching: int, ask: Ask) -> Iterator[int]:
+    """A triggerer beside that of the stack, which nobody starts again."""
     stack, _ = whole
-    until("the only triggerer watches", watching, 60)
     first = psutil.Process(stack.pids()["triggerer"])
-
-    def running() -> int:
-        with psycopg.connect(stack.database_url("airflow")) as conn:
-            asked = "select count(*) from job where job_type = 'TriggererJob' and state = 'running'"
-            return conn.execute(asked).fetchone()[0]  # pyright: ignore[reportOptionalSubscript]
-
-    before = running()
     with (stack.home / "logs" / "triggerer-2.log").open("w") as log:
         made = subprocess.Popen(first.cmdline(), env=first.environ(), cwd=first.cwd(), stdout=log, stderr=log)
-    until("there is a triggerer more", lambda: running() == before + 1, 60)
     process = psutil.Process(made.pid)
-    yield process
-    end([*process.children(recursive=True), process], signal.SIGTERM, 20)
+    try:
+        found = until("there is a second triggerer", lambda: ask(STARTED), 60)
+        assert found is not None and found != watching
+        yield found
+    finally:
+        end([*process.children(recursive=True), process], signal.SIGTERM, 20)
 
 
 def signal_all(process: psutil.Process, number: signal.Signals) -> None:
@@ -82,28 +92,28 @@ def test_a_triggerer_that_is_killed_costs_a_while_and_starts_no_run_twice(arrivi
 
 
 @pytest.mark.invariant("I10")
-def test_of_two_triggerers_one_watches_and_another_does_when_it_is_killed(arriving: Line, whole, watching, second):
+def test_of_two_triggerers_one_watches_and_another_does_when_it_is_killed(arriving: Line, whole, watching, second, ask):
     stack, _ = whole
-    was = watching()
     takes_all_in_one_run(arriving)
-    assert watching() == was
+    assert ask(WATCHES) == watching
     signal_all(psutil.Process(stack.pids()["triggerer"]), signal.SIGKILL)
     takes_all_in_one_run(arriving)
-    assert watching() != was
+    # That is the second one, or the first one's successor.
+    assert ask(WATCHES) != watching
     arriving.is_whole()
 
 
 @pytest.mark.invariant("I9")
 def test_a_triggerer_that_stands_still_and_comes_back_late_commits_nothing_twice(
-    arriving: Line, whole, watching, second
+    arriving: Line, whole, watching, second, ask
 ):
     stack, _ = whole
-    was, stopped = watching(), psutil.Process(stack.pids()["triggerer"])
+    stopped = psutil.Process(stack.pids()["triggerer"])
     signal_all(stopped, signal.SIGSTOP)
     try:
         takes_all_in_one_run(arriving)
+        assert ask(WATCHES) == second
     finally:
         signal_all(stopped, signal.SIGCONT)
-    assert watching() != was
     takes_all_in_one_run(arriving)
     arriving.is_whole()

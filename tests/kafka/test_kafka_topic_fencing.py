@@ -206,12 +206,13 @@ class Silenced:
     """A client that hears of its end as librdkafka's does now and then: without any word of why."""
 
     def __init__(self, client):
-        self._client = client
+        self._client, self.silent = client, 0
 
     def flush(self, seconds: float) -> int:
         try:
             return self._client.flush(seconds)
         except (KafkaException, SystemError):
+            self.silent += 1
             raise SystemError("returned NULL without setting an exception") from None
 
     def __getattr__(self, name: str):
@@ -221,10 +222,11 @@ class Silenced:
 @pytest.mark.invariant("I6")
 def test_a_fence_of_which_the_client_says_nothing_is_told_as_one(sent):
     earlier, later = (TransactionalProducer(sent.properties, f"id-{sent.topic}", "here", 1_000_000) for _ in range(2))
-    earlier._producer = Silenced(earlier._producer)
+    earlier._producer = client = Silenced(earlier._producer)
     earlier.begin()
     with pytest.raises(ProducerFenced):
         earlier.put(sent.topic, b"late", b"k")
+    assert client.silent == 1
     later.begin()
     later.put(sent.topic, b"sent", b"k")
     later.commit()
@@ -235,5 +237,8 @@ def test_a_fence_of_which_the_client_says_nothing_is_told_as_one(sent):
     with pytest.raises(SystemError, match="of Python"), later._told():
         raise SystemError("of Python")
     assert [record.value for record in sent.records()] == [b"sent"]
+    # Now it has nothing to abort.
+    with pytest.raises(SystemError, match="of Python"), later._told():
+        raise SystemError("of Python")
     for each in (earlier, later):
         each.close()

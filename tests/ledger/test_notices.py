@@ -18,17 +18,19 @@ from ratchet.airflow import halted as calling
 from ratchet.airflow.begin import BeginOperator
 from ratchet.airflow.maintenance import Pass
 from ratchet.airflow.settle import SettleOperator
-from ratchet.errors import LedgerUnreachable, TransformError
+from ratchet.errors import LedgerUnreachable, NotRevisable, TransformError
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import abort, retry, void
 from ratchet.protocol import claims
+from ratchet.protocol.commit import commit, give_up_half
 from ratchet.protocol.failures import errors_recorded
 from ratchet.protocol.notices import MOST_TRIES, tell
 from ratchet.protocol.votes import take_try, vote_no
 
-from .staging import SPEC, Log, committed, fail, start
+from .staging import SPEC, Log, committed, do_slice, fail, prepare, start
 
 HERE = __name__
 CALLED: list[tuple[str, Halt]] = []
@@ -297,3 +299,35 @@ def test_whichever_task_meets_a_halt_tells_of_it(ledger, log, monkeypatch, telle
         upkeep.run("ratchet_ledger", [spec])
     assert names() == ["paged"]
     assert told(ledger)[-1][0] == {"settle": "c", "begin": "g", "maintenance": "maintenance"}[teller]
+
+
+def test_a_reason_has_no_code_of_an_error_that_is_mended_or_of_what_a_revision_is_made_with(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    lost = take_try(ledger, SPEC, begun.claim, 0)
+    with pytest.raises(TransformError), errors_recorded(ledger, lost.token):
+        raise TransformError("its worker went away")
+    do_slice(ledger, SPEC, begun, 0)
+    claims.settle(ledger, SPEC, Run("dag", "a"), succeeded=False, reason="killed")
+    again = start(ledger, SPEC, log, "b")
+    do_slice(ledger, SPEC, again, 1)
+    commit(ledger, SPEC, again.claim)
+    start(ledger, SPEC, log, "b", 1)
+    claims.settle(ledger, SPEC, Run("dag", "b", 1), succeeded=False, reason="killed too")
+    with ledger.begin() as conn:
+        ends = [e.detail["why"] for e in history.read(conn, SPEC.name) if e.move == "end"]
+    assert [why for why in ends if why.startswith("killed")] == ["killed", "killed too"]
+
+
+def test_a_revision_of_which_some_tasks_alone_were_cleared_is_no_refusal(ledger, log):
+    begun = start(ledger, SPEC, log, "a")
+    prepare(ledger, SPEC, begun)
+    commit(ledger, SPEC, begun.claim)
+    half = start(ledger, SPEC, log, "a", 1)
+    with ledger.begin() as conn:
+        row = read_transaction(conn, SPEC.name, 1, 1, lock=True)
+        wrong = give_up_half(conn, row, half.claim)
+    assert isinstance(wrong, NotRevisable)
+    claims.settle(ledger, SPEC, Run("dag", "a", 1), succeeded=False, reason="it is given up")
+    with ledger.begin() as conn:
+        (why,) = [e.detail["why"] for e in history.read(conn, SPEC.name) if e.move == "end" and e.revision == 1]
+    assert why == f"it is given up ({NotRevisable.code}; ratchet explain {NotRevisable.code})"

@@ -42,6 +42,7 @@ def earlier(ledger: Ledger, minutes: int) -> None:
     events = "update ratchet.events set at = at - :minutes * interval '1 minute'"
     rows = (
         "update ratchet.transactions set opened_at = opened_at - :minutes * interval '1 minute', "
+        "prepared_at = prepared_at - :minutes * interval '1 minute', "
         "halted_at = halted_at - :minutes * interval '1 minute'"
     )
     with ledger.begin() as conn:
@@ -127,3 +128,31 @@ def test_a_revision_that_another_has_superseded_is_over(ledger, log):
     start(ledger, SPEC, log, "a", 2)
     revised = bar_of(ledger, 1, 1)
     assert names(revised) == ["start", "wait", "start", "aborted"] and revised.phases[-1].until is not None
+
+
+def test_one_that_another_takes_along_was_not_committed_all_the_time_since_its_run_has_ended(ledger, log):
+    log.stable = {0: 500, 1: 500}
+    first, second = (start(ledger, SPEC, log, run) for run in "ab")
+    prepare(ledger, SPEC, second)
+    settle(ledger, SPEC, Run("dag", "b"), succeeded=False, reason="it was stopped")
+    earlier(ledger, 60)
+    prepare(ledger, SPEC, first)
+    commit(ledger, SPEC, first.claim)
+    bar = bar_of(ledger, 2)
+    assert bar.state == "COMMITTED" and names(bar) == ["start", "process", "commit", "wait"]
+    assert bar.phases[-1].until - bar.phases[-1].since > timedelta(minutes=59)
+    assert sum((of.until - of.since).total_seconds() for of in bar.phases[:-1]) < 60
+
+
+def test_a_clock_that_was_set_back_takes_no_page_away(ledger, log):
+    committed(ledger, log, "z")
+    halted(ledger, log)
+    with ledger.begin() as conn:
+        conn.execute(text("alter table ratchet.events disable trigger user"))
+        conn.execute(text("update ratchet.transactions set committed_at = opened_at - interval '3 s' where txid = 1"))
+        conn.execute(
+            text("update ratchet.events set at = at - interval '9 s' where txid = 2 and move in ('claim', 'halt')")
+        )
+        conn.execute(text("alter table ratchet.events enable trigger user"))
+    for bar in timeline(ledger, "line").bars:
+        assert bar.phases and all(of.until is None or of.until >= of.since for of in bar.phases), bar

@@ -50,6 +50,11 @@ def raises_on_a_worker(rows: pa.Table) -> dict[str, pa.Table]:
     raise KeyError(rows.column("b")[0].as_py())
 
 
+def raises_in_words_like_a_traceback(rows: pa.Table) -> dict[str, pa.Table]:
+    value = rows.column("b")[0].as_py()
+    raise ValueError(f'odd\n  File "/{value}/of.py", line 3, in {value}\n    {value}\nKeyError: {value}')
+
+
 def refuses_on_a_worker(rows: pa.Table) -> dict[str, pa.Table]:
     raise Refused(f"not {rows.column('b')[0]}")
 
@@ -132,6 +137,9 @@ CASES = {
     "a reason of a DataFrame's": Case("given up by the transform", transform=gives_up_in_spark),
     "an error of the transform's": Case(
         "raised KeyError at tests/spark/test_private.py:", transform=raises_on_a_worker
+    ),
+    "words like a traceback": Case(
+        "raised ValueError at tests/spark/test_private.py:", transform=raises_in_words_like_a_traceback
     ),
     "a refusal": Case("raised Refused at tests/spark/test_private.py:", transform=refuses_on_a_worker),
     "an error in Arrow": Case("raised ArrowInvalid at tests/spark/test_private.py:", transform=gives_no_date),

@@ -176,11 +176,14 @@ class TransactionalProducer:
             raise self._said(cause) from error
 
     def _ended_by(self) -> KafkaError | None:
-        """What has ended the client, which it says whatever it is asked; it is asked for what changes nothing else."""
+        """What has ended the client, which it says whatever it is asked: to abort, which lets nobody see anything.
+
+        None where nothing has, or the client is asked at a time at which it has nothing to abort.
+        """
         try:
             self._producer.abort_transaction(ANSWER_SECONDS)
         except KafkaException as error:
-            return error.args[0]
+            return None if error.args[0].code() == KafkaError._STATE else error.args[0]
         return None
 
     def _said(self, error: KafkaError) -> Exception:

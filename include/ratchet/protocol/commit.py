@@ -302,7 +302,8 @@ def give_up_half(conn: Connection, row: Transaction, claim: Claim) -> NotRevisab
     if not row.revision or not unfinished or (row.epoch, row.claim) != (claim.epoch, claim.number):
         return None
     why = "only some tasks of a committed run were cleared"
-    move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why, halted_at=func.clock_timestamp())
+    code = {"code": NotRevisable.code}
+    move(conn, row, State.ABORTED, who=row.run_id, why=why, detail=code, reason=why, halted_at=func.clock_timestamp())
     return NotRevisable(f"{row.pipeline}: {claim}: {why}; clear the whole run to revise it; the old result stays")
 
 
@@ -345,7 +346,8 @@ def _commit_revision(ledger: Ledger, spec: Pipeline, claim: Claim, epoch: int, o
         why, given_up = str(cause), isinstance(cause, NotRevisable)
         # Nothing that is tried again can mend what is not revisable.
         halted_at = func.clock_timestamp() if given_up else row.halted_at
-        move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why, halted_at=halted_at)
+        code = {"code": (NotRevisable if given_up else Refused).code}
+        move(conn, row, State.ABORTED, who=row.run_id, why=why, detail=code, reason=why, halted_at=halted_at)
     return NotRevisable(why) if given_up else Refused(f"{spec.name}: {row} is aborted: {why}; the old result stays")
 
 

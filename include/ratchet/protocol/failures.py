@@ -139,15 +139,14 @@ def last_error(conn: Connection, row: Transaction) -> str | None:
     found = _latest(conn, row, _COMMIT_FAILED if row.state == State.PREPARED else _TRY_FAILED)
     if found is None:
         return None
-    if row.state != State.PREPARED:
-        slice_ = read_slice(conn, row.pipeline, row.txid, row.epoch, found["slice"])
-        if slice_.voted_at is not None or slice_.try_number != found["try"]:
-            return None
+    if row.state != State.PREPARED and not _is_last_try(conn, row, found):
+        return None
     return " ".join(found["why"].removeprefix(f"{row.pipeline}: ").split())
 
 
 def last_code(conn: Connection, row: Transaction) -> str | None:
-    """The code of the error by which the row's latest claim came to nothing; None where nobody has said one.
+    """The code of the error by which the row's latest claim came to nothing; None where nobody has said one, or the
+    slice of it has gone on since.
 
     What a gate, a sink's rule or the transform has refused is Refused; an abort by a person or a deadline is no error.
     """
@@ -159,8 +158,17 @@ def last_code(conn: Connection, row: Transaction) -> str | None:
         .limit(1)
     ).one()
     if found.move == State.ABORTED:
-        return Refused.code if found.who == row.run_id else None
-    return found.detail.get("code")
+        return found.detail.get("code") or (Refused.code if found.who == row.run_id else None)
+    if found.move == _COMMIT_FAILED or (found.move == _TRY_FAILED and _is_last_try(conn, row, found.detail)):
+        return found.detail.get("code")
+    # A claim has failed by nothing yet; what begins a revision has a code too, that of its transform.
+    return None
+
+
+def _is_last_try(conn: Connection, row: Transaction, failed: dict[str, Any]) -> bool:
+    """Whether the slice of a try that has failed is where that has left it."""
+    slice_ = read_slice(conn, row.pipeline, row.txid, row.epoch, failed["slice"])
+    return slice_.voted_at is None and slice_.try_number == failed["try"]
 
 
 def coded(why: str, code: str | None) -> str:

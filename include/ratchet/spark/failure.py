@@ -100,7 +100,7 @@ def explained(where: str, transform: str, check_topic: Callable[[], None], priva
             if isinstance(own, RecordsLost | TopicChanged | UnknownTopic):
                 # The driver's own look says it of the whole slice.
                 check_topic()
-            raise (_noted(own, error, package) if isinstance(own, TransformError) else own) from error
+            raise (_noted(own, error, package, private) if isinstance(own, TransformError) else own) from error
         if is_sparks(error):
             silent = _look_again(check_topic)
             if is_of_the_engine(error):
@@ -116,12 +116,12 @@ def explained(where: str, transform: str, check_topic: Callable[[], None], priva
         else:
             told = named(error, package) if private else f"{type(error).__name__}: {error}{_place(error, package)}"
             why = f"{transform} raised {told}"
-        raise _noted(TransformError(f"{where}: {why}"), error, package) from error
+        raise _noted(TransformError(f"{where}: {why}"), error, package, private) from error
 
 
-def _noted(wrong: TransformError, error: Exception, package: str) -> TransformError:
+def _noted(wrong: TransformError, error: Exception, package: str, private: bool) -> TransformError:
     """The error with a note of the lines that led to it, which is for logs: a message names the innermost alone."""
-    lines = listed(_all_frames(error), package)
+    lines = listed(_all_frames(error, private), package)
     if lines:
         wrong.add_note(f"in your code, the innermost last:\n{lines}")
     return wrong
@@ -230,14 +230,17 @@ def _call_sites(error: Exception) -> list[Frame]:
 
 
 def _frames(error: PythonException) -> list[Frame]:
-    """What ended the worker's Python, the innermost last."""
-    return _found(_text(error).rpartition("Traceback (most recent call last):\n")[2])
+    """What ended the worker's Python, the innermost last; not what its words look like, which may be a record's."""
+    told = _text(error).rpartition("Traceback (most recent call last):\n")[2]
+    words = _RAISED.search(told)
+    return _found(told[: words.start("kind")] if words else told)
 
 
-def _all_frames(error: Exception) -> list[Frame]:
-    """The driver's frames, then those of the worker with what had led to its error before."""
-    of_worker = _found(_text(error)) if isinstance(error, PythonException) else _call_sites(error)
-    return [*frames_of(error), *of_worker]
+def _all_frames(error: Exception, private: bool) -> list[Frame]:
+    """The driver's frames, then those of the worker; unless private with what had led to its error before, and said."""
+    if not isinstance(error, PythonException):
+        return [*frames_of(error), *_call_sites(error)]
+    return [*frames_of(error), *(_frames(error) if private else _found(_text(error)))]
 
 
 def _found(text: str) -> list[Frame]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, literal, select, true, tuple_
 
@@ -14,6 +14,8 @@ from ratchet.ledger.states import State
 
 NEWEST = 500
 """So many events of a transaction are looked at, the newest ones: an outage of days has a claim every minute."""
+LONG = timedelta(minutes=1)
+"""A commit takes less, unless it waits."""
 _LIFTS = ("retry", "accept-loss", "repartitioned")
 _TOLD = ("halt", "end", "claim", *_LIFTS, State.ABORTED, State.VOIDED)
 
@@ -45,9 +47,10 @@ class Told:
 def told(conn: Connection, pipeline: str, rows: Iterable[Transaction]) -> dict[tuple[int, int], list[Told]]:
     """{(txid, revision): what its history tells}, of those that have stood still or may have.
 
-    The others have had one claim and were committed, so that nobody's history is read for nothing.
+    The others have had one claim and were committed soon after they were prepared, so that nobody's history is read for
+    nothing.
     """
-    wanted = [(row.txid, row.revision) for row in rows if row.claim > 1 or row.applied is None]
+    wanted = [(row.txid, row.revision) for row in rows if row.claim > 1 or row.applied is None or _waited(row)]
     if not wanted:
         return {}
     c, e = transactions.c, events.c
@@ -67,6 +70,11 @@ def told(conn: Connection, pipeline: str, rows: Iterable[Transaction]) -> dict[t
     return found
 
 
+def _waited(row: Transaction) -> bool:
+    """Whether it stood prepared for long: its run may have ended meanwhile, and another have taken it along."""
+    return bool(row.prepared_at and row.committed_at and row.committed_at - row.prepared_at > LONG)
+
+
 def phases_of(
     row: Transaction, tried_at: datetime | None, said: Sequence[Told], *, waits: bool, ends: bool, now: datetime
 ) -> tuple[Phase, ...]:
@@ -81,7 +89,9 @@ def phases_of(
     begun = (("start", row.opened_at), ("process", tried_at), ("wait" if waits else "commit", row.prepared_at))
     known = [(name, at) for name, at in begun if at]
     # A later epoch may be prepared before the first try of another claim is over; none took less than nothing.
-    known = [(name, max(at, row.opened_at)) for name, at in known if until is None or at <= until]
+    known = [(name, max(at, row.opened_at)) for name, at in known]
+    # Where a clock was set back, it was begun all the same.
+    known = known[:1] + [(name, at) for name, at in known[1:] if until is None or at <= until]
     parts = [
         Phase(name, at, max(at, after) if after else None)
         for (name, at), after in zip(known, [*(at for _, at in known[1:]), until], strict=True)
@@ -107,7 +117,7 @@ def _stops(said: Iterable[Told]) -> Iterator[Phase]:
     name, since = "", None
     for one in said:
         if since and (one.move in ("claim", "halt", State.VOIDED) or (name == "halted" and one.lifts)):
-            yield Phase(name, since, one.at)
+            yield Phase(name, since, max(since, one.at))
             since = None
             if one.lifts:
                 name, since = "wait", one.at
