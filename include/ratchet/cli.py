@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from ratchet.beginning import init
@@ -361,9 +360,7 @@ def main(run: Callable[[], None] = app) -> None:
         choose_form()
         run()
     except RatchetError as error:
-        said = Text.assemble((f"error {error.code}:", "red"), f" {error}")
-        console = Console(stderr=True)
-        console.print(said, soft_wrap=not console.is_terminal, highlight=False)
+        print_lines([Text.assemble((f"error {error.code}:", "red"), f" {error}")], err=True)
         raise SystemExit(1) from (error if os.environ.get("RATCHET_DEBUG") else None)
     except Exception as error:
         if os.environ.get("RATCHET_DEBUG") or not _some_are_private():

@@ -16,7 +16,9 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Run
+from ratchet.operate import replay
 from ratchet.operate.migrate import migrate
+from ratchet.operate.pauses import pause_at
 from ratchet.operate.snapshot.status import status
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, Waits, commit
@@ -159,6 +161,8 @@ def test_a_halted_transactions_own_page_says_so_and_has_the_ways_out(open_, line
     expect(page.get_by_text("halted, OPEN")).to_be_visible()
     page.get_by_role("button", name="Copy ratchet retry line 4").click()
     expect(why.get_by_text("Copied")).to_be_visible()
+    expect(why).to_contain_text("ratchet void line 4 --reason …")
+    assert copied(page, "ratchet void line 4") == "ratchet void line 4"
     moves = page.get_by_role("group", name="Moves")
     expect(moves.get_by_role("button")).to_have_text(["Retry", "Abort", "Void"])
     assert axe_of(page) == 0
@@ -171,6 +175,60 @@ def test_a_halted_transactions_own_page_says_so_and_has_the_ways_out(open_, line
     read_only = settled(open_("/ratchet/#/line/4", "vera"))
     expect(read_only.get_by_text("COMMITTED").or_(read_only.get_by_text("OPEN", exact=True)).first).to_be_visible()
     expect(read_only.get_by_role("button", name="Void", exact=True)).to_have_count(0)
+
+
+def copied(page: Page, command: str) -> str:
+    """What is in the clipboard after the button of this command is clicked."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    button = page.get_by_role("button", name=f"Copy {command}", exact=True)
+    button.click()
+    expect(button).to_have_text("Copied")
+    return page.evaluate("navigator.clipboard.readText()")
+
+
+def test_where_a_browser_has_no_clipboard_what_is_typed_is_selected_alone(open_, line):
+    page = settled(open_("/ratchet/#/line/4"))
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.get_by_role("button", name="Copy ratchet void line 4", exact=True).click()
+    expect(page.get_by_text("Copied")).to_be_visible()
+    assert page.evaluate("getSelection().toString()") == "ratchet void line 4"
+
+
+FALSE = [
+    "no ` quote",
+    "use `ratchet void line 4 |sh`",
+    "use `ratchet void line 4\nrm -r x`",
+    "use `ratchet void line 4; ls` or `ratchet void $(ls)`, `ratchet void line > x`, `ratchet void line \\ x`",
+    "use `ratchet destroy line`, `ratchet drop line`, `ratchet` or `rm -r x`",
+    "`",
+]
+
+
+@pytest.mark.parametrize("reason", FALSE, ids=range(len(FALSE)))
+def test_only_a_whole_command_of_ours_is_one_to_copy_whatever_a_reason_has(open_, line, reason: str):
+    pause_at(line, SPEC, None, reason, "eve")
+    page = settled(open_("/ratchet/#/line"))
+    said = page.get_by_role("status").filter(has_text="is paused behind")
+    expect(said).to_contain_text(f": {reason}; ratchet resume line --reason … Copy lets it go on")
+    expect(said.get_by_role("button")).to_have_count(1)
+    expect(said.locator("code")).to_have_text(["ratchet resume line --reason …"])
+    assert said.get_by_role("button").get_attribute("aria-label") == "Copy ratchet resume line"
+    assert axe_of(page) == 0
+
+
+def test_a_revision_that_failed_is_given_up_and_the_line_not_halted(open_, postgres):
+    with made_anew(postgres) as ledger:
+        log = Log(stable={0: 1, 1: 0})
+        committed(ledger, log, "a")
+        replay.ask(ledger, SPEC, 1, 1, "its code was wrong", "ada")
+        for run in "bcd":
+            assert fail(ledger, log, run).claim.revision == 1
+        page = settled(open_("/ratchet/#/line/1"))
+        expect(page.get_by_role("region", name="Revisions").get_by_text("given up", exact=True)).to_be_visible()
+        expect(page.get_by_text("halted, ABORTED")).to_have_count(0)
+        page.goto(page.url.replace("#/line/1", "#/line"))
+        expect(page.get_by_role("region", name="Transactions").get_by_text("given up", exact=True)).to_be_visible()
+        expect(page.get_by_text("halted, ABORTED")).to_have_count(0)
 
 
 def make(page: Page, button: str, title: str, reason: str) -> Locator:

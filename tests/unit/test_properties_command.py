@@ -45,6 +45,18 @@ def test_any_reason_can_be_kept_in_the_history_or_is_refused(said):
         assert "the reason" in str(error)
         return
     assert reason == said.strip() != "" and "\x00" not in reason and reason.encode()
+    assert any(sign.isalnum() for sign in reason)
+
+
+@pytest.mark.parametrize("said", ["…", " … ", "-", "?!", "'…'"])
+def test_a_reason_without_words_is_refused_and_asked_for(said):
+    with pytest.raises(SettingsError, match="the reason .* has no words; say why"):
+        reason_given(said)
+
+
+@pytest.mark.parametrize("said", ["no. 7", "7", "理由", "é"])
+def test_a_reason_in_any_language_is_one(said):
+    assert reason_given(said) == said
 
 
 @EVERY

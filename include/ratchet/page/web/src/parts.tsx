@@ -23,31 +23,42 @@ export function Answer({ error, waits }: { error: Error | null; waits: boolean }
   return waits ? <p role="status" className="quiet">Loading…</p> : null;
 }
 
-/** A sentence of the server's, in which backticks stand around what is typed. */
+/**
+ * A whole command, of those that the server's sentences name and that take nothing away for good: plain words on one
+ * line, of which a shell makes nothing else.
+ */
+const COMMAND = /`(ratchet (?:abort|accept-loss|attach|detach|dlq|doctor|explain|history|lag|migrate|origin|pause-at|plan|preview|release|repartitioned|replay|resume|retry|show|status|validate|verify|void|where)(?: (?:[\w.:/@+-]+|…))*)`/;
+
+/**
+ * A sentence of the server's, in which backticks stand around what is typed. It quotes records, errors and reasons of
+ * other people as well, so only what is a command of ours is shown as one; a backtick anywhere else turns nothing around.
+ */
 export function Words({ of }: { of: string }) {
-  return <>{of.split("`").map((part, n) => (n % 2 === 0 ? part : part.startsWith("ratchet ") ? <Command key={n} line={part} /> : <code key={n}>{part}</code>))}</>;
+  return <>{of.split(COMMAND).map((part, n) => (n % 2 === 0 ? part : <Command key={n} line={part} />))}</>;
 }
 
+/** What a person is to put in the place of `…` is not copied: entered as it is, it would be the reason. */
 function Command({ line }: { line: string }) {
   const code = useRef<HTMLElement>(null);
   const [isCopied, setCopied] = useState(false);
+  const typed = line.replace(/ --reason …$/, ""), rest = line.slice(typed.length);
   async function copy() {
     // Browsers have a clipboard for pages of https alone; elsewhere what is selected is copied.
-    if (navigator.clipboard) await navigator.clipboard.writeText(line);
+    if (navigator.clipboard) await navigator.clipboard.writeText(typed);
     else {
       getSelection()?.selectAllChildren(code.current!);
       document.execCommand("copy");
     }
     setCopied(true);
   }
-  return <><code ref={code}>{line}</code> <button type="button" className="copy" aria-label={`Copy ${line}`} onClick={() => void copy()}>{isCopied ? "Copied" : "Copy"}</button></>;
+  return <><code><span ref={code}>{typed}</span>{rest}</code> <button type="button" className="copy" aria-label={`Copy ${typed}`} onClick={() => void copy()}>{isCopied ? "Copied" : "Copy"}</button></>;
 }
 
 export const Badge = ({ kind, children }: { kind: string; children: ReactNode }) => <span className={`badge ${kind.toLowerCase()}`}>{children}</span>;
 
-/** Where a transaction stands: what is halted is unfinished, whatever its state. */
-export const Stands = ({ of }: { of: { state: State; halted_at: string | null } }) =>
-  of.halted_at && of.state !== "VOIDED" ? <Badge kind="halted">halted, {of.state}</Badge> : <Badge kind={of.state}>{of.state}</Badge>;
+/** Where a transaction stands: what is halted is unfinished, whatever its state; a revision halts no line, but is given up. */
+export const Stands = ({ of }: { of: { state: State; revision: number; halted_at: string | null } }) =>
+  of.halted_at && of.state !== "VOIDED" ? <Badge kind="halted">{of.revision > 0 ? "given up" : `halted, ${of.state}`}</Badge> : <Badge kind={of.state}>{of.state}</Badge>;
 
 /** A revision is worked on beside the line, in which it has its place already. */
 export function revised(line: Line): string[] {
