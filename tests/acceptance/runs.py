@@ -90,7 +90,7 @@ class Runs:
         for paused in (False, True):
             # Of a DAG that is paused, Airflow looks only every minute whether a run has ended.
             self.pause(paused, MAINTENANCE)
-            until("maintenance is done", lambda: not self.active(MAINTENANCE, "running"), 90)
+            until("maintenance is done", lambda: not self.active(MAINTENANCE, "running"), 240)
 
     def maintain(self) -> str:
         """Have maintenance done once more, and wait for it; what its task wrote of this pipeline."""
