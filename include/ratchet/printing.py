@@ -12,6 +12,8 @@ from rich.segment import Segments
 from rich.table import Table
 from rich.text import Text
 
+_COMMANDS_AND_WORDS = re.compile(r"(?:`ratchet [^`\n]*`|\S)+")
+
 
 def print_lines(lines: Iterable[str | Text], *, err: bool = False) -> None:
     """Print lines, wrapped at words where a terminal shows them."""
@@ -33,9 +35,6 @@ def _print(console: Console, parts: Iterable[str | Text | Table]) -> None:
         # Rich breaks within words and commands, and has spaces for tabs.
         for line in _wrapped(Text(part) if isinstance(part, str) else part, width):
             console.print(Segments(line.render(console, "\n")), soft_wrap=True)
-
-
-_COMMANDS_AND_WORDS = re.compile(r"(?:`ratchet [^`\n]*`|\S)+")
 
 
 def _wrapped(text: Text, width: int | None) -> Iterator[Text]:

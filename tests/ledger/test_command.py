@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from benchmarks.past import grow
-from ratchet.ledger.schema import pipelines
 from ratchet.ledger.states import State
 from ratchet.ledger.work import Run
 from ratchet.operate.migrate import migrate
@@ -21,29 +19,9 @@ from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from tests.answers import answer
 
-from .running import apart, here
 from .staging import SPEC, Log, appended, committed, planned, prepare, start, state
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def ratchet(ledger_url):
-    """Runs the command with the ledger in its environment: (exit status, stdout, stderr).
-
-    It runs in this process, which takes a tenth of the time, or with more in its environment in one of its own. What it
-    prints with --json is held against its schema.
-    """
-    env = {"RATCHET_LEDGER_URL": ledger_url, "RATCHET_PIPELINES": "tests.ledger.pipelines"}
-    env |= {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-
-    def run(*arguments: str, **more: str) -> tuple[int, str, str]:
-        status, out, err = apart(arguments, {**env, **more}) if more else here(arguments, env)
-        if "--json" in arguments and out:
-            answer(arguments[0], out)
-        return status, out, err
-
-    return run
 
 
 def test_it_is_the_same_in_a_process_of_its_own(ledger_url, ratchet):
@@ -273,76 +251,6 @@ def test_migrate_does_what_it_can_and_one_pipeline_alone_where_it_is_asked(ledge
     assert "two: twos: fits" in answer["said"]
     status, out, err = ratchet("migrate", "two", "three", **where)
     assert (status, out) == (1, "") and "there is no pipeline 'three'; known are line, two" in err
-
-
-def test_a_line_is_pruned_and_a_history_that_is_gone_is_said_to_be(ledger, log, ratchet):
-    committed(ledger, log, "a")
-    assert ratchet("prune", "line")[0] == 2
-    status, _, err = ratchet("prune", "line", "--reason", "large")
-    assert status == 1 and "error RAT-403: line: no transaction after 0 can be pruned" in err
-    # The newest thousand stay.
-    grow(ledger.url, "line", 1_002)
-    with ledger.begin() as conn:
-        conn.execute(pipelines.update().values(compacted=10, merged=10))
-    status, out, _ = ratchet("prune", "line", "--reason", "large", "--dry-run")
-    assert status == 0 and "nothing was changed" in out and state(ledger, 1) == State.COMMITTED
-    status, out, _ = ratchet("prune", "line", "--reason", "large", "--json")
-    answer = json.loads(out)
-    assert status == 0 and "transactions 1 to 2 are pruned" in answer.pop("said")[0]
-    rows = {"events": 16, "ranges": 4, "slices": 4, "transactions": 2}
-    assert answer == {"pipeline": "line", "first": 1, "last": 2, "rows": rows, "dry_run": False}
-    assert ratchet("history", "line", "2") == (0, "", "transaction 2 is pruned from the ledger\n")
-    assert ratchet("verify", "line", "--since", "1")[1].startswith("ok    transactions 3 to 1002; 1 to 2 are taken as")
-
-
-def test_rows_are_erased_when_a_person_has_said_why_and_yes(ledger, log, ratchet):
-    committed(ledger, log, "a")
-    asked = ("erase", "line", "rows", "a=3")
-    assert ratchet(*asked, "--yes")[0] == 2
-    status, _, err = ratchet(*asked, "--reason", "a letter")
-    assert status == 1 and "Delete the rows of rows with these values in a?" in err
-    status, out, _ = ratchet(*asked, "--reason", "a letter", "--dry-run")
-    assert status == 0 and "nothing was changed" in out and len(appended(ledger)) == 20
-    status, out, _ = ratchet(*asked, "--reason", "a letter", "--yes", "--json")
-    answer = json.loads(out)
-    assert answer.pop("said") == ["line: rows: 2 rows of transaction 1 are erased; none of these is revised any more"]
-    assert answer == {
-        "pipeline": "line",
-        "sink": "rows",
-        "columns": ["a"],
-        "rows": {"1": 2},
-        "head": 1,
-        "beyond": 0,
-        "dry_run": False,
-    }
-    assert len(appended(ledger)) == 18 and ratchet("verify", "line")[0] == 0
-    status, out, _ = ratchet(*asked, "--reason", "a letter", "--yes")
-    assert (status, out) == (0, "line: rows: up to transaction 1 no row has these values in a\n")
-    assert "erase by " in ratchet("history", "line", "1")[1]
-
-
-def test_a_line_is_dropped_when_a_person_has_said_why_and_yes(ledger, log, ratchet):
-    committed(ledger, log, "a")
-    assert ratchet("drop", "line", "--yes")[0] == 2
-    status, out, err = ratchet("drop", "line", "--reason", "moved")
-    assert (status, out.strip()) == (1, "") and "Drop all tables and the history of line?" in err
-    status, out, _ = ratchet("drop", "line", "--reason", "moved", "--dry-run")
-    assert status == 0 and "nothing was changed" in out and state(ledger, 1) == State.COMMITTED
-    status, out, _ = ratchet("drop", "line", "--reason", "moved", "--yes", "--json")
-    answer = json.loads(out)
-    assert status == 0 and "dropped line line: 1 transaction, " in answer.pop("said")[-1]
-    assert "ratchet_delta.public.rows" in answer.pop("relations")
-    assert answer == {
-        "pipeline": "line",
-        "last_txid": 1,
-        "head": 1,
-        "left": [],
-        "stages": 0,
-        "dead_letters": 0,
-        "dry_run": False,
-    }
-    status, _, err = ratchet("drop", "line", "--reason", "moved", "--yes")
-    assert (status, err) == (1, "error RAT-403: the ledger has nothing of pipeline line\n")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from uuid import uuid4
 import httpx
 import psycopg
 import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from ratchet.dev.stack import CHECKOUT, Stack
 from ratchet.dev.stack.airflow import Airflow
@@ -18,8 +20,11 @@ from ratchet.dev.stack.ports import Ports
 from ratchet.dev.stack.postgres import Postgres
 from ratchet.dev.stack.supervisor import Supervisor
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.transactions import read_transaction
 from ratchet.operate.migrate import migrate
-from tests.ledger.staging import SPEC, Log
+from tests.ledger.destinations.elsewhere import SENT, lasted, without
+from tests.ledger.staging import SPEC, Log, committed, fail, prepare, start
+from tests.page.browsing import SIZES
 from tests.page.pipelines import MORE
 from tests.page.pipelines.secret import PIPELINE as SECRET
 from tests.page.rights import LIMITED, Rights
@@ -134,3 +139,70 @@ def as_(airflow: Airflow, tokens: dict[str, str]) -> Iterator[As]:
     yield client
     for one in made:
         one.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = shutil.which("chromium")
+    assert found, "test-all needs Chromium; Debian: apt-get install chromium"
+    with sync_playwright() as started:
+        made = started.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-quic"])
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def line(postgres) -> Iterator[Ledger]:
+    """Three committed transactions, a halted fourth, and one that waits for it."""
+    with made_anew(postgres) as ledger:
+        log = Log(stable={0: 500, 1: 500})
+        for run in "abc":
+            committed(ledger, log, run)
+        for run in "def":
+            fail(ledger, log, run)
+        with ledger.begin() as conn:
+            assert read_transaction(conn, "line", 4).halted_at
+        yield ledger
+
+
+@pytest.fixture
+def waiting(postgres) -> Iterator[Ledger]:
+    """One that is open, and one behind it that is prepared."""
+    with made_anew(postgres) as ledger:
+        log = Log(stable={0: 500, 1: 500})
+        start(ledger, SPEC, log, "a")
+        prepare(ledger, SPEC, start(ledger, SPEC, log, "b"))
+        yield ledger
+
+
+@pytest.fixture
+def behind(postgres) -> Iterator[Ledger]:
+    """One that is committed, and that a destination lacks for some minutes."""
+    with made_anew(postgres) as ledger:
+        migrate(ledger.url, [SENT])
+        without(ledger, Log(stable={0: 500, 1: 500}), "a")
+        lasted(ledger, 5)
+        yield ledger
+
+
+@pytest.fixture
+def open_(browser: Browser, airflow, tokens):
+    """Opens a page as a user, `dark` or light, so wide; nothing may be wrong in its console."""
+    made, wrong = [], []
+
+    def opened(path: str, user: str = "ada", *, dark: bool = False, size: str = "wide") -> Page:
+        width, height = SIZES[size]
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", locale="en-US"
+        )
+        context.add_cookies([{"name": "_token", "value": tokens[user], "url": airflow.url}])
+        page = context.new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(f"{airflow.url}{path}")
+        made.append(context)
+        return page
+
+    yield opened
+    for context in made:
+        context.close()
+    assert wrong == []
