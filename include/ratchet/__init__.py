@@ -1,6 +1,7 @@
 """Exactly-once batch transactions over Kafka ranges, Spark jobs and PostgreSQL, run by Airflow."""
 
 from ratchet.destinations.delta_lake import DeltaLake
+from ratchet.destinations.files import Files
 from ratchet.destinations.kafka_topic import KafkaTopic
 from ratchet.destinations.table import Table
 from ratchet.errors import Refused
@@ -33,6 +34,7 @@ __all__ = [
     "Csv",
     "Debezium",
     "DeltaLake",
+    "Files",
     "Halt",
     "Json",
     "KafkaTopic",

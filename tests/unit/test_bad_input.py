@@ -14,6 +14,7 @@ from ratchet import (
     Csv,
     Debezium,
     DeltaLake,
+    Files,
     Json,
     KafkaTopic,
     MessagePack,
@@ -50,6 +51,7 @@ _KINDS = (
     Table,
     KafkaTopic,
     DeltaLake,
+    Files,
 )
 FIELDS = [f"{kind.__name__}.{name}" for kind in _KINDS for name in kind.model_fields if name != "kind"]
 

@@ -43,7 +43,7 @@ def arrow_rows(content: Content, columns: Sequence[Column], where: str) -> Gener
     schema = arrow_schema(tuple(columns))
     with closing(content.as_csv(asked)) as chunks:
         for chunk in chunks:
-            found = _read(chunk, names, types, where)
+            found = read_csv(chunk, names, types, where)
             if checked:
                 _check(found.pop(_UNFIT), where)
             if decoder is not None:
@@ -83,8 +83,11 @@ def _carried(kind: Type) -> pa.DataType:
             return arrow_type(kind)
 
 
-def _read(chunk: bytes, names: list[str], types: list[pa.DataType], where: str) -> dict[str, pa.Array]:
-    """The columns of whole rows. Nothing is read ahead, so that no thread is left with the cursor."""
+def read_csv(chunk: bytes, names: list[str], types: list[pa.DataType], where: str) -> dict[str, pa.Array]:
+    """The columns of whole rows of CSV as PostgreSQL gives it.
+
+    Nothing is read ahead, so that no thread is left with the cursor.
+    """
     # Under names of its own: a column may be called as one that is added here.
     numbered = [str(number) for number in range(len(names))]
     try:

@@ -1,4 +1,6 @@
-"""Rows as Kafka records have them, written by PostgreSQL: JSON that `Json(…)` of the same columns reads back as it is.
+"""Rows as Kafka records and files have them, written by PostgreSQL.
+
+`Json(…)` of the same columns reads the JSON back as it is, and `Csv(…)` the CSV.
 
 Nothing depends on how a session has dates, times or bytes shown.
 """
@@ -48,6 +50,14 @@ def json_of(fields: Sequence[Column]) -> Expression:
     return sql.SQL("'{{' || {} || '}}'").format(sql.SQL(" || ',' || ").join(members))
 
 
+def csv_of(fields: Sequence[Column]) -> Expression:
+    """The text of a line of CSV with all of these columns, in their order.
+
+    A null is nothing; whatever may be an empty text, or have a separator in it, is in quotes.
+    """
+    return sql.SQL(" || ',' || ").join([sql.SQL("coalesce({}, '')").format(_field(column)) for column in fields])
+
+
 def key_of(column: Column) -> Expression:
     """The bytes that a declared key of the same type is read from: UTF-8 text, or bytes as they are."""
     if isinstance(column.type, Binary):
@@ -93,6 +103,19 @@ def _json(column: Column) -> Expression:
             return _text(kind, name)
         case kind:
             return sql.SQL("'\"' || {} || '\"'").format(_text(kind, name))
+
+
+def _field(column: Column) -> Expression:
+    match column.type:
+        case String():
+            text = sql.Identifier(column.name)
+        case Binary() as kind:
+            text = _text(kind, sql.Identifier(column.name))
+        case kind if is_document(kind) or isinstance(kind, Array):
+            text = _json(column)
+        case kind:
+            return _text(kind, sql.Identifier(column.name))
+    return sql.SQL("""'"' || replace({}, '"', '""') || '"'""").format(text)
 
 
 def _text(kind: Type, value: Expression) -> Expression:

@@ -24,6 +24,7 @@ from ratchet import (
     Csv,
     Debezium,
     DeltaLake,
+    Files,
     Json,
     KafkaTopic,
     MaxChange,
@@ -50,7 +51,7 @@ SECTIONS: Mapping[str, tuple[type[Declaration], ...]] = {
     "Formats": (Json, Avro, Protobuf, MessagePack, Csv, Text, Bytes, CloudEvents, Debezium),
     "When runs start": (Arrivals,),
     "Sinks": (Append, Upsert, Accumulate),
-    "Destinations": (Table, KafkaTopic, DeltaLake),
+    "Destinations": (Table, KafkaTopic, DeltaLake, Files),
     "Gates": (MaxDeadLetters, MaxChange, Condition),
 }
 _HEAD = (

@@ -49,8 +49,8 @@ class Append(Kept, frozen=True):
     keep: Annotated[timedelta, Field(gt=timedelta(0))] | None = None
     """How long rows are kept: those of a transaction are deleted, all together, when it was committed longer ago."""
     to: _To | Sequence[_To] = ()
-    """Where the rows go besides, commit by commit: a `Table` in another database, a `KafkaTopic`, a `DeltaLake`, or a
-    list of such."""
+    """Where the rows go besides, commit by commit: a `Table` in another database, a `KafkaTopic`, a `DeltaLake`,
+    `Files`, or a list of such."""
     _check = field_validator("columns")(sink_columns)
 
     @field_validator("to", mode="before")

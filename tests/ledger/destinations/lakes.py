@@ -33,13 +33,17 @@ class LakeOf:
     more: dict = field(default_factory=dict)
 
     @property
+    def to(self) -> Destination:
+        return DeltaLake(str(self.path), **self.more)
+
+    @property
     def spec(self) -> Pipeline:
-        to = DeltaLake(str(self.path), **self.more)
-        return SPEC.model_copy(update={"sinks": [Append("rows", columns=self.columns, to=to), *SPEC.sinks[1:]]})
+        sinks = [Append("rows", columns=self.columns, to=self.to), *SPEC.sinks[1:]]
+        return SPEC.model_copy(update={"sinks": sinks})
 
     @property
     def address(self) -> str:
-        return f"delta:{self.path}"
+        return self.to.address
 
     def opens(self, destination: Destination, owner: Owner):
         return destination.open(owner, "")

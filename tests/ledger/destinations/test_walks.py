@@ -1,16 +1,20 @@
-"""Whatever a line does, and whatever is lost on the way, two lakes and a table have what readers see in the ledger."""
+"""Whatever a line does, and whatever is lost on the way, each destination has what readers see in the ledger."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 
+import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from sqlalchemy import text
 
-from ratchet import Append, DeltaLake, Table
+from ratchet import Append, DeltaLake, Files, Table
 from ratchet.destinations import lake
+from ratchet.destinations.file_log import FileLog
+from ratchet.destinations.file_tree import Tree
 from ratchet.destinations.port import Destination, Owner
 from ratchet.errors import DestinationUnreachable
 from ratchet.operate.destinations import How, attach, detach
@@ -36,12 +40,13 @@ def second(partition: int, offset: int) -> dict[str, list[dict]]:
 
 
 class Walk:
-    """A line with three destinations, of which some are detached at times, and whose lakes fail as `odds` says."""
+    """A line with destinations of which some are detached at times, and whose lakes and files fail as `odds` says."""
 
     def __init__(self, seed: int, ledger, elsewhere, log, path, monkeypatch):
         self.dice, self.ledger, self.elsewhere, self.log = random.Random(seed), ledger, elsewhere, log
         self.lakes = [DeltaLake(str(path / "one"), partition_by="a"), DeltaLake(str(path / "two"))]
-        self.to = [*self.lakes, Table("copied", database="warehouse")]
+        self.files = [Files(str(path / "three"), partition_by="a"), Files(str(path / "four"), format="csv")]
+        self.to = [*self.lakes, *self.files, Table("copied", database="warehouse")]
         columns = "a bigint, b string"
         self.spec = RICH.model_copy(
             update={"sinks": [Append(ROWS, columns=columns, to=self.to), *RICH.sinks[1:]], "max_in_flight": 4}
@@ -52,8 +57,9 @@ class Walk:
         self.runs: dict[int, str] = {}
         self.away: set[str] = set()
         self.odds, self.lost = 0.0, 0
-        self._write = lake.write_deltalake
-        monkeypatch.setattr(lake, "write_deltalake", self._fails_at_times)
+        monkeypatch.setattr(lake, "write_deltalake", self._at_times(lake.write_deltalake))
+        for of, name in ((FileLog, "add"), (Tree, "_write"), (Path, "rename")):
+            monkeypatch.setattr(of, name, self._at_times(getattr(of, name)))
         monkeypatch.setattr(releasing, "commit", lambda of, spec, claim: self.until(commit, of, spec, claim))
 
     def opens(self, destination: Destination, owner: Owner):
@@ -67,13 +73,17 @@ class Walk:
             except DestinationUnreachable:
                 self.lost += 1
 
-    def _fails_at_times(self, *given, **named) -> None:
-        where = self.dice.random()
-        if where < self.odds:
-            raise OSError("it was lost before")
-        self._write(*given, **named)
-        if where > 1 - self.odds:
-            raise OSError("its answer was lost")
+    def _at_times(self, does: Callable) -> Callable:
+        def fails(*given, **named):
+            where = self.dice.random()
+            if where < self.odds:
+                raise OSError("it was lost before")
+            done = does(*given, **named)
+            if where > 1 - self.odds:
+                raise OSError("its answer was lost")
+            return done
+
+        return fails
 
     def run(self) -> None:
         self.log.stable = {p: end + self.dice.randrange(1, 9) for p, end in self.log.stable.items()}
@@ -121,10 +131,15 @@ class Walk:
             if here and to.address not in self.away:
                 assert sorted(self.there(to), key=repr) == sorted(map(tuple, here), key=repr), to.address
 
-    def there(self, to: DeltaLake | Table) -> list[tuple]:
-        if isinstance(to, Table):
-            return self.elsewhere.ask(f"select {', '.join(COLUMNS)} from copied")  # noqa: S608
-        rows = DeltaTable(to.name).to_pyarrow_table().select(COLUMNS).to_pylist()
+    def there(self, to: Destination) -> list[tuple]:
+        match to:
+            case Table():
+                return self.elsewhere.ask(f"select {', '.join(COLUMNS)} from copied")  # noqa: S608
+            case Files():
+                found = ds.dataset(f"{to.name}/data", format=to.format, partitioning="hive").to_table()
+            case _:
+                found = DeltaTable(to.name).to_pyarrow_table()
+        rows = found.select(COLUMNS).to_pylist() if found.num_rows else []
         return [tuple(row.values()) for row in rows]
 
 
