@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
@@ -81,21 +82,8 @@ class Line(Runs, Shown):
 
     def topic(self, name: str | None = None) -> list[Read]:
         """All committed records of its topic, or of another one, in order within each partition, read here."""
-        name = name or self.name
-        with Kafka(self._kafka) as kafka:
-            ends = kafka.offsets(name).stable
-        reader = KafkaConsumer(bootstrap_servers=self._servers, isolation_level="read_committed")
-        found: list[Read] = []
-        try:
-            places = {TopicPartition(name, partition): end for partition, end in ends.items()}
-            reader.assign(list(places))
-            reader.seek_to_beginning()
-            while any(reader.position(place) < end for place, end in places.items()):
-                for place, records in reader.poll(timeout_ms=1000).items():
-                    found += [(place.partition, record.offset, record.key, record.value) for record in records]
-        finally:
-            reader.close()
-        return found
+        found = committed(self._kafka, name or self.name)
+        return [(record.partition, record.offset, record.key, record.value) for record in found]
 
     def records(self, first: int, until: int) -> list[Record]:
         """The good records of a range of partition 0."""
@@ -237,3 +225,21 @@ class Line(Runs, Shown):
             pass
         finally:
             admin.close()
+
+
+def committed(kafka: dict[str, str], topic: str) -> list[Any]:
+    """All committed records of a topic, in order within each partition, as kafka-python has them."""
+    with Kafka(kafka) as source:
+        ends = source.offsets(topic).stable
+    reader = KafkaConsumer(bootstrap_servers=kafka["bootstrap.servers"], isolation_level="read_committed")
+    found: list[Any] = []
+    try:
+        places = {TopicPartition(topic, partition): end for partition, end in ends.items()}
+        reader.assign(list(places))
+        reader.seek_to_beginning()
+        while any(reader.position(place) < end for place, end in places.items()):
+            for records in reader.poll(timeout_ms=1000).values():
+                found += records
+    finally:
+        reader.close()
+    return found

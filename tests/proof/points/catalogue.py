@@ -22,13 +22,15 @@ SEQUENCES: dict[str, tuple[str, ...]] = {
     "connect_2": ("flow", "halved", "left", "voided", "forgotten"),
     "connect_3": ("failed", "grown", "late", "aborted", "retried"),
     "compacting": ("flow", "lost"),
+    "sending": ("flow", "revised", "released"),
+    "chained": ("flow", "released"),
     "submit": ("alone", "refused", "failed"),
 }
 """What each pipeline is asked to do, one after the other: every scenario of every shape."""
 
 
 def shape_of(pipeline: str) -> str:
-    """`connect`, `compacting` or `submit`."""
+    """`connect`, `compacting`, `sending`, `chained` or `submit`."""
     return pipeline.partition("_")[0]
 
 

@@ -47,7 +47,7 @@ def field(home: Path, names: set[str] | None = None, *, traced: bool = False) ->
     asked.mkdir(parents=True, exist_ok=True)
     steered = {"RATCHET_PIPELINES": LINES, ASKED: str(asked), hook.DIRECTORY: str(armoury.directory)}
     env = {**steered, "PYTHONPATH": str(INJECT)}
-    with patch.dict(os.environ, RATCHET_PIPELINES=LINES):
+    with patch.dict(os.environ, steered):
         specs = load_pipelines()
     hook.install(str(armoury.directory), "runner")
     wanted = sorted(names or specs)
@@ -57,11 +57,13 @@ def field(home: Path, names: set[str] | None = None, *, traced: bool = False) ->
         with psycopg.connect(stack.ledger_url, autocommit=True) as conn:
             gate = sql.SQL("create table if not exists {} (line text, until timestamptz)")
             conn.execute(gate.format(sql.Identifier(GATE)))
+            conn.execute("create schema if not exists elsewhere")
         if traced:
             armoury.trace.touch()
             _log_statements(stack)
 
-    with Stack(home / "stack", env=env, before_airflow=prepare, say=lambda _: None) as stack:
+    here = patch.dict(os.environ, {ASKED: str(asked)})
+    with here, Stack(home / "stack", env=env, before_airflow=prepare, say=lambda _: None) as stack:
         victims = {name: Victim(name, stack.ledger_url, stack.kafka, stack.airflow_url, asked, env) for name in wanted}
         try:
             for victim in victims.values():

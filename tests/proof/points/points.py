@@ -17,7 +17,7 @@ OCCURRENCES = 3
 
 Where it only reads, the first time: how often it reads depends on what others happen to do.
 """
-_READING = re.compile(r": SELECT [^:]*$")
+_READING = re.compile(r": (SELECT|FETCH|CLOSE) [^:]*$")
 _OPENING = re.compile(
     r": (;|BEGIN.*|ROLLBACK|DEALLOCATE .*|show .*|(RELEASE|SAVEPOINT) \"_pg3_1\"|set (local|session) .*"
     r"|(?i:select) (pg_type|pg_backend_pid|set_config|current_schema|pg_catalog\.version|clock_timestamp))( #\d+)?$"

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from tests.until import until
+
 from .victim import WANTED, Victim
 
 Scenario = Callable[[Victim], object]
@@ -129,6 +131,12 @@ def retried(line: Victim) -> None:
     line.say("retry", line.name, str(txid))
 
 
+def fed(line: Victim) -> None:
+    """Another pipeline sends it records, two transactions of them."""
+    until("the other one has sent a transaction", lambda: len(line.topic()) > 100, 300)
+    line.trigger()
+
+
 def _working(line: Victim):
     """The transaction of a job that takes its time; None if none has come so far, as when its begin was killed."""
     line.ask("hold")
@@ -155,6 +163,12 @@ def scenarios_of(pipeline: str) -> dict[str, Scenario]:
     """What a pipeline can be asked to do."""
     if pipeline == "compacting":
         return {"flow": flow, "lost": lost}
+    if pipeline == "sending":
+        return {"flow": flow, "revised": revised, "released": released}
+    if pipeline == "chained":
+        return {"flow": flow, "released": released}
+    if pipeline == "onward":
+        return {"fed": fed}
     if pipeline == "submit":
         return {"alone": alone, "refused": refused, "failed": failed}
     return EVERYWHERE | CLEARS

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 
-from ratchet import Accumulate, Append, Arrivals, Condition, Json, MaxDeadLetters, Pipeline, Topic, Upsert
+from ratchet import (
+    Accumulate,
+    Append,
+    Arrivals,
+    Condition,
+    DeltaLake,
+    Files,
+    Json,
+    KafkaTopic,
+    MaxDeadLetters,
+    Pipeline,
+    Table,
+    Topic,
+    Upsert,
+)
+from ratchet.destinations.port import Destination
+from tests.proof.points.transforms import ASKED
 
 GATE = "faults_gate"
 """The table by which a runner lets a pipeline's gate say no for a while."""
@@ -38,6 +55,24 @@ def through_connect(name: str, **changed: object) -> Pipeline:
 def compacting(name: str) -> Pipeline:
     """The same, whose deltas are merged as soon as they are committed, so that nothing of it can be revised."""
     return through_connect(name, keep_deltas=timedelta(0))
+
+
+def sending(name: str) -> Pipeline:
+    """A pipeline whose rows go to a table, to a Delta Lake table and to files."""
+    home = f"{os.environ[ASKED]}/{name}"
+    return _sent(
+        name, Table(f"elsewhere.{name}", database="ratchet_ledger"), DeltaLake(f"{home}/lake"), Files(f"{home}/files")
+    )
+
+
+def chained(name: str, to: str) -> Pipeline:
+    """A pipeline whose rows go to the topic from which the pipeline `to` takes its records."""
+    return _sent(name, KafkaTopic(to, key="k"))
+
+
+def _sent(name: str, *to: Destination) -> Pipeline:
+    spec = through_connect(name)
+    return spec.model_copy(update={"sinks": [spec.sinks[0].model_copy(update={"to": to}), *spec.sinks[1:]]})
 
 
 def through_submit(name: str) -> Pipeline:

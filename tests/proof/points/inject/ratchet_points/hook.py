@@ -5,6 +5,7 @@ functions that all of it goes through are wrapped when their modules are importe
 
 - psycopg: each statement, each COMMIT, ROLLBACK and savepoint, each block of a COPY, each connect;
 - Spark's Python workers: the start and the end of a task that writes;
+- destinations: each version of a Delta Lake table, each record and name of files, each step of a Kafka transaction;
 - kafka-python: the one write to Kafka, a consumer group's offsets;
 - the start and the end of each Airflow task, of the trigger's wait, of the job, and of asking for another run.
 
@@ -175,6 +176,23 @@ def _cursors(module: ModuleType) -> None:
     cursor._maybe_prepare_gen, cursor._start_copy_gen = maybe_prepare, start_copy
 
 
+def _server_cursors(module: ModuleType) -> None:
+    from psycopg.adapt import Transformer
+
+    cursor = module.ServerCursorMixin
+    declare = cursor._declare_gen
+
+    @functools.wraps(declare)
+    def declare_gen(self: Any, query: Any, params: Any = None, *given: Any):
+        # As it does itself a moment later.
+        self._tx = Transformer(self)
+        text = self._convert_query(self._make_declare_statement(query), params).query
+        with point(said(text, operation().pipeline), backend=self._pgconn.backend_pid, statement=text):
+            return (yield from declare(self, query, params, *given))
+
+    cursor._declare_gen = declare_gen
+
+
 def _commands(module: ModuleType) -> None:
     connection = module.BaseConnection
     send = connection._exec_command
@@ -334,8 +352,32 @@ def _wrap(owner: Any, name: str, what: Callable[..., str]) -> None:
     setattr(owner, name, outer)
 
 
+def _lakes(module: ModuleType) -> None:
+    _wrap(module, "write_deltalake", lambda *_: "WRITE a version")
+    create = module.DeltaTable.create.__func__
+
+    @functools.wraps(create)
+    def created(cls: Any, *args: Any, **kwargs: Any):
+        with point("CREATE a table"):
+            return create(cls, *args, **kwargs)
+
+    module.DeltaTable.create = classmethod(created)
+
+
+def _trees(module: ModuleType) -> None:
+    _wrap(module.Tree, "_write", lambda *_: "WRITE files")
+    _wrap(module, "_rename", lambda *_: "RENAME a directory")
+    _wrap(module, "_remove", lambda *_: "REMOVE what nobody sees")
+
+
+def _producers(module: ModuleType) -> None:
+    for name in ("__init__", "begin", "send", "put", "flush", "commit", "abort"):
+        _wrap(module.TransactionalProducer, name, lambda *_, name=name: name.strip("_").upper())
+
+
 _WRAPPED: dict[str, Callable[[ModuleType], None]] = {
     "psycopg._cursor_base": _cursors,
+    "psycopg._server_cursor_base": _server_cursors,
     "psycopg._connection_base": _commands,
     "psycopg._copy": _copies,
     "psycopg.connection": _connects,
@@ -349,6 +391,10 @@ _WRAPPED: dict[str, Callable[[ModuleType], None]] = {
     "ratchet.spark.writing": _writings,
     "ratchet.spark.worker_lane": _worker_lanes,
     "ratchet.protocol.process": lambda module: _wrap(module, "process_slice", lambda *_: "the job"),
+    "ratchet.destinations.lake": _lakes,
+    "ratchet.destinations.file_log": lambda module: _wrap(module.FileLog, "add", lambda *_: "LINK a record"),
+    "ratchet.destinations.file_tree": _trees,
+    "ratchet.destinations.kafka_producer": _producers,
     "ratchet.source.client": lambda module: _wrap(
         module.KafkaAdminClient, "alter_group_offsets", lambda _, group, *__: "SET the offsets of a consumer group"
     ),

@@ -21,6 +21,9 @@ _OBJECT = re.compile(
     rb"(?:table\s+|index\s+)?(?:if\s+(?:not\s+)?exists\s+)?([\w.\"]+)",
     re.IGNORECASE,
 )
+_DECLARED = re.compile(rb"^DECLARE \S+ CURSOR FOR\s+")
+_CURSOR = re.compile(r'"c_[0-9a-f_]+"')
+"""SQLAlchemy gives each cursor a name of its own."""
 _SAVEPOINT = re.compile(r" \S*savepoint_\d+", re.IGNORECASE)
 _STAGE = re.compile(r"^(ratchet_stage\.\*)_\d+_\d+_(\d+)$")
 
@@ -45,6 +48,8 @@ def said(statement: bytes, pipeline: str) -> str:
         return "NOTIFY"
     if statement[:6] == b"listen":
         return "LISTEN"
+    if declared := _DECLARED.match(statement):
+        return f"{said(statement[declared.end() :], pipeline)}, by a cursor"
     written = _WORDS.search(statement)
     if written and not statement.lstrip()[:4].lower() == b"copy":
         verb, table = written.group(1).split()[0], written.group(2)
@@ -54,7 +59,8 @@ def said(statement: bytes, pipeline: str) -> str:
         verb = (statement.split(None, 1) or [b"-"])[0]
         found = _FROM.search(statement) if verb.lower() in (b"select", b"with") else None
         if found is None:
-            return _SAVEPOINT.sub("", " ".join(statement.decode(errors="replace").split())).split("(")[0][:40]
+            plain = _CURSOR.sub('"*"', " ".join(statement.decode(errors="replace").split()))
+            return _SAVEPOINT.sub("", plain).split("(")[0][:40]
         table = found.group(1)
         if b" for update" in statement.lower() or b"for share" in statement.lower():
             verb = b"lock"

@@ -1,0 +1,3 @@
+from tests.proof.points.lines.shape import sending
+
+PIPELINE = sending("sending")
