@@ -21,8 +21,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from ratchet.destinations.arrow_rows import arrow_rows
 from ratchet.destinations.content import ADDED, Change, Content
-from ratchet.destinations.lake_storage import Storage, passes, said
+from ratchet.destinations.lake_storage import Storage
 from ratchet.destinations.port import Mark, Outside, Owner
+from ratchet.destinations.store_errors import passes, said
 from ratchet.errors import DestinationRefused, DestinationUnreachable, RatchetError
 from ratchet.spec.columns import Column
 from ratchet.values.arrow import arrow_schema
@@ -45,7 +46,7 @@ class Lake(Outside):
 
     def __init__(self, declared: DeltaLake, owner: Owner, store: ObjectStore | None = None):
         self._declared, self._owner = declared, owner
-        self._storage = Storage.of(declared.name, store)
+        self._store, self._storage = store, Storage.of(declared.name, store)
         self._step = f"ratchet:{owner.pipeline}:{owner.sink}"
         self._token = f"{self._step}:token"
 
@@ -95,6 +96,11 @@ class Lake(Outside):
 
     def _made(self) -> DeltaTable:
         """The table, made where there is none; one that is there is this sink's, or has no rows."""
+        if self._store is not None and not self._store.compares():
+            raise DestinationRefused(
+                f"{self._where}: the store does not honour If-None-Match: it has put an object over one that was "
+                "there, and of two commits at once one would be lost; nothing was sent; use a store that does"
+            )
         table = self._table()
         if table is None:
             schema = pa.schema([field.with_nullable(True) for field in _schema(self._owner.fields)])
@@ -229,7 +235,7 @@ class Lake(Outside):
             raise
         except Exception as error:
             # Also what the library raises without a class of its own: no other destination waits for this one.
-            if passes(error):
+            if passes(error) or isinstance(error, CommitFailedError | TableNotFoundError):
                 raise DestinationUnreachable(
                     f"{self._where}: {self._said(error)}; what is committed waits for it, and its mark tells what it "
                     "has taken"

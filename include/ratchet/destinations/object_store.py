@@ -6,13 +6,20 @@ Options have the names of the Rust library object_store, which delta-rs and obst
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, cast
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from ratchet.errors import SettingsError
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config, S3Store
 
 EXAMPLE = '{"url": "https://HOST:9000", "login": "ACCESS_KEY_ID", "password": "…", "extra": {"region_name": "…"}}'
 """A store among the endpoints that a command is given, where no Airflow is asked."""
@@ -22,8 +29,14 @@ _KEY = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
 _KEY_BYTES = 700
 """S3 allows 1,024 for a whole key; the rest is for what lies below."""
 _TAKEN = "aws_session_token, config_kwargs, endpoint_url, region_name, service_config, verify"
+_TOKENS = ("aws_session_token", "aws_token", "session_token", "token")
+"""What delta-rs takes for a session's token, in whichever case, from the environment too."""
 _REGION = "us-east-1"
 """What stores of others than Amazon go by where nothing is said."""
+SECONDS, CONNECT_SECONDS = 30, 5
+"""That one request, and a connection, may take."""
+RETRIES, RETRY_SECONDS = 10, 30
+"""So often, and for so long, a request is tried again: a store that is away is told within a minute or so."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +49,54 @@ class ObjectStore:
 
     @classmethod
     def at(cls, name: str, by: str) -> ObjectStore:
-        """The place that a destination names, by `options_of` as JSON."""
+        """The place that a destination names, by `options_of` as JSON; SettingsError where the environment has what
+        the libraries would mix with them.
+        """
         bucket, prefix = place_of(name)
-        return cls(bucket, prefix, json.loads(by))
+        options = json.loads(by)
+        if "aws_access_key_id" in options and "aws_session_token" not in options:
+            for variable in os.environ:
+                if variable.lower() in _TOKENS:
+                    raise SettingsError(
+                        f"{name}: its connection has a login without a session's token, and the one in the environment "
+                        f"variable {variable} would be added to it; unset that where it runs, or leave the login out"
+                    )
+        return cls(bucket, prefix, options)
+
+    def connected(self) -> S3Store:
+        """The place by obstore."""
+        from obstore.store import S3Store
+
+        # The keys are checked when they are used.
+        config = cast("S3Config", dict(self.options))
+        return S3Store(
+            self.bucket,
+            prefix=self.prefix,
+            config=config,
+            client_options={"timeout": f"{SECONDS}s", "connect_timeout": f"{CONNECT_SECONDS}s"},
+            retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+        )
+
+    def compares(self) -> bool:
+        """Whether the store refuses to put an object over one that is there, as a request can ask; obstore's errors.
+
+        Puts an empty object below the place, and deletes it. That several puts at once are told apart too no answer
+        shows.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, BaseError
+
+        store, key = self.connected(), f"_ratchet/{uuid4().hex}"
+        try:
+            obstore.put(store, key, b"", mode="create")
+            obstore.put(store, key, b"", mode="create")
+            compares = False
+        except AlreadyExistsError:
+            compares = True
+        # It is empty, and not everybody may delete.
+        with suppress(BaseError):
+            obstore.delete(store, key)
+        return compares
 
     @property
     def url(self) -> str:

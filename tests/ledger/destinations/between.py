@@ -7,6 +7,7 @@ import re
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -52,6 +53,8 @@ class Between:
         self._to = urlsplit(endpoint)
         self._plan: Plan | None = None
         self._lock = threading.Lock()
+        self.forgets: Callable[[str], object] | None = None
+        """Called with the path of an object that is put only if it is not there: so a store seems that does not ask."""
         self.seen: list[tuple[str, str, int]] = []
         """(method, path, the status that the store gave) of each request that it has got."""
         self._server = _Quiet(("127.0.0.1", 0), type("Handler", (_Handler,), {"between": self}))
@@ -91,6 +94,8 @@ class Between:
         assert self._to.hostname
         conn = http.client.HTTPConnection(self._to.hostname, self._to.port, timeout=DEADLINE)
         try:
+            if self.forgets and any(name.lower() == "if-none-match" for name in headers):
+                self.forgets(path)
             conn.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, value in headers.items():
                 conn.putheader(name, value)

@@ -145,9 +145,23 @@ def test_of_a_private_pipeline_a_store_says_no_place_and_no_message(in_store):
 @pytest.mark.parametrize("name", ["AWS_SESSION_TOKEN", "TOKEN"])
 def test_a_token_of_the_environment_that_would_be_added_to_a_login_is_refused(in_store, monkeypatch, name):
     monkeypatch.setenv(name, "canary-token")
-    with pytest.raises(SettingsError, match=f"in the environment variable {name}; unset that") as raised:
+    with pytest.raises(SettingsError, match=f"environment variable {name} would be added to it") as raised:
         in_store.run("a")
     assert "canary" not in str(raised.value)
+
+
+@pytest.mark.invariant("I1")
+def test_a_store_that_does_not_ask_whether_an_object_is_there_is_refused(in_store, bucket):
+    in_store.decide("a")
+    with Between(bucket.endpoint) as between:
+        between.forgets = lambda path: bucket.ask("DELETE", path.split("/", 2)[2])
+        by_proxy = replace(in_store, where=Where.within(bucket, between.url))
+        with pytest.raises(DestinationRefused, match="the store does not honour If-None-Match: .*"):
+            follow(by_proxy.ledger, by_proxy.spec, by_proxy.opens)
+    assert bucket.keys() == []
+    follow(in_store.ledger, in_store.spec, in_store.opens)
+    assert in_store.rows() == appended(in_store.ledger) != []
+    assert all(key.startswith("lake/rows/") and "_ratchet" not in key for key in bucket.keys())
 
 
 def test_no_repr_shows_how_a_store_is_reached(bucket):
