@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from ratchet import Append, DeltaLake, Json, Pipeline, Topic
 from ratchet.airflow import connections
+from ratchet.destinations.object_store import options_of
 from ratchet.destinations.port import Owner
 from ratchet.errors import SettingsError
 
@@ -228,6 +229,16 @@ def test_a_connection_that_leads_to_no_object_store_is_told_without_its_secrets(
         options_of_store()
     assert "connection 'c'" in str(caught.value) and said in str(caught.value)
     assert "canary" not in str(caught.value)
+
+
+def test_a_command_names_amazons_own_store_by_no_url():
+    given = options_of("the variable", "", "me", "s", {"region_name": "eu-central-1"})
+    assert given == {
+        "aws_access_key_id": "me",
+        "aws_secret_access_key": "s",
+        "aws_region": "eu-central-1",
+        **ALWAYS,
+    }
 
 
 def test_a_missing_connection_to_an_object_store_is_named_with_the_way_to_create_it(monkeypatch, options_of_store):

@@ -11,8 +11,8 @@ _STATUS = re.compile(r"\b([45]\d\d) ([A-Z][A-Za-z ]+?)(?=\s*(?::|<|$))")
 _CODE, _MESSAGE = re.compile(r"<Code>([^<]*)</Code>"), re.compile(r"<Message>([^<]*)</Message>")
 _PASSING, _LASTING = ("408", "429"), ("501",)
 """Answers that pass though they are a client's fault, and that last though they are a server's."""
-_METADATA = "http://169.254."
-"""Where a machine in a cloud asks for its role."""
+_OF_A_ROLE = "/latest/api/token", "/latest/meta-data/", "loading credentials"
+"""By these an error is told to be of the search for a role that the machine has."""
 
 
 def passes(error: Exception) -> bool:
@@ -27,8 +27,8 @@ def said(error: Exception, private: bool) -> str:
     """What it says, in a line; of a private pipeline nothing that could be a value, as paths have some."""
     text = _plain(error)
     status = _STATUS.search(text)
-    if _METADATA in text:
-        return "neither the connection nor this machine has keys or a role"
+    if any(sign in text for sign in _OF_A_ROLE):
+        return "no keys and no role were found, neither in the connection nor on this machine"
     if status is None:
         return type(error).__name__ if private else text
     code, message = _CODE.search(text), _MESSAGE.search(text)

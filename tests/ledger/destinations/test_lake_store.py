@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from ratchet.destinations import lake_storage
-from ratchet.errors import DestinationUnreachable, SettingsError
+from ratchet.errors import DestinationRefused, DestinationUnreachable, SettingsError
 from ratchet.operate.destinations import How, attach, detach
 from ratchet.operate.migrate import migrate
 from ratchet.protocol.commit import commit
@@ -124,13 +125,22 @@ class Sender:
         self._process.stdin.close()
         assert self._process.wait(60) == 0
 
+    def kill(self) -> None:
+        """Leave nothing of it, also where the test has failed."""
+        self._process.kill()
+        self._process.wait()
+
 
 @contextmanager
 def senders(lake: LakeOf, count: int) -> Iterator[list[Sender]]:
     made = [Sender(lake) for _ in range(count)]
-    yield made
-    for each in made:
-        each.end()
+    try:
+        yield made
+        for each in made:
+            each.end()
+    finally:
+        for each in made:
+            each.kill()
 
 
 @pytest.mark.invariant("I1", "I2")
@@ -152,10 +162,10 @@ def test_of_processes_that_commit_the_same_step_at_once_one_succeeds_and_a_late_
         assert late.said() == "ready"
         follow(in_store.ledger, in_store.spec, in_store.opens)
         in_store.run("f")
-        before, keys = in_store.rows(), in_store.delta().version()
+        before, version = in_store.rows(), in_store.delta().version()
         late.tell()
         assert late.said() == [False]
-        assert (in_store.rows(), in_store.delta().version()) == (before, keys)
+        assert (in_store.rows(), in_store.delta().version()) == (before, version)
         assert before == appended(in_store.ledger)
 
 
@@ -238,6 +248,25 @@ def test_a_table_that_is_made_anew_has_its_rows_once_though_the_answer_is_lost(i
     except DestinationUnreachable:
         attach(*given)
     assert in_store.rows() == appended(in_store.ledger) and in_store.steps() == [(2, True)]
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("how", [Loss.FORBIDDEN, Loss.CLOSED, Loss.RESET])
+@pytest.mark.invariant("I1")
+def test_a_checkpoint_that_fails_after_its_commit_costs_a_try_and_no_row(bare, log, bucket, between, how):
+    lake = LakeOf(bare, Where.within(bucket), log)
+    lake.where.create(("a", pa.int64()), configuration={"delta.checkpointInterval": "1"})
+    migrate(bare.url, [lake.spec])
+    lake.run("a")
+    lake.decide("b")
+    by_proxy = LakeOf(bare, Where.within(bucket, between.url), log)
+    plan = between.lose(how, r"/_delta_log/.*checkpoint", times=2)
+    with suppress(DestinationRefused, DestinationUnreachable):
+        follow(bare, by_proxy.spec, by_proxy.opens)
+    assert plan.met and lake.mark().step == 2
+    follow(bare, by_proxy.spec, by_proxy.opens)
+    lake.run("c")
+    assert lake.rows() == appended(bare) and lake.steps() == [(3, True)]
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,18 @@ def test_a_token_of_the_environment_that_would_be_added_to_a_login_is_refused(in
     assert "canary" not in str(raised.value)
 
 
+@pytest.mark.all
+def test_where_neither_the_connection_nor_the_machine_has_keys_that_is_said(in_store):
+    in_store.run("a")
+    assert in_store.where.options
+    options = {name: value for name, value in in_store.where.options.items() if "key" not in name}
+    # Where a machine in a cloud would ask.
+    options["aws_metadata_endpoint"] = "http://127.0.0.1:1"
+    nobody = replace(in_store, where=replace(in_store.where, options=options))
+    with pytest.raises(DestinationUnreachable, match="no keys and no role were found, neither in the connection nor"):
+        nobody.mark()
+
+
 @pytest.mark.invariant("I1")
 def test_a_store_that_does_not_ask_whether_an_object_is_there_is_refused(in_store, bucket):
     in_store.decide("a")
