@@ -28,10 +28,10 @@ down:  ## end the demo's servers from another terminal
 clean: down  ## forget the demo's data
 	@rm -rf .state/demo .state/lock && echo "forgotten"
 
-test: install  ## everything but the longest, on embedded servers of its own
+test: install .jars/store/.installed  ## everything but the longest, on embedded servers of its own
 	@$(PY) -m pytest tests $(PARALLEL)
 
-test-all: install .jars/connect/.installed .jars/registry/.installed  ## that, clusters, faults, Debezium, a registry of schemas, a pooler, alerts, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc prometheus chromium)
+test-all: install .jars/store/.installed .jars/connect/.installed .jars/registry/.installed  ## that, clusters, faults, Debezium, a registry of schemas, a pooler, alerts, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc prometheus chromium)
 	@ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 \
 	  || { echo "test-all needs a PostgreSQL with TLS; Debian: apt-get install postgresql" >&2; exit 1; }
 	@PATH="$$PATH:/usr/sbin" command -v pgbouncer > /dev/null \
@@ -117,6 +117,10 @@ lock: .venv/.installed  ## make requirements.txt anew from pyproject.toml
 	  || { tail -n 1 .venv/.java-error | sed 's/^[^ ]*: //' >&2; exit 1; }
 	@echo "fetching Java libraries into .jars (67 MB)"
 	@$(call fetched,spark broker bench) && touch $@
+
+.jars/store/.installed: .jars/.installed
+	@echo "fetching an object store for the tests into .jars/store (13 MB)"
+	@$(call fetched,store) && touch $@
 
 .jars/connect/.installed: .jars/.installed
 	@echo "fetching Debezium and Kafka Connect into .jars/connect (38 MB)"

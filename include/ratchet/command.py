@@ -175,20 +175,31 @@ def opener(spec: Pipeline) -> Open:
     """Opens a destination of a pipeline by its connection; SettingsError where that is missing."""
 
     def opens(destination: Destination, owner: Owner) -> Reach:
-        name = destination.connection
-        if destination.reached_by == "path":
-            return destination.open(owner, "")
-        if destination.reached_by == "postgres":
-            return destination.open(
-                owner, _endpoint(spec, name or "", '{"url": "postgresql://USER@HOST/DATABASE"}').url
-            )
-        properties = kafka_properties()
-        if name is not None and name != spec.kafka:
-            of = _endpoint(spec, name, '{"url": "HOST:9092", "extra": {"security.protocol": "SSL"}}')
-            properties = {"bootstrap.servers": of.url, **of.extra}
-        return destination.open(owner, json.dumps(properties))
+        return destination.open(owner, _by(spec, destination))
 
     return opens
+
+
+def _by(spec: Pipeline, destination: Destination) -> str:
+    from ratchet.destinations.object_store import EXAMPLE, options_of
+    from ratchet.values.endpoint import CONNECTIONS
+
+    name = destination.connection or ""
+    match destination.reached_by:
+        case "path":
+            return ""
+        case "postgres":
+            return _endpoint(spec, name, '{"url": "postgresql://USER@HOST/DATABASE"}').url
+        case "aws":
+            of = _endpoint(spec, name, EXAMPLE)
+            where = f"{CONNECTIONS}: connection {name!r}"
+            return json.dumps(options_of(where, of.url, of.login, of.password, of.extra))
+        case "kafka":
+            properties = kafka_properties()
+            if name and name != spec.kafka:
+                of = _endpoint(spec, name, '{"url": "HOST:9092", "extra": {"security.protocol": "SSL"}}')
+                properties = {"bootstrap.servers": of.url, **of.extra}
+            return json.dumps(properties)
 
 
 def _endpoint(spec: Pipeline, name: str, example: str) -> Endpoint:

@@ -9,7 +9,10 @@ import pytest
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from ratchet import Append, DeltaLake, Json, Pipeline, Topic
 from ratchet.airflow import connections
+from ratchet.destinations.object_store import options_of
+from ratchet.destinations.port import Owner
 from ratchet.errors import SettingsError
 
 
@@ -138,3 +141,110 @@ def test_the_page_of_a_spark_application_is_named_by_the_connection(monkeypatch)
 
     monkeypatch.setattr(connections.Connection, "get", missing)
     assert connections.spark_page("c") is None
+
+
+LAKE = DeltaLake("s3://lake/orders", store="c")
+STORED = Pipeline(
+    name="stored", source=Topic("t", value=Json("a bigint")), sinks=[Append("r", columns="a bigint", to=LAKE)]
+)
+
+
+@pytest.fixture
+def options_of_store(monkeypatch):
+    """Gives that by which LAKE is opened."""
+    given: list[str] = []
+    monkeypatch.setattr(DeltaLake, "open", lambda _, owner, by: given.append(by))
+
+    def read() -> dict[str, str]:
+        connections.opener(STORED)(LAKE, Owner("stored", "r", ()))
+        return json.loads(given[-1])
+
+    return read
+
+
+ALWAYS = {"aws_conditional_put": "etag", "aws_skip_signature": "false"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({}, {}),
+        ({"extra": '{"region_name": "eu-central-1"}'}, {"aws_region": "eu-central-1"}),
+        (
+            {"login": "me", "password": "s", "extra": '{"aws_session_token": "t", "verify": true}'},
+            {"aws_access_key_id": "me", "aws_secret_access_key": "s", "aws_session_token": "t"},
+        ),
+        (
+            {"extra": '{"endpoint_url": "http://at:9000/", "config_kwargs": {"s3": {"addressing_style": "path"}}}'},
+            {
+                "aws_endpoint": "http://at:9000",
+                "aws_endpoint_url_s3": "http://at:9000",
+                "aws_allow_http": "true",
+                "aws_region": "us-east-1",
+                "aws_virtual_hosted_style_request": "false",
+            },
+        ),
+        (
+            {"extra": '{"endpoint_url": "https://a", "service_config": {"s3": {"endpoint_url": "https://b"}}}'},
+            {"aws_endpoint": "https://b", "aws_endpoint_url_s3": "https://b", "aws_region": "us-east-1"},
+        ),
+    ],
+)
+def test_a_connection_to_an_object_store_is_read_as_airflows_provider_has_it(
+    monkeypatch, options_of_store, fields, options
+):
+    connection(monkeypatch, conn_type="aws", **fields)
+    assert options_of_store() == options | ALWAYS
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"conn_type": "s3"}, "is of type 's3'; an object store needs aws: airflow connections add c --conn-type aws"),
+        ({"host": "at"}, "its host is not used; put the address of the store into its extra"),
+        ({"login": "canary"}, "has only one of login and password"),
+        ({"password": "canary"}, "has only one of login and password"),
+        ({"extra": "[]"}, "its extra is not a JSON object"),
+        ({"extra": '{"role_arn": "canary"}'}, "'role_arn' in its extra is not supported for object stores"),
+        ({"extra": '{"verify": false}'}, "'verify' in its extra must be true"),
+        ({"extra": '{"region_name": 5}'}, "'region_name' in its extra is no text"),
+        ({"extra": '{"aws_session_token": "canary"}'}, "'aws_session_token' in its extra needs a login and a password"),
+        ({"extra": '{"service_config": {"s3": "canary"}}'}, "'s3' in its extra is no JSON object"),
+        (
+            {"extra": '{"config_kwargs": {"s3": {"addressing_style": "canary"}}}'},
+            "of 'config_kwargs' in its extra nothing",
+        ),
+        ({"extra": '{"config_kwargs": {"proxies": {}}}'}, "of 'config_kwargs' in its extra nothing but"),
+        ({"extra": '{"endpoint_url": "at:9000"}'}, "its endpoint 'at:9000' is no address; write it as https://HOST"),
+        ({"extra": '{"endpoint_url": "ftp://at"}'}, "is no address"),
+        ({"extra": '{"endpoint_url": "https://at:x"}'}, "is no address"),
+        ({"extra": '{"endpoint_url": "https://me:canary@at"}'}, "its endpoint has a login in it"),
+    ],
+)
+def test_a_connection_that_leads_to_no_object_store_is_told_without_its_secrets(
+    monkeypatch, options_of_store, fields, said
+):
+    connection(monkeypatch, **{"conn_type": "aws", **fields})
+    with pytest.raises(SettingsError) as caught:
+        options_of_store()
+    assert "connection 'c'" in str(caught.value) and said in str(caught.value)
+    assert "canary" not in str(caught.value)
+
+
+def test_a_command_names_amazons_own_store_by_no_url():
+    given = options_of("the variable", "", "me", "s", {"region_name": "eu-central-1"})
+    assert given == {
+        "aws_access_key_id": "me",
+        "aws_secret_access_key": "s",
+        "aws_region": "eu-central-1",
+        **ALWAYS,
+    }
+
+
+def test_a_missing_connection_to_an_object_store_is_named_with_the_way_to_create_it(monkeypatch, options_of_store):
+    def missing(_):
+        raise AirflowNotFoundException("no")
+
+    monkeypatch.setattr(connections.Connection, "get", missing)
+    with pytest.raises(SettingsError, match="connection 'c', .* as its store; create it: .*--conn-type aws"):
+        options_of_store()

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from ratchet.destinations.object_store import options_of
 from ratchet.errors import SettingsError
 from ratchet.source.configured import configured
 from ratchet.spark.servers import Servers
@@ -26,6 +27,8 @@ _HOW = {
     "--conn-password … --conn-schema DATABASE",
     "destination": "airflow connections add {id} --conn-type postgres --conn-host HOST --conn-login USER "
     "--conn-password … --conn-schema DATABASE",
+    "store": "airflow connections add {id} --conn-type aws --conn-login ACCESS_KEY_ID --conn-password … --conn-extra "
+    '\'{{"region_name": "…", "endpoint_url": "https://HOST:9000"}}\' (login, password and endpoint_url where needed)',
     "kafka": 'airflow connections add {id} --conn-type kafka --conn-extra \'{{"bootstrap.servers": "HOST:9092"}}\'',
     "endpoint": "airflow connections add {id} --conn-type http --conn-host https://HOST --conn-port 8081",
     "spark": "airflow connections add {id} --conn-type spark_connect --conn-host sc://HOST --conn-port 15002 "
@@ -139,11 +142,28 @@ def opener(spec: Pipeline) -> Open:
                 by = _libpq_url(_get(destination.connection or "", "destination"))
             case "kafka":
                 by = json.dumps(kafka_properties(destination.connection or spec.kafka))
+            case "aws":
+                by = json.dumps(_store_options(destination.connection or ""))
             case "path":
                 by = ""
         return destination.open(owner, by)
 
     return opens
+
+
+def _store_options(connection: str) -> dict[str, str]:
+    found = _get(connection, "store")
+    if found.conn_type != "aws":
+        raise SettingsError(
+            f"connection {connection!r} is of type {found.conn_type!r}; an object store needs aws: "
+            + _HOW["store"].format(id=connection)
+        )
+    if found.host:
+        raise SettingsError(
+            f"connection {connection!r}: its host is not used; put the address of the store into its extra, as "
+            '"endpoint_url": "https://HOST:9000"'
+        )
+    return options_of(f"connection {connection!r}", None, found.login, found.password, _extra(found))
 
 
 def endpoint(connection: str) -> Endpoint:

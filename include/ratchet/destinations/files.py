@@ -26,7 +26,6 @@ class Files(Destination, frozen=True):
     Its name is a directory that every process of Airflow sees under the same path.
     """
 
-    reached_by: ClassVar[ReachedBy] = "path"
     can_revise: ClassVar[bool] = True
     kind: Literal["files"] = "files"
     format: FileFormat = "parquet"
@@ -49,6 +48,10 @@ class Files(Destination, frozen=True):
     @classmethod
     def _is_list(cls, given: object) -> object:
         return (given,) if isinstance(given, str) else given
+
+    @property
+    def reached_by(self) -> ReachedBy:
+        return "path"
 
     @property
     def connection(self) -> None:

@@ -27,7 +27,6 @@ class KafkaTopic(Destination, frozen=True):
     in the order of this pipeline's line; among those of several pipelines there is none, as in any topic.
     """
 
-    reached_by: ClassVar[ReachedBy] = "kafka"
     can_revise: ClassVar[bool] = False
     kind: Literal["kafka_topic"] = "kafka_topic"
     key: str | None = None
@@ -53,6 +52,10 @@ class KafkaTopic(Destination, frozen=True):
         if kafka == "":
             raise ValueError("name the Airflow connection to Kafka, or leave it out")
         return kafka
+
+    @property
+    def reached_by(self) -> ReachedBy:
+        return "kafka"
 
     @property
     def connection(self) -> str | None:

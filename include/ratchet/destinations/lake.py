@@ -21,30 +21,32 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from ratchet.destinations.arrow_rows import arrow_rows
 from ratchet.destinations.content import ADDED, Change, Content
+from ratchet.destinations.lake_storage import Storage
 from ratchet.destinations.port import Mark, Outside, Owner
+from ratchet.destinations.store_errors import passes, said
 from ratchet.errors import DestinationRefused, DestinationUnreachable, RatchetError
 from ratchet.spec.columns import Column
 from ratchet.values.arrow import arrow_schema
 
 if TYPE_CHECKING:
     from ratchet.destinations.delta_lake import DeltaLake
+    from ratchet.destinations.object_store import ObjectStore
 
 PIPELINE, SINK = "ratchet.pipeline", "ratchet.sink"
 """The table's properties that say whose it is."""
-_OF_STORAGE = "os error", "ObjectStore", "Object Store", "LocalFileSystem"
-"""By these an error of the library is told to be of the disk, and not of the table."""
 
 
 class Lake(Outside):
-    """The table, in its directory."""
+    """The table, in its directory or object store."""
 
     GONE = (
         "there is no such table here, or it has no mark any more (a disk that is not mounted on this machine looks "
-        "like that, and who makes the table anew would write into its place)"
+        "like that, or a connection to another store, and who makes the table anew would write into its place)"
     )
 
-    def __init__(self, declared: DeltaLake, owner: Owner):
+    def __init__(self, declared: DeltaLake, owner: Owner, store: ObjectStore | None = None):
         self._declared, self._owner = declared, owner
+        self._store, self._storage = store, Storage.of(declared.name, store)
         self._step = f"ratchet:{owner.pipeline}:{owner.sink}"
         self._token = f"{self._step}:token"
 
@@ -80,7 +82,7 @@ class Lake(Outside):
     def _table(self) -> DeltaTable | None:
         """The table as it is now; DestinationRefused where it is another pipeline's."""
         try:
-            table = DeltaTable(self._declared.name)
+            table = DeltaTable(self._storage.place, storage_options=self._storage.options)
         except TableNotFoundError:
             return None
         properties = table.metadata().configuration
@@ -94,17 +96,23 @@ class Lake(Outside):
 
     def _made(self) -> DeltaTable:
         """The table, made where there is none; one that is there is this sink's, or has no rows."""
+        if self._store is not None and not self._store.compares():
+            raise DestinationRefused(
+                f"{self._where}: the store does not honour If-None-Match: it has put an object over one that was "
+                "there, and of two commits at once one would be lost; nothing was sent; use a store that does"
+            )
         table = self._table()
         if table is None:
             schema = pa.schema([field.with_nullable(True) for field in _schema(self._owner.fields)])
             try:
                 # Its first mark is a version of its own: two that make the table at once find the same one.
                 return DeltaTable.create(
-                    self._declared.name,
+                    self._storage.place,
                     schema,  # pyright: ignore[reportArgumentType]
                     partition_by=list(self._declared.partition_by) or None,
                     configuration={PIPELINE: self._owner.pipeline, SINK: self._owner.sink},
                     raise_if_key_not_exists=False,
+                    storage_options=self._storage.options,
                 )
             except DeltaError:
                 table = self._table()
@@ -227,8 +235,7 @@ class Lake(Outside):
             raise
         except Exception as error:
             # Also what the library raises without a class of its own: no other destination waits for this one.
-            passes = isinstance(error, OSError | CommitFailedError | TableNotFoundError)
-            if passes or any(sign in str(error) for sign in _OF_STORAGE):
+            if passes(error) or isinstance(error, CommitFailedError | TableNotFoundError):
                 raise DestinationUnreachable(
                     f"{self._where}: {self._said(error)}; what is committed waits for it, and its mark tells what it "
                     "has taken"
@@ -242,8 +249,7 @@ class Lake(Outside):
         )
 
     def _said(self, error: Exception) -> str:
-        # Its words may quote a value.
-        return type(error).__name__ if self._owner.private else " ".join(str(error).split())
+        return said(error, self._owner.private)
 
 
 class _Rows(Iterator[pa.RecordBatch]):

@@ -90,4 +90,5 @@ class Destination(DeclaredDestination, ABC, frozen=True):
 
     @abstractmethod
     def open(self, owner: Owner, by: str) -> Reach:
-        """The destination, by its connection as text: a libpq URL, or Kafka's client properties as JSON."""
+        """The destination, by its connection as text: a libpq URL; Kafka's client properties, or the options of an
+        object store, as JSON; nothing for a path."""

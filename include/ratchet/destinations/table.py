@@ -17,7 +17,6 @@ from ratchet.spec.destination import ReachedBy
 class Table(Destination, frozen=True):
     """A table in another PostgreSQL database, which gets every row of its sink, with the columns of the sink's view."""
 
-    reached_by: ClassVar[ReachedBy] = "postgres"
     can_revise: ClassVar[bool] = True
     kind: Literal["table"] = "table"
     database: str
@@ -30,6 +29,10 @@ class Table(Destination, frozen=True):
         if not database:
             raise ValueError("name the Airflow connection to the database")
         return database
+
+    @property
+    def reached_by(self) -> ReachedBy:
+        return "postgres"
 
     @property
     def connection(self) -> str:

@@ -11,7 +11,7 @@ from pydantic import Field
 from ratchet.spec.columns import Column
 from ratchet.spec.declaration import Declaration
 
-ReachedBy = Literal["postgres", "kafka", "path"]
+ReachedBy = Literal["postgres", "kafka", "aws", "path"]
 """By an Airflow connection of one of these types, or by a path."""
 
 
@@ -20,9 +20,13 @@ class DeclaredDestination(Declaration, ABC, frozen=True):
 
     name: str = Field(kw_only=False)
     """What it is called where it is: a topic, a table, a directory."""
-    reached_by: ClassVar[ReachedBy]
     can_revise: ClassVar[bool]
     """Whether rows that it has can give way to others, as a revision asks."""
+
+    @property
+    @abstractmethod
+    def reached_by(self) -> ReachedBy:
+        """What leads to it."""
 
     @property
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import pytest
 
 from ratchet.ledger.connection import Ledger
 from ratchet.operate.migrate import migrate
+from tests.s3proxy import IS_THERE, Bucket, S3Proxy
 
 from ..staging import Log
 from .elsewhere import SENT
-from .lakes import LakeOf
+from .lakes import LakeOf, Where
 
 
 @pytest.fixture
@@ -40,9 +42,50 @@ def ledger(bare: Ledger) -> Ledger:
     return bare
 
 
+@pytest.fixture(scope="session")
+def object_store(scratch: Path) -> Iterator[S3Proxy]:
+    if not IS_THERE:
+        pytest.skip("no object store is here: make .jars/store/.installed")
+    with S3Proxy(scratch / "store") as running:
+        yield running
+
+
 @pytest.fixture
-def lake(bare: Ledger, log: Log, tmp_path: Path) -> LakeOf:
+def bucket(object_store: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """An empty one, of which the environment knows nothing."""
+    for name in os.environ:
+        if name.upper().startswith("AWS_"):
+            monkeypatch.delenv(name)
+    return object_store.bucket()
+
+
+@pytest.fixture(params=["directory", pytest.param("store", marks=pytest.mark.all)])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
+    """Where a table may be."""
+    if request.param == "directory":
+        return Where(str(tmp_path / "lake" / "rows"))
+    return Where.within(request.getfixturevalue("bucket"))
+
+
+@pytest.fixture
+def lake(bare: Ledger, log: Log, where: Where) -> LakeOf:
     """One whose line has a column and goes to a lake."""
-    made = LakeOf(bare, tmp_path / "lake" / "rows", log)
-    migrate(bare.url, [made.spec])
-    return made
+    return made(bare, where, log)
+
+
+@pytest.fixture
+def on_disk(bare: Ledger, log: Log, tmp_path: Path) -> LakeOf:
+    """One that goes to a directory."""
+    return made(bare, Where(str(tmp_path / "lake" / "rows")), log)
+
+
+@pytest.fixture
+def in_store(bare: Ledger, log: Log, bucket: Bucket) -> LakeOf:
+    """One that goes to an object store."""
+    return made(bare, Where.within(bucket), log)
+
+
+def made(ledger: Ledger, where: Where, log: Log) -> LakeOf:
+    of = LakeOf(ledger, where, log)
+    migrate(ledger.url, [of.spec])
+    return of

@@ -130,10 +130,11 @@ def test_a_login_that_is_refused_is_no_missing_connection_and_a_ledger_that_is_a
 
 def test_a_lake_whose_disk_is_not_there_is_told_as_that_may_be(lake):
     lake.run("a")
-    rows = lake.path.rename(lake.path.with_name("away"))
+    away = lake.where.beside("away")
+    lake.where.move_to(away)
     severity, error, what = one(lake.ledger, lake.opens, lake.spec)
     assert (severity, error) == (Severity.FAULT, "RAT-603") and "a disk that is not mounted" in what
-    rows.rename(lake.path)
+    away.move_to(lake.where)
     assert one(lake.ledger, lake.opens, lake.spec)[0] is Severity.OK
 
 

@@ -25,6 +25,7 @@ from ratchet.protocol.follow import follow
 
 from ..staging import appended, prepare, start
 from .following import Late, at_once
+from .lakes import Where
 from .trees import FilesOf
 
 
@@ -35,7 +36,7 @@ def form(request) -> str:
 
 @pytest.fixture
 def files(bare, log, tmp_path) -> FilesOf:
-    made = FilesOf(bare, tmp_path / "files" / "rows", log)
+    made = FilesOf(bare, Where(str(tmp_path / "files" / "rows")), log)
     migrate(bare.url, [made.spec])
     return made
 
@@ -50,7 +51,7 @@ def decided(files: FilesOf, run: str, clear_number: int = 0) -> None:
 
 @pytest.mark.invariant("I1", "I3")
 def test_files_have_the_rows_of_their_sink_a_commit_a_directory(bare, log, tmp_path, form):
-    files = FilesOf(bare, tmp_path / "rows", log, more={"format": form})
+    files = FilesOf(bare, Where(str(tmp_path / "rows")), log, more={"format": form})
     migrate(bare.url, [files.spec])
     for number, run in enumerate("abc", 1):
         txid = files.run(run)
@@ -175,6 +176,7 @@ from pathlib import Path
 from ratchet.destinations import file_log, file_rows, file_tree
 from ratchet.ledger.connection import Ledger
 from ratchet.protocol.follow import follow
+from tests.ledger.destinations.lakes import Where
 from tests.ledger.destinations.trees import FilesOf
 url, path, where, number = sys.argv[1:]
 left = [int(number)]
@@ -196,7 +198,7 @@ around(os, "link", "link")
 around(Path, "rename", "renaming")
 around(file_tree.Tree, "_tidy", "tidying")
 with Ledger(url) as ledger:
-    of = FilesOf(ledger, Path(path), None)
+    of = FilesOf(ledger, Where(path), None)
     follow(ledger, of.spec, of.opens)
 """
 

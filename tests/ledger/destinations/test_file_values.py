@@ -24,6 +24,7 @@ from ratchet.operate.destinations import How, attach, detach
 from ratchet.operate.migrate import migrate
 
 from ..staging import appended
+from .lakes import Where
 from .trees import FilesOf
 from .typed import COLUMNS, cells, commit_rows
 
@@ -33,7 +34,7 @@ DOCUMENTS = "j", "aj", "m", "st"
 
 @pytest.fixture
 def files(bare, log, tmp_path) -> FilesOf:
-    made = FilesOf(bare, tmp_path / "files" / "rows", log)
+    made = FilesOf(bare, Where(str(tmp_path / "files" / "rows")), log)
     migrate(bare.url, [made.spec])
     return made
 
@@ -115,7 +116,7 @@ def test_files_are_divided_by_columns_that_they_then_lack(bare, log, tmp_path, f
     monkeypatch.setattr(file_writers, "_OPEN", 2)
     monkeypatch.setattr(file_writers, "_HELD", 0)
     more = {"format": form, "partition_by": ("b", "d", "t")}
-    files = FilesOf(bare, tmp_path / "rows", log, "a int, b string, d date, t boolean", more)
+    files = FilesOf(bare, Where(str(tmp_path / "rows")), log, "a int, b string, d date, t boolean", more)
     migrate(bare.url, [files.spec])
     texts, days = ["a/b", "a=b", "100%", "é\n", "..", "\ufeff", None], [date(1, 1, 1), date(9999, 12, 31), None]
 
@@ -143,7 +144,7 @@ def test_files_are_divided_by_columns_that_they_then_lack(bare, log, tmp_path, f
 @pytest.mark.parametrize(("text", "said"), [("", "has an empty text"), ("x" * 300, "has a text of 300 characters")])
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 def test_a_text_that_no_directory_is_called_is_refused(bare, log, tmp_path, text, said, form):
-    files = FilesOf(bare, tmp_path / "rows", log, "a int, b string", {"partition_by": "b", "format": form})
+    files = FilesOf(bare, Where(str(tmp_path / "rows")), log, "a int, b string", {"partition_by": "b", "format": form})
     migrate(bare.url, [files.spec])
     with pytest.raises(DestinationRefused, match=f"column b, by which the files are divided, {said}"):
         files.run("a", of=lambda at: {"a": 1, "b": text})
@@ -152,7 +153,7 @@ def test_a_text_that_no_directory_is_called_is_refused(bare, log, tmp_path, text
 
 @pytest.mark.invariant("I1")
 def test_a_step_of_many_batches_arrives_wholly_and_in_few_files(bare, log, tmp_path):
-    files = FilesOf(bare, tmp_path / "rows", log, "a bigint, b string")
+    files = FilesOf(bare, Where(str(tmp_path / "rows")), log, "a bigint, b string")
     migrate(bare.url, [files.spec])
     files.run("a", of=lambda at: {"a": 1, "b": f"{at['_offset']}" * 60_000})
     assert files.rows() == appended(bare) != [] and len(files.seen()) == 1
@@ -161,7 +162,7 @@ def test_a_step_of_many_batches_arrives_wholly_and_in_few_files(bare, log, tmp_p
 
 @pytest.mark.invariant("I1")
 def test_csv_is_what_others_read(bare, log, tmp_path):
-    files = FilesOf(bare, tmp_path / "rows", log, "b string, n decimal(38,18)", {"format": "csv"})
+    files = FilesOf(bare, Where(str(tmp_path / "rows")), log, "b string, n decimal(38,18)", {"format": "csv"})
     migrate(bare.url, [files.spec])
     texts, least = ["\ufeffabc", "\\.", 'a"b', "a,b", "a\r\nb", "\n", "\\N", " ", "0", "", None], Decimal("1e-18")
     files.run("a", of=lambda at: {"b": texts[at["_offset"] % 11], "n": least})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from ratchet.destinations.arrow_rows import arrow_rows
 from ratchet.destinations.lake import Lake
@@ -36,7 +36,7 @@ def test_a_table_has_the_rows_of_its_sink_a_commit_a_version(lake):
     for number, run in enumerate("abc", 1):
         txid = lake.run(run)
         assert lake.rows() == appended(lake.ledger) and lake.mark().step == number
-        (written,) = DeltaTable(str(lake.path)).history(1)
+        (written,) = lake.delta().history(1)
         said = {name: written[f"ratchet.{name}"] for name in ("pipeline", "step", "txid")}
         assert said == {"pipeline": "line", "step": number, "txid": txid}
     assert [a for a in lake.table()["a"].to_pylist() if a > 0] == []
@@ -131,9 +131,9 @@ import os, signal, sys
 from ratchet.destinations import lake
 from ratchet.ledger.connection import Ledger
 from ratchet.protocol.follow import follow
-from tests.ledger.destinations.lakes import LakeOf
-from pathlib import Path
-url, path, where = sys.argv[1:]
+from tests.ledger.destinations.lakes import LakeOf, Where
+import json
+url, name, options, where = sys.argv[1:]
 rows, write = lake.arrow_rows, lake.write_deltalake
 def half(*given):
     for batch in rows(*given):
@@ -145,14 +145,14 @@ def written(*given, **named):
 if where == "before": lake.arrow_rows = half
 else: lake.write_deltalake = written
 with Ledger(url) as ledger:
-    of = LakeOf(ledger, Path(path), None)
+    of = LakeOf(ledger, Where(name, json.loads(options)), None)
     follow(ledger, of.spec, of.opens)
 """
 
 
-@pytest.mark.parametrize(("where", "comes"), [("before", 1), ("after", 2)])
+@pytest.mark.parametrize(("moment", "comes"), [("before", 1), ("after", 2)])
 @pytest.mark.invariant("I1", "I2")
-def test_a_process_that_is_killed_while_it_sends_leaves_all_or_nothing(lake, where, comes):
+def test_a_process_that_is_killed_while_it_sends_leaves_all_or_nothing(lake, moment, comes):
     lake.run("a")
     spec = lake.spec
     begun = start(lake.ledger, spec, lake.log, "b")
@@ -160,7 +160,8 @@ def test_a_process_that_is_killed_while_it_sends_leaves_all_or_nothing(lake, whe
     with pytest.raises(SettingsError):
         commit(lake.ledger, spec, begun.claim)
     root = Path(__file__).parents[3]
-    given = [sys.executable, "-c", _KILLED, lake.ledger.url, str(lake.path), where]
+    there = lake.where.name, json.dumps(lake.where.options)
+    given = [sys.executable, "-c", _KILLED, lake.ledger.url, *there, moment]
     done = subprocess.run(given, cwd=root, check=False, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert lake.mark().step == comes and lake.steps() == [(1, True)]
@@ -190,7 +191,7 @@ def test_rows_that_are_missing_in_the_ledger_send_nothing(lake):
 def test_others_may_compact_the_table_between_two_steps(lake):
     for run in "abc":
         lake.run(run)
-    table = DeltaTable(str(lake.path))
+    table = lake.delta()
     assert table.optimize.compact()["numFilesRemoved"] == 3
     table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     table.create_checkpoint()
@@ -200,11 +201,9 @@ def test_others_may_compact_the_table_between_two_steps(lake):
 
 
 @pytest.mark.timeout(60)
-def test_a_table_that_refuses_a_large_step_holds_up_nobody(bare, log, tmp_path):
-    lake = LakeOf(bare, tmp_path / "rows", log, "a bigint, b string")
-    DeltaTable.create(str(lake.path), pa.schema([("a", pa.int64()), ("b", pa.string())])).alter.add_constraint(
-        {"negative": "a <= 0"}
-    )
+def test_a_table_that_refuses_a_large_step_holds_up_nobody(bare, log, where):
+    lake = LakeOf(bare, where, log, "a bigint, b string")
+    where.create(("a", pa.int64()), ("b", pa.string())).alter.add_constraint({"negative": "a <= 0"})
     migrate(lake.ledger.url, [lake.spec])
     # Many times of what is read at once, and the first of it is refused.
     with pytest.raises(DestinationRefused, match="rows: delta:.*failed validation check"):
@@ -213,8 +212,8 @@ def test_a_table_that_refuses_a_large_step_holds_up_nobody(bare, log, tmp_path):
 
 
 @pytest.mark.invariant("I1")
-def test_a_step_of_many_batches_arrives_wholly(bare, log, tmp_path):
-    lake = LakeOf(bare, tmp_path / "rows", log, "a bigint, b string")
+def test_a_step_of_many_batches_arrives_wholly(bare, log, where):
+    lake = LakeOf(bare, where, log, "a bigint, b string")
     migrate(lake.ledger.url, [lake.spec])
     lake.run("a", of=lambda at: {"a": 1, "b": f"{at['_offset']}" * 60_000})
     assert lake.rows() == appended(lake.ledger) != []
@@ -224,7 +223,7 @@ def test_a_step_of_many_batches_arrives_wholly(bare, log, tmp_path):
 @pytest.mark.invariant("I1")
 def test_a_table_that_is_gone_is_told_and_made_anew(lake):
     lake.run("a")
-    lake.path.rename(lake.path.parent / "old")
+    lake.where.move_to(lake.where.beside("old"))
     with pytest.raises(MarkMoved, match="there is no such table here, .*a disk that is not mounted"):
         lake.run("b")
     detach(lake.ledger, "line", lake.address, "for the test", "me")
@@ -249,21 +248,21 @@ def test_an_attached_table_goes_on_or_leaves_what_it_has(lake):
     assert lake.rows() == [row for row in appended(lake.ledger) if row[3] != 3]
 
 
-def test_an_older_copy_in_its_place_is_told(lake, tmp_path):
+def test_an_older_copy_in_its_place_is_told(lake):
     lake.run("a")
-    copy = tmp_path / "copy"
-    subprocess.run(["cp", "-a", str(lake.path), str(copy)], check=True)
+    lake.where.copy_to(lake.where.beside("copy"))
     lake.run("b")
-    lake.path.rename(tmp_path / "newer")
-    copy.rename(lake.path)
+    lake.where.move_to(lake.where.beside("newer"))
+    lake.where.beside("copy").move_to(lake.where)
     with pytest.raises(MarkMoved, match="an older copy is in its place"):
         lake.run("c")
 
 
-def test_a_directory_that_cannot_be_written_is_waited_for(lake):
-    lake.path.parent.write_text("a file")
-    with pytest.raises(DestinationUnreachable, match=f"rows: {lake.address}: "):
-        lake.run("a")
-    lake.path.parent.unlink()
-    follow(lake.ledger, lake.spec, lake.opens)
-    assert lake.rows() == appended(lake.ledger) != []
+def test_a_directory_that_cannot_be_written_is_waited_for(on_disk):
+    above = Path(on_disk.where.name).parent
+    above.write_text("a file")
+    with pytest.raises(DestinationUnreachable, match=f"rows: {on_disk.address}: "):
+        on_disk.run("a")
+    above.unlink()
+    follow(on_disk.ledger, on_disk.spec, on_disk.opens)
+    assert on_disk.rows() == appended(on_disk.ledger) != []

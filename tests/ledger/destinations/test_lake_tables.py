@@ -9,7 +9,6 @@ from datetime import date
 import psycopg
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
 
 from ratchet import Append, DeltaLake
 from ratchet.destinations.port import Mark
@@ -48,9 +47,10 @@ def test_a_column_that_is_added_is_added_there(lake):
 
 @pytest.mark.invariant("I1")
 def test_values_of_every_type_are_read_back_as_they_were(lake):
+    typed = lake.where.beside("typed")
     lake.columns, lake.log.beginning, lake.log.stable = COLUMNS, {0: 0}, {0: ROWS}
     spec = lake.spec.model_copy(update={"name": "typed", "max_records": ROWS, "slice_records": ROWS})
-    rows_of = Append("typed_rows", columns=COLUMNS, to=DeltaLake(str(lake.path.parent / "typed")))
+    rows_of = Append("typed_rows", columns=COLUMNS, to=typed.declared())
     spec = spec.model_copy(update={"sinks": [rows_of]})
     migrate(lake.ledger.url, [spec])
     with psycopg.connect(lake.ledger.url) as conn:
@@ -64,7 +64,7 @@ def test_values_of_every_type_are_read_back_as_they_were(lake):
     made[0] |= {"f": math.nan, "d": -math.inf}
     made[1] |= {"f": math.inf, "d": math.nan}
     given = commit_rows(lake.ledger, spec, lake.log, made, lake.opens)
-    found = DeltaTable(str(lake.path.parent / "typed")).to_pyarrow_table().sort_by("_offset")
+    found = typed.delta().to_pyarrow_table().sort_by("_offset")
     assert found.num_rows == ROWS
     for name in given.schema.names:
         if name in ("j", "aj"):
@@ -79,7 +79,7 @@ def test_values_of_every_type_are_read_back_as_they_were(lake):
 
 def prepared(lake: LakeOf, columns: str, row: dict) -> tuple[Pipeline, Begun]:
     """A transaction of a line of its own, each of whose records gives this row, and which is yet to be committed."""
-    other = LakeOf(lake.ledger, lake.path.parent / "other", lake.log, columns)
+    other = LakeOf(lake.ledger, lake.where.beside("other"), lake.log, columns)
     (to,) = other.spec.sinks[0].destinations
     spec = SPEC.model_copy(update={"name": "other", "sinks": [Append("other", columns=columns, to=to)]})
     migrate(lake.ledger.url, [spec])
@@ -96,7 +96,7 @@ def test_what_an_array_cannot_hold_is_refused(lake):
     said = "other: delta:.*: column l has a day outside .*, or NaN or an infinity in an array"
     with pytest.raises(DestinationRefused, match=said):
         commit(lake.ledger, spec, begun.claim, lake.opens)
-    assert DeltaTable(str(lake.path.parent / "other")).to_pyarrow_table().num_rows == 0
+    assert lake.where.beside("other").delta().to_pyarrow_table().num_rows == 0
 
 
 @pytest.mark.parametrize("cell", ["0001-12-31 BC", "10000-01-01"])
@@ -107,12 +107,12 @@ def test_a_day_that_readers_of_a_lake_do_not_know_is_refused(lake, cell):
         conn.execute('update ratchet_delta."public.other" set d = %s::date where _offset = 3', [cell])
     with pytest.raises(DestinationRefused, match="column d has a day outside of the years 1 to 9999"):
         commit(lake.ledger, spec, begun.claim, lake.opens)
-    assert DeltaTable(str(lake.path.parent / "other")).to_pyarrow_table().num_rows == 0
+    assert lake.where.beside("other").delta().to_pyarrow_table().num_rows == 0
 
 
 @pytest.mark.invariant("I1")
-def test_texts_are_what_they_were_wherever_they_stand(bare, log, tmp_path):
-    lake = LakeOf(bare, tmp_path / "rows", log, "b string", {"partition_by": ()})
+def test_texts_are_what_they_were_wherever_they_stand(bare, log, where):
+    lake = LakeOf(bare, where, log, "b string", {"partition_by": ()})
     migrate(lake.ledger.url, [lake.spec])
     texts = ["\ufeffabc", "\ufeff", "", "\\.", 'a"b', "a,b", "a\r\nb", "\n", "NULL", "\\N", " ", "0"]
     lake.run("a", of=lambda at: {"b": texts[at["_offset"] % len(texts)]})
@@ -123,30 +123,30 @@ def test_texts_are_what_they_were_wherever_they_stand(bare, log, tmp_path):
 def test_a_version_that_the_table_does_not_take_is_no_matter_of_waiting(lake):
     lake.run("a")
     before = lake.rows()
-    DeltaTable(str(lake.path)).alter.set_table_properties({"delta.appendOnly": "true"})
+    lake.delta().alter.set_table_properties({"delta.appendOnly": "true"})
     with pytest.raises(DestinationRefused, match="its mark tells what it has taken"):
         lake.run("a", clear_number=1, drop=1)
     assert lake.rows() == before and lake.mark().step == 1
 
 
 def test_a_column_that_differs_in_case_alone_is_refused(lake):
-    DeltaTable.create(str(lake.path), pa.schema([("A", pa.int64())]))
+    lake.where.create(("A", pa.int64()))
     with pytest.raises(DestinationRefused, match="has a column A, and a differs from it only in case"):
         lake.run("a")
-    assert DeltaTable(str(lake.path)).version() == 0
+    assert lake.delta().version() == 0
 
 
 def test_a_table_that_is_divided_by_what_no_name_holds_is_refused(lake):
     kinds = [("_txid", pa.int64()), ("a", pa.int64()), ("mine", pa.decimal128(5, 2))]
-    DeltaTable.create(str(lake.path), pa.schema(kinds), partition_by=["mine"])
+    lake.where.create(*kinds, partition_by=["mine"])
     with pytest.raises(DestinationRefused, match="is divided by mine, a decimal"):
         lake.run("a")
     assert lake.table().num_rows == 0
 
 
 @pytest.mark.invariant("I1")
-def test_the_texts_by_which_a_table_is_divided_are_kept_or_refused(bare, log, tmp_path):
-    lake = LakeOf(bare, tmp_path / "rows", log, "a int, b string, d date", {"partition_by": ("b", "d")})
+def test_the_texts_by_which_a_table_is_divided_are_kept_or_refused(bare, log, where):
+    lake = LakeOf(bare, where, log, "a int, b string, d date", {"partition_by": ("b", "d")})
     migrate(lake.ledger.url, [lake.spec])
     texts = ["a/b", "a=b", "100%", "é\n", "..", " ", None]
     days = [date(1, 1, 1), date(9999, 12, 31), None]
@@ -154,14 +154,14 @@ def test_the_texts_by_which_a_table_is_divided_are_kept_or_refused(bare, log, tm
     found = lake.table().to_pylist()
     assert [(row["b"], row["d"]) for row in found] == [(texts[r["_offset"] % 7], days[r["_offset"] % 3]) for r in found]
     assert lake.rows() == appended(lake.ledger)
-    assert DeltaTable(str(lake.path)).metadata().partition_columns == ["b", "d"]
+    assert lake.delta().metadata().partition_columns == ["b", "d"]
     with pytest.raises(DestinationRefused, match="column b, by which the table is divided, has an empty text"):
         lake.run("b", of=lambda at: {"a": 1, "b": "", "d": None})
     assert lake.mark().step == 1
 
 
 def test_a_table_that_has_rows_of_somebody_else_is_refused(lake):
-    write_deltalake(str(lake.path), pa.table({"a": pa.array([1], pa.int64())}))
+    lake.where.write(pa.table({"a": pa.array([1], pa.int64())}))
     with pytest.raises(DestinationRefused, match="has rows already, and none is this pipeline's"):
         lake.run("a")
     assert lake.table().num_rows == 1
@@ -175,7 +175,7 @@ def test_a_table_that_has_rows_of_somebody_else_is_refused(lake):
 @pytest.mark.parametrize("made", [True, False])
 def test_a_table_of_another_pipeline_is_refused(lake, made):
     if made:
-        DeltaTable.create(str(lake.path), pa.schema([("a", pa.int64())]))
+        lake.where.create(("a", pa.int64()))
     with lake.open("other") as other:
         other.start(Mark(0, 1))
     with pytest.raises(DestinationRefused, match="is a destination of other: rows already"):
@@ -186,16 +186,16 @@ def test_a_table_of_another_pipeline_is_refused(lake, made):
 @pytest.mark.invariant("I1")
 def test_an_empty_table_that_was_made_by_hand_is_taken_as_it_is(lake):
     kinds = [("_txid", pa.int64()), ("a", pa.int64()), ("mine", pa.string())]
-    DeltaTable.create(str(lake.path), pa.schema(kinds), partition_by=["_txid"])
+    lake.where.create(*kinds, partition_by=["_txid"])
     lake.run("a")
     lake.run("b")
     lake.run("a", clear_number=1, drop=1)
     assert lake.rows() == appended(lake.ledger)
-    assert DeltaTable(str(lake.path)).metadata().partition_columns == ["_txid"]
+    assert lake.delta().metadata().partition_columns == ["_txid"]
 
 
 def test_a_column_of_another_type_is_refused(lake):
-    DeltaTable.create(str(lake.path), pa.schema([("a", pa.string())]))
+    lake.where.create(("a", pa.string()))
     with pytest.raises(DestinationRefused, match="column a is string, and is written as int64"):
         lake.run("a")
     assert lake.table().num_rows == 0
@@ -204,7 +204,6 @@ def test_a_column_of_another_type_is_refused(lake):
 @pytest.mark.parametrize(
     ("given", "error"),
     [
-        ({"name": "s3://lake/orders"}, "object stores are not supported yet"),
         ({"name": "lake/orders"}, "is no absolute path of a directory"),
         ({"name": "/lake/../orders"}, "is no absolute path of a directory"),
         ({"name": "/"}, "is no absolute path of a directory"),
@@ -234,5 +233,32 @@ def test_columns_that_a_lake_cannot_be_given_are_refused(columns, by, error):
         Append("rows", columns=columns, to=DeltaLake("/lake/orders", partition_by=by))
 
 
-def test_one_directory_has_one_address():
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"name": "s3://lake/orders"}, "store: name the Airflow connection, of type aws"),
+        ({"name": "/lake/orders", "store": "a"}, "store: /lake/orders is a directory, which has none"),
+        ({"name": "gs://lake/orders", "store": "a"}, "other stores are not tried yet"),
+        ({"name": "abfss://lake@account/orders", "store": "a"}, "other stores are not tried yet"),
+        ({"name": "s3a://lake/orders", "store": "a"}, "write s3://lake/orders"),
+        ({"name": "S3://lake/orders", "store": "a"}, "write s3://lake/orders"),
+        ({"name": "s3://lake", "store": "a"}, "is a whole bucket"),
+        ({"name": "s3://lake/", "store": "a"}, "is a whole bucket"),
+        ({"name": "s3:///orders", "store": "a"}, "'' is no name of a bucket"),
+        ({"name": "s3://Lake/orders", "store": "a"}, "'Lake' is no name of a bucket"),
+        ({"name": "s3://key:canary@lake/orders", "store": "a"}, "has no login in it"),
+        ({"name": "s3://lake/a//orders", "store": "a"}, "between single slashes"),
+        ({"name": "s3://lake/../orders", "store": "a"}, "neither '.' nor '..' alone"),
+        ({"name": "s3://lake/a%20b", "store": "a"}, "letters without accents, digits"),
+        ({"name": "s3://lake/orders?versionId=1", "store": "a"}, "letters without accents, digits"),
+        ({"name": "s3://lake/" + "a" * 701, "store": "a"}, "at most 700 characters, and this one has 701"),
+    ],
+)
+def test_what_is_no_place_in_an_object_store_is_refused(given, error):
+    with pytest.raises(SpecError, match=error):
+        DeltaLake(**given)
+
+
+def test_one_table_has_one_address():
     assert DeltaLake("//lake//orders/").address == DeltaLake("/lake/orders").address == "delta:/lake/orders"
+    assert DeltaLake("s3://lake/Orders/", store="a").address == "delta:s3://lake/Orders"

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from sqlalchemy import text
 
-from ratchet import Append, DeltaLake, Files, Table
+from ratchet import Append, Files, Table
 from ratchet.destinations import lake
 from ratchet.destinations.file_log import FileLog
 from ratchet.destinations.file_tree import Tree
@@ -26,6 +26,7 @@ from tests.proof.reference import RICH, ROWS
 
 from .. import releasing
 from ..releasing import Line
+from .lakes import Where
 
 COLUMNS = ["a", "_partition", "_offset", "_n", "_txid"]
 STEPS = 12
@@ -42,9 +43,10 @@ def second(partition: int, offset: int) -> dict[str, list[dict]]:
 class Walk:
     """A line with destinations of which some are detached at times, and whose lakes and files fail as `odds` says."""
 
-    def __init__(self, seed: int, ledger, elsewhere, log, path, monkeypatch):
+    def __init__(self, seed: int, ledger, elsewhere, log, places, path, monkeypatch):
         self.dice, self.ledger, self.elsewhere, self.log = random.Random(seed), ledger, elsewhere, log
-        self.lakes = [DeltaLake(str(path / "one"), partition_by="a"), DeltaLake(str(path / "two"))]
+        self.places = places
+        self.lakes = [places[0].declared(partition_by="a"), places[1].declared()]
         self.files = [Files(str(path / "three"), partition_by="a"), Files(str(path / "four"), format="csv")]
         self.to = [*self.lakes, *self.files, Table("copied", database="warehouse")]
         columns = "a bigint, b string"
@@ -63,7 +65,8 @@ class Walk:
         monkeypatch.setattr(releasing, "commit", lambda of, spec, claim: self.until(commit, of, spec, claim))
 
     def opens(self, destination: Destination, owner: Owner):
-        return destination.open(owner, self.elsewhere.url)
+        lakes = {place.name: place for place in self.places}
+        return destination.open(owner, lakes[destination.name].by if destination.name in lakes else self.elsewhere.url)
 
     def until(self, does: Callable, *given):
         """Do it until no lake fails: whoever does it again finds what was done."""
@@ -115,9 +118,9 @@ class Walk:
             self.away.remove(to)
 
     def tidy(self) -> None:
-        for each in self.lakes:
-            if DeltaTable.is_deltatable(each.name):
-                table = DeltaTable(each.name)
+        for place in self.places:
+            if DeltaTable.is_deltatable(place.name, place.options):
+                table = place.delta()
                 table.optimize.compact()
                 table.create_checkpoint()
                 table.vacuum(0, enforce_retention_duration=False, dry_run=False)
@@ -138,7 +141,8 @@ class Walk:
             case Files():
                 found = ds.dataset(f"{to.name}/data", format=to.format, partitioning="hive").to_table()
             case _:
-                found = DeltaTable(to.name).to_pyarrow_table()
+                (place,) = (place for place in self.places if place.name == to.name)
+                found = place.delta().to_pyarrow_table()
         rows = found.select(COLUMNS).to_pylist() if found.num_rows else []
         return [tuple(row.values()) for row in rows]
 
@@ -146,9 +150,9 @@ class Walk:
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.all) for n in range(2, 20))])
 @pytest.mark.invariant("I1", "I2", "I3")
 def test_all_destinations_have_what_readers_see_after_whatever_a_line_does(
-    bare, elsewhere, log, tmp_path, monkeypatch, seed
+    bare, elsewhere, log, where, tmp_path, monkeypatch, seed
 ):
-    walk = Walk(seed, bare, elsewhere, log, tmp_path, monkeypatch)
+    walk = Walk(seed, bare, elsewhere, log, [Where(str(tmp_path / "one")), where], tmp_path, monkeypatch)
     moves = [walk.run, walk.run, walk.clear, walk.clear, walk.release, walk.leave, walk.come_back, walk.tidy]
     walk.run()
     steps = 0

@@ -36,6 +36,10 @@ class FilesOf(LakeOf):
         return sorted(str(path.relative_to(self.data)) for path in self.data.rglob("*") if path.is_file())
 
     @property
+    def path(self) -> Path:
+        return Path(self.where.name)
+
+    @property
     def data(self) -> Path:
         return self.path / "data"
 
