@@ -178,6 +178,13 @@ def opener(spec: Pipeline) -> Open:
         name = destination.connection
         if destination.reached_by == "path":
             return destination.open(owner, "")
+        if destination.reached_by == "iceberg":
+            from ratchet.destinations.iceberg_catalog import properties_of
+
+            of = _endpoint(spec, name or "", '{"url": "https://HOST/…", "extra": {"warehouse": "…"}}')
+            return destination.open(
+                owner, properties_of(f"connection {name!r}", of.url, of.login, of.password, of.extra)
+            )
         if destination.reached_by == "postgres":
             return destination.open(
                 owner, _endpoint(spec, name or "", '{"url": "postgresql://USER@HOST/DATABASE"}').url
