@@ -32,7 +32,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.transforms import parse_transform
-from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError, ProgrammingError
+from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError
 
 from ratchet.destinations.arrow_rows import arrow_rows
 from ratchet.destinations.content import Change, Content
@@ -98,13 +98,11 @@ class IcebergTable(Outside):
 
     def _table(self) -> Table | None:
         """The table as it is now; DestinationRefused where it is another pipeline's, or of a form that is not tried."""
+        if not has_tables(self._catalog):
+            return None
         try:
             table = self._catalog.load_table(self._declared.name)
         except (NoSuchTableError, NoSuchNamespaceError):
-            return None
-        except ProgrammingError:
-            if has_tables(self._catalog):
-                raise
             return None
         whose = table.properties.get(PIPELINE), table.properties.get(SINK)
         if whose not in ((None, None), (self._owner.pipeline, self._owner.sink)):
