@@ -21,16 +21,20 @@ from ratchet.ledger.connection import BY_A_POOLER, IDLE_SECONDS, PATIENCE, bound
 
 TYPES = ("rest", "sql")
 """Those of which it is tried that of two changes that are made at once one is refused."""
+_OBJECTS = ("auth", "ssl")
+"""Properties of a REST catalog that are objects; all others are texts."""
 _SECONDS = 10, 120
 """So long a REST catalog may take for a connection, and be silent."""
 
 
 def properties_of(where: str, uri: str, login: str | None, password: str | None, extra: Mapping[str, Any]) -> str:
-    """What a connection says, as JSON of pyiceberg's properties of a catalog, all texts: what Airflow's own Iceberg
-    provider makes of it. `where` names the connection in SettingsError, which shows no value.
+    """What a connection says, as JSON of pyiceberg's properties of a catalog: what Airflow's own Iceberg provider makes
+    of it. `where` names the connection in SettingsError, which shows no value.
     """
-    said: dict[str, str] = {}
+    said: dict[str, Any] = {name: extra[name] for name in _OBJECTS if isinstance(extra.get(name), dict)}
     for name, value in extra.items():
+        if name in said:
+            continue
         if not isinstance(value, str | int | float):
             raise SettingsError(f"{where}: {name!r} in its extra is no text; write it as pyiceberg would have it")
         said[name] = str(value).lower() if isinstance(value, bool) else str(value)
@@ -57,7 +61,7 @@ def properties_of(where: str, uri: str, login: str | None, password: str | None,
 @contextmanager
 def opened(name: str, by: str, where: str) -> Generator[Catalog]:
     """The catalog of these properties; SettingsError where they cannot be meant so."""
-    properties: dict[str, str] = json.loads(by)
+    properties: dict[str, Any] = json.loads(by)
     try:
         catalog = _sql(name, properties) if properties["type"].lower() == "sql" else _Rest(name, **properties)
     except (ArgumentError, NoSuchPropertyException):
@@ -88,7 +92,7 @@ def make_tables(catalog: Catalog) -> None:
                 raise
 
 
-def _sql(name: str, properties: dict[str, str]) -> SqlCatalog:
+def _sql(name: str, properties: dict[str, Any]) -> SqlCatalog:
     url = make_url(properties["uri"])
     is_postgresql = url.get_backend_name() == "postgresql"
     if is_postgresql:

@@ -90,4 +90,6 @@ class Destination(DeclaredDestination, ABC, frozen=True):
 
     @abstractmethod
     def open(self, owner: Owner, by: str) -> Reach:
-        """The destination, by its connection as text: a libpq URL, or Kafka's client properties as JSON."""
+        """The destination, by its connection as text: a libpq URL, or as JSON the properties of Kafka's client or of
+        pyiceberg's catalog.
+        """

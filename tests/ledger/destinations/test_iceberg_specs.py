@@ -67,6 +67,12 @@ def test_what_a_connection_says_is_what_airflows_own_provider_makes_of_it():
         "warehouse": "w",
         "rest.sigv4-enabled": "true",
     }
+    within = {"auth": {"type": "noop"}, "ssl": {"cabundle": "/etc/ca.pem"}}
+    assert json.loads(properties_of("x", "https://host", None, None, within)) == {
+        "type": "rest",
+        "uri": "https://host",
+        **within,
+    }
     database = {"type": "sql", "uri": "postgresql://u:p@h/d", "warehouse": "file:///w"}
     assert json.loads(properties_of("x", "", None, None, database)) == database
 
