@@ -227,6 +227,7 @@ def test_rows_that_are_missing_in_the_ledger_send_nothing(iceberg):
     assert iceberg.rows() == before and iceberg.mark().step == 1
 
 
+@pytest.mark.all
 @pytest.mark.invariant("I1")
 def test_memory_does_not_grow_with_a_step(in_postgresql, monkeypatch):
     monkeypatch.setattr(iceberg_files, "BYTES", 1 << 20)

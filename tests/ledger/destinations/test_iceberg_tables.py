@@ -360,6 +360,7 @@ def test_an_empty_table_that_was_made_by_hand_is_taken_as_it_is(in_postgresql):
     assert set(iceberg.table()["mine"].to_pylist()) == {None}
 
 
+@pytest.mark.all
 def test_a_column_is_renamed_there_too(in_postgresql):
     iceberg = in_postgresql
     iceberg.run("a")
@@ -401,6 +402,7 @@ def test_a_table_whose_columns_do_not_fit_is_refused(in_postgresql, held, error)
     assert in_postgresql.table().num_rows == 0 and in_postgresql.loaded().snapshots() == []
 
 
+@pytest.mark.all
 def test_a_table_of_another_version_of_the_format_is_refused(in_postgresql):
     in_postgresql.made(pa.schema([("a", pa.int64())]), properties={"format-version": "1"})
     with pytest.raises(DestinationRefused, match="has version 1 of Iceberg's format, and 2 is supported"):
