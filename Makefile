@@ -31,7 +31,7 @@ clean: down  ## forget the demo's data
 test: install .jars/store/.installed  ## everything but the longest, on embedded servers of its own
 	@$(PY) -m pytest tests $(PARALLEL)
 
-test-all: install .jars/store/.installed .jars/connect/.installed .jars/registry/.installed  ## that, clusters, faults, Debezium, a registry of schemas, a pooler, alerts, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc prometheus chromium)
+test-all: install .jars/store/.installed .jars/connect/.installed .jars/registry/.installed .jars/iceberg/.installed  ## that, clusters, faults, Debezium, a registry of schemas, a pooler, alerts, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc prometheus chromium)
 	@ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 \
 	  || { echo "test-all needs a PostgreSQL with TLS; Debian: apt-get install postgresql" >&2; exit 1; }
 	@PATH="$$PATH:/usr/sbin" command -v pgbouncer > /dev/null \
@@ -131,10 +131,14 @@ lock: .venv/.installed  ## make requirements.txt anew from pyproject.toml
 	@rm -rf .jars/registry && { $(call fetched,registry); }
 	@tar -xzf .jars/registry/*.tar.gz -C .jars/registry && rm .jars/registry/*.tar.gz && touch $@
 
+.jars/iceberg/.installed: .jars/.installed
+	@echo "fetching a REST catalog of Iceberg tables into .jars/iceberg (22 MB)"
+	@$(call fetched,iceberg) && touch $@
+
 # Ivy's libraries of these configurations, each in a folder of its own.
 define fetched
 mkdir -p .jars && "$$(cat .venv/.java)" -jar $(IVY) -ivy ivy.xml -cache .jars/cache -confs $(1) \
-	  -retrieve ".jars/[conf]/[artifact]-[revision].[ext]" > .jars/ivy.log 2>&1 \
+	  -retrieve ".jars/[conf]/[artifact]-[revision](-[classifier]).[ext]" > .jars/ivy.log 2>&1 \
 	  || { echo "Ivy could not fetch the Java libraries; the end of .jars/ivy.log:" >&2; tail -n 15 .jars/ivy.log >&2; exit 1; }; \
 	rm -r .jars/cache
 endef

@@ -2,6 +2,7 @@
 
 from ratchet.destinations.delta_lake import DeltaLake
 from ratchet.destinations.files import Files
+from ratchet.destinations.iceberg import Iceberg
 from ratchet.destinations.kafka_topic import KafkaTopic
 from ratchet.destinations.table import Table
 from ratchet.errors import Refused
@@ -36,6 +37,7 @@ __all__ = [
     "DeltaLake",
     "Files",
     "Halt",
+    "Iceberg",
     "Json",
     "KafkaTopic",
     "MaxChange",

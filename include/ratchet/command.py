@@ -194,6 +194,11 @@ def _by(spec: Pipeline, destination: Destination) -> str:
             of = _endpoint(spec, name, EXAMPLE)
             where = f"{CONNECTIONS}: connection {name!r}"
             return json.dumps(options_of(where, of.url, of.login, of.password, of.extra))
+        case "iceberg":
+            from ratchet.destinations.iceberg_catalog import properties_of
+
+            of = _endpoint(spec, name, '{"url": "https://HOST/…", "extra": {"warehouse": "…"}}')
+            return properties_of(f"{CONNECTIONS}: connection {name!r}", of.url, of.login, of.password, of.extra)
         case "kafka":
             properties = kafka_properties()
             if name and name != spec.kafka:

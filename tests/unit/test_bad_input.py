@@ -15,6 +15,7 @@ from ratchet import (
     Debezium,
     DeltaLake,
     Files,
+    Iceberg,
     Json,
     KafkaTopic,
     MessagePack,
@@ -52,6 +53,7 @@ _KINDS = (
     KafkaTopic,
     DeltaLake,
     Files,
+    Iceberg,
 )
 FIELDS = [f"{kind.__name__}.{name}" for kind in _KINDS for name in kind.model_fields if name != "kind"]
 

@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from ratchet import Append, DeltaLake, Json, Pipeline, Topic
+from ratchet import Append, DeltaLake, Iceberg, Json, Pipeline, Topic
 from ratchet.airflow import connections
 from ratchet.destinations.object_store import options_of
 from ratchet.destinations.port import Owner
@@ -248,3 +248,40 @@ def test_a_missing_connection_to_an_object_store_is_named_with_the_way_to_create
     monkeypatch.setattr(connections.Connection, "get", missing)
     with pytest.raises(SettingsError, match="connection 'c', .* as its store; create it: .*--conn-type aws"):
         options_of_store()
+
+
+def test_an_iceberg_connection_says_what_it_says_to_airflows_own_provider(monkeypatch):
+    extra = {"warehouse": "s3://lake/", "rest.sigv4-enabled": True}
+    connection(
+        monkeypatch,
+        conn_type="iceberg",
+        host="https://at/catalog/",
+        login="me",
+        password="s",
+        extra=json.dumps(extra),
+    )
+    assert json.loads(connections.iceberg_properties("c")) == {
+        "type": "rest",
+        "uri": "https://at/catalog",
+        "credential": "me:s",
+        "warehouse": "s3://lake/",
+        "rest.sigv4-enabled": "true",
+    }
+    database = {"type": "sql", "uri": "postgresql://me:s@at/db", "warehouse": "s3://lake/"}
+    connection(monkeypatch, conn_type="iceberg", extra=json.dumps(database))
+    assert json.loads(connections.iceberg_properties("c")) == database
+    connection(monkeypatch, conn_type="postgres", host="db")
+    with pytest.raises(SettingsError, match="connection 'c' is of type 'postgres'; .* airflow connections add c "):
+        connections.iceberg_properties("c")
+
+
+def test_a_destination_is_opened_by_what_its_connection_says(monkeypatch):
+    said = {"type": "sql", "uri": "postgresql://me:s@at/db"}
+    connection(monkeypatch, conn_type="iceberg", extra=json.dumps(said))
+    monkeypatch.setattr(Iceberg, "open", lambda self, owner, by: (self.address, owner, json.loads(by)))
+    spec = Pipeline(
+        name="orders", source=Topic("orders", value=Json("a bigint")), sinks=[Append("rows", columns="a bigint")]
+    )
+    owner = Owner("orders", "rows", ())
+    opened = connections.opener(spec)(Iceberg("sales.orders", catalog="c"), owner)
+    assert opened == ("c:sales.orders", owner, said)

@@ -29,6 +29,8 @@ _HOW = {
     "--conn-password … --conn-schema DATABASE",
     "store": "airflow connections add {id} --conn-type aws --conn-login ACCESS_KEY_ID --conn-password … --conn-extra "
     '\'{{"region_name": "…", "endpoint_url": "https://HOST:9000"}}\' (login, password and endpoint_url where needed)',
+    "catalog": "airflow connections add {id} --conn-type iceberg --conn-host https://HOST/… --conn-login CLIENT "
+    "--conn-password …",
     "kafka": 'airflow connections add {id} --conn-type kafka --conn-extra \'{{"bootstrap.servers": "HOST:9092"}}\'',
     "endpoint": "airflow connections add {id} --conn-type http --conn-host https://HOST --conn-port 8081",
     "spark": "airflow connections add {id} --conn-type spark_connect --conn-host sc://HOST --conn-port 15002 "
@@ -128,6 +130,22 @@ def kafka_properties(connection: str, say: Callable[[str], None] = lambda _: Non
     return properties
 
 
+def iceberg_properties(connection: str) -> str:
+    """A catalog of Iceberg tables as JSON of pyiceberg's properties; SettingsError if the connection is missing or
+    unfit.
+    """
+    from ratchet.destinations.iceberg_catalog import properties_of
+
+    found = _get(connection, "catalog")
+    if found.conn_type != "iceberg":
+        raise SettingsError(
+            f"connection {connection!r} is of type {found.conn_type!r}; a catalog needs iceberg: "
+            + _HOW["catalog"].format(id=connection)
+        )
+    where = f"connection {connection!r}"
+    return properties_of(where, found.host or "", found.login, found.password, _extra(found))
+
+
 def servers(spec: Pipeline) -> Servers:
     """What the jobs of a pipeline ask besides Spark and the ledger; SettingsError as for each of them."""
     return Servers(kafka_properties(spec.kafka), {name: endpoint(name) for name in spec.connections})
@@ -144,6 +162,8 @@ def opener(spec: Pipeline) -> Open:
                 by = json.dumps(kafka_properties(destination.connection or spec.kafka))
             case "aws":
                 by = json.dumps(_store_options(destination.connection or ""))
+            case "iceberg":
+                by = iceberg_properties(destination.connection or "")
             case "path":
                 by = ""
         return destination.open(owner, by)

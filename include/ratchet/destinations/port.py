@@ -90,5 +90,6 @@ class Destination(DeclaredDestination, ABC, frozen=True):
 
     @abstractmethod
     def open(self, owner: Owner, by: str) -> Reach:
-        """The destination, by its connection as text: a libpq URL; Kafka's client properties, or the options of an
-        object store, as JSON; nothing for a path."""
+        """The destination, by its connection as text: a libpq URL; as JSON the properties of Kafka's client or of
+        pyiceberg's catalog, or the options of an object store; nothing for a path.
+        """

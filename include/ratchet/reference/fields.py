@@ -25,6 +25,7 @@ from ratchet import (
     Debezium,
     DeltaLake,
     Files,
+    Iceberg,
     Json,
     KafkaTopic,
     MaxChange,
@@ -51,7 +52,7 @@ SECTIONS: Mapping[str, tuple[type[Declaration], ...]] = {
     "Formats": (Json, Avro, Protobuf, MessagePack, Csv, Text, Bytes, CloudEvents, Debezium),
     "When runs start": (Arrivals,),
     "Sinks": (Append, Upsert, Accumulate),
-    "Destinations": (Table, KafkaTopic, DeltaLake, Files),
+    "Destinations": (Table, KafkaTopic, DeltaLake, Files, Iceberg),
     "Gates": (MaxDeadLetters, MaxChange, Condition),
 }
 _HEAD = (

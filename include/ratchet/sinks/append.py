@@ -50,7 +50,7 @@ class Append(Kept, frozen=True):
     """How long rows are kept: those of a transaction are deleted, all together, when it was committed longer ago."""
     to: _To | Sequence[_To] = ()
     """Where the rows go besides, commit by commit: a `Table` in another database, a `KafkaTopic`, a `DeltaLake`,
-    `Files`, or a list of such."""
+    `Files`, an `Iceberg`, or a list of such."""
     _check = field_validator("columns")(sink_columns)
 
     @field_validator("to", mode="before")

@@ -11,7 +11,7 @@ from pydantic import Field
 from ratchet.spec.columns import Column
 from ratchet.spec.declaration import Declaration
 
-ReachedBy = Literal["postgres", "kafka", "aws", "path"]
+ReachedBy = Literal["postgres", "kafka", "aws", "iceberg", "path"]
 """By an Airflow connection of one of these types, or by a path."""
 
 

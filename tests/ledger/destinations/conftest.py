@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
+import psycopg
 import pytest
 
 from ratchet.ledger.connection import Ledger
@@ -14,7 +16,9 @@ from tests.s3proxy import IS_THERE, Bucket, S3Proxy
 
 from ..staging import Log
 from .elsewhere import SENT
+from .icebergs import IcebergOf, on_postgresql
 from .lakes import LakeOf, Where
+from .rest_catalog import RestCatalog
 
 
 @pytest.fixture
@@ -89,3 +93,32 @@ def made(ledger: Ledger, where: Where, log: Log) -> LakeOf:
     of = LakeOf(ledger, where, log)
     migrate(ledger.url, [of.spec])
     return of
+
+
+@pytest.fixture(scope="session")
+def rest_catalog(postgres, scratch: Path) -> Iterator[RestCatalog]:
+    with psycopg.connect(postgres.ledger_url, autocommit=True) as conn:
+        conn.execute("create database rest_catalog")
+    with RestCatalog(scratch / "rest", postgres.database_url("rest_catalog")) as catalog:
+        yield catalog
+
+
+@pytest.fixture
+def in_postgresql(bare: Ledger, log: Log, elsewhere, tmp_path: Path) -> IcebergOf:
+    """A line that has a column and goes to an Iceberg table, by a catalog in a database of its own."""
+    return known(IcebergOf(bare, on_postgresql(elsewhere.url, tmp_path / "warehouse"), log))
+
+
+@pytest.fixture(params=["in_postgresql", pytest.param("rest", marks=pytest.mark.all)])
+def iceberg(request, bare: Ledger, log: Log) -> IcebergOf:
+    """The same, by a catalog of each kind."""
+    if request.param == "in_postgresql":
+        return request.getfixturevalue("in_postgresql")
+    properties = request.getfixturevalue("rest_catalog").properties
+    return known(IcebergOf(bare, properties, log, name=f"sales_{uuid4().hex}.orders"))
+
+
+def known(made: IcebergOf) -> IcebergOf:
+    """One that the ledger knows."""
+    migrate(made.ledger.url, [made.spec])
+    return made

@@ -10,6 +10,7 @@ from ratchet.operate.snapshot.status import status
 from tests.answers import answer
 
 from ..running import here
+from ..staging import appended
 from .elsewhere import sent, without
 
 ADDRESS = "warehouse:copied"
@@ -90,3 +91,22 @@ def test_it_is_made_anew_or_begins_here(ledger, log, elsewhere, ratchet, how):
     # One that is attached already gets what it lacks.
     assert ratchet("attach", "line", ADDRESS, "--reason", "z")[0] == 0
     assert len(elsewhere.rows()) == had + 20
+
+
+def test_a_catalog_is_named_as_a_database_is(in_postgresql):
+    in_postgresql.run("a")
+    extra = {name: value for name, value in in_postgresql.properties.items() if name != "uri"}
+
+    def attached(uri: str) -> tuple[int, str, str]:
+        env = {
+            "RATCHET_LEDGER_URL": in_postgresql.ledger.url,
+            "RATCHET_PIPELINES": "tests.ledger.destinations.iceberg_pipelines",
+            "RATCHET_CONNECTIONS": json.dumps({"lakehouse": {"url": uri, "extra": extra}}),
+            "COLUMNS": "80",
+        }
+        return here(["attach", "line", in_postgresql.address, "--reason", "it was restored", "--anew"], env)
+
+    assert attached(in_postgresql.properties["uri"])[0] == 0
+    assert in_postgresql.rows() == appended(in_postgresql.ledger) and in_postgresql.mark().step == 1
+    code, _, said = attached("")
+    assert code == 1 and "connection 'lakehouse': it names no catalog" in said and "Traceback" not in said

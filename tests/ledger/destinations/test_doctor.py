@@ -138,6 +138,19 @@ def test_a_lake_whose_disk_is_not_there_is_told_as_that_may_be(lake):
     assert one(lake.ledger, lake.opens, lake.spec)[0] is Severity.OK
 
 
+def test_a_catalog_is_looked_at_without_a_change(in_postgresql, elsewhere):
+    said = one(in_postgresql.ledger, in_postgresql.opens, in_postgresql.spec)
+    assert said == (Severity.OK, None, f"{in_postgresql.address}, of rows, answers, and has nothing yet")
+    assert elsewhere.ask("select relname from pg_class where starts_with(relname, 'iceberg')") == []
+    in_postgresql.run("a")
+    said = one(in_postgresql.ledger, in_postgresql.opens, in_postgresql.spec)
+    assert said == (Severity.OK, None, f"{in_postgresql.address}, of rows, answers, and is at step 1 of 1")
+    with in_postgresql.catalog() as catalog:
+        catalog.drop_table(in_postgresql.name)
+    severity, error, what = one(in_postgresql.ledger, in_postgresql.opens, in_postgresql.spec)
+    assert (severity, error) == (Severity.FAULT, "RAT-603") and "there is no such table in the catalog" in what
+
+
 def test_while_somebody_sends_there_it_is_left_alone(ledger, log, elsewhere):
     sent(ledger, elsewhere, log, "a")
 

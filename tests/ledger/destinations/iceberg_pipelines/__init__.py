@@ -1,0 +1,1 @@
+"""The spec of a line with a destination, for the command."""
