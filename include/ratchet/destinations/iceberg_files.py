@@ -55,7 +55,7 @@ _Key = tuple[Any, ...]
 
 
 @dataclass
-class Files:
+class DataFiles:
     """Data files of a table as it is; nothing refers to them until they are part of a snapshot."""
 
     io: FileIO

@@ -38,7 +38,7 @@ from ratchet.destinations.arrow_rows import arrow_rows
 from ratchet.destinations.content import Change, Content
 from ratchet.destinations.iceberg import Iceberg, Part
 from ratchet.destinations.iceberg_catalog import has_tables, make_tables, opened
-from ratchet.destinations.iceberg_files import Files
+from ratchet.destinations.iceberg_files import DataFiles
 from ratchet.destinations.iceberg_types import (
     as_written,
     columns_of,
@@ -168,7 +168,7 @@ class IcebergTable(Outside):
 
     def _write(self, at: Mark | None, to: Mark, content: Content | None, gone: BooleanExpression | None) -> bool:
         """Take the rows, those that match `gone` away, and move the mark; False where it is not `at`."""
-        files: Files | None = None
+        files: DataFiles | None = None
         for _ in range(_TRIES):
             table = self._table()
             if (None if table is None else self._mark(table)) != at or table is None:
@@ -177,7 +177,7 @@ class IcebergTable(Outside):
             if content is not None:
                 schema = self._fit(step, content.fields)
                 if files is None:
-                    files = Files(table.io, step.table_metadata, self._where)
+                    files = DataFiles(table.io, step.table_metadata, self._where)
                     self._fill(files, content, schema)
                 elif _layout(files.metadata) != _layout(step.table_metadata):
                     break
@@ -192,14 +192,14 @@ class IcebergTable(Outside):
             f"{self._where}: somebody else has changed the table meanwhile; the step is tried again"
         )
 
-    def _fill(self, files: Files, content: Content, schema: Schema) -> None:
+    def _fill(self, files: DataFiles, content: Content, schema: Schema) -> None:
         columns, into = columns_of(content.fields), parquet_schema(schema)
         # Else what is kept of an error keeps the cursor in the midst of its rows.
         with closing(arrow_rows(content, columns, self._where)) as rows:
             files.write((as_written(batch, columns, into, self._where) for batch in rows), schema)
 
     def _stage(
-        self, step: _Once, to: Mark, content: Content | None, files: Files | None, gone: BooleanExpression | None
+        self, step: _Once, to: Mark, content: Content | None, files: DataFiles | None, gone: BooleanExpression | None
     ) -> None:
         mine = {PIPELINE: self._owner.pipeline, SINK: self._owner.sink}
         said = {**mine, STEP: str(to.step), TOKEN: str(to.token)}
@@ -208,7 +208,7 @@ class IcebergTable(Outside):
         added = files.done if files else []
         dropped = []
         if files is not None and gone is not None:
-            rewritten = Files(files.io, step.table_metadata, self._where)
+            rewritten = DataFiles(files.io, step.table_metadata, self._where)
             dropped = rewritten.without_rows(gone)
             added = [*added, *rewritten.done]
         # One of appended files alone is one that readers of a stream take.

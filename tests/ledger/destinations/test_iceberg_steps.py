@@ -55,7 +55,7 @@ def half(*given):
 properties = json.loads(properties)
 of = RestCatalog if properties["type"] == "rest" else SqlCatalog
 if where == "while it reads": rows, iceberg_table.arrow_rows = iceberg_table.arrow_rows, half
-if where == "when the rows are written": wrapped(iceberg_files.Files, "write", False)
+if where == "when the rows are written": wrapped(iceberg_files.DataFiles, "write", False)
 if where == "before the commit": wrapped(iceberg_table._Once, "once", True)
 if where == "behind the check": wrapped(SqlCatalog, "_write_metadata", False)
 if where == "behind the commit": wrapped(of, "commit_table", False)
