@@ -229,7 +229,9 @@ class Tree(Outside):
         for directory in (self._removed, self._log.incoming):
             with suppress(OSError):
                 for name in os.listdir(directory):
-                    if int(name.partition("-")[0]) <= newest.number:
+                    number = name.partition("-")[0]
+                    # A network file system leaves names of its own there.
+                    if number.isdigit() and int(number) <= newest.number:
                         _remove(directory / name)
         for version in {place.partition("/")[0] for place in newest.takes}:
             # One of which all transactions were revised.

@@ -339,6 +339,17 @@ def test_a_link_of_which_no_answer_came_is_found_to_be_ones_own(files, monkeypat
     assert files.rows() == appended(files.ledger) and files.mark().step == 2
 
 
+@pytest.mark.invariant("I1")
+def test_names_of_others_in_the_hidden_places_are_left_alone(files):
+    files.run("a")
+    for name in ("incoming", "removed"):
+        (files.path / "_ratchet" / name).mkdir(exist_ok=True)
+        (files.path / "_ratchet" / name / ".nfs0001").touch()
+    files.run("a", clear_number=1, drop=1)
+    assert files.rows() == appended(files.ledger)
+    assert files.hidden("incoming") == files.hidden("removed") == [".nfs0001"]
+
+
 def test_a_record_that_is_none_is_told(files):
     files.run("a")
     files.place(1).write_text("{}")

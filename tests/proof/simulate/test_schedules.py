@@ -15,7 +15,7 @@ from ratchet.dev.stack import CHECKOUT
 
 from .schedule import COMMITS, GROUPS, WAITS
 
-SCHEDULES, SEED, JOBS = 24, 1, 2
+SCHEDULES, SEED, JOBS = 12, 1, 2
 """The same ones every time, so that no change is blamed for what another one has done; `make simulate` draws others."""
 WITH_WHAT_IS_LEFT = 19
 """The nice value of them and of their PostgreSQL: where tests run side by side, most of them wait for servers."""
