@@ -382,3 +382,27 @@ def test_whoever_changes_files_shows_first_what_another_has_left(files, monkeypa
             assert outside.restart(at, to, None)
     assert files.rows() == appended(files.ledger)
     assert files.mark() == to
+
+
+@pytest.mark.invariant("I1", "I2")
+def test_a_deploy_and_an_attach_in_another_format_leave_a_late_step_of_before_without_effect(files):
+    files.run("a")
+    decided(files, "b")
+    of_before = Late(files.ledger, files.spec, files.opens)
+    files.columns = "a bigint, c string"
+    migrate(files.ledger.url, [files.spec])
+    # Whoever has the new spec sends what the old one has written, and goes on.
+    files.run("c", of=lambda at: {"a": 1, "c": "x"})
+    files.run("a", clear_number=1, drop=2, of=lambda at: {"a": 1, "c": "y"})
+    of_before.end()
+    assert of_before.said == [False] and files.rows() == appended(files.ledger)
+    decided(files, "d")
+    of_before = Late(files.ledger, files.spec, files.opens)
+    files.more = {"format": "csv"}
+    detach(files.ledger, "line", files.address, "for the test", "me")
+    attach(files.ledger, files.spec, files.address, How.ANEW, "for the test", "me", files.opens)
+    of_before.end()
+    assert of_before.said == [False] and {path[-4:] for path in files.seen()} == {".csv"}
+    files.run("e", of=lambda at: {"a": 1, "c": "x"})
+    assert files.rows() == appended(files.ledger)
+    assert files.hidden("incoming") == files.hidden("removed") == []
