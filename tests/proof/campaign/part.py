@@ -28,7 +28,7 @@ from tests.proof.faults.shaken import answers
 from tests.proof.faults.world import World
 from tests.proof.parts import Part, commit
 from tests.proof.points import inject
-from tests.proof.points.inject.ratchet_points import hook
+from tests.proof.points.inject.ratchet_points import points
 from tests.proof.witness.comparison import Testimony, examine
 from tests.proof.witness.console import Unread
 from tests.until import until
@@ -82,7 +82,7 @@ class Campaign:
         deployed.mkdir(parents=True)
         env = {
             "PYTHONPATH": str(Path(inject.__file__).parent),
-            hook.DIRECTORY: str(steps.armoury.directory),
+            points.DIRECTORY: str(steps.armoury.directory),
             DIRECTORY: str(deployed),
             "AIRFLOW__CORE__PARALLELISM": str(SLOTS),
         }

@@ -16,7 +16,7 @@ from ratchet.operate.migrate import migrate
 from ratchet.spec.loading import load_pipelines
 
 from . import inject
-from .inject.ratchet_points import hook
+from .inject.ratchet_points import hook, points
 from .lines.shape import GATE
 from .points import Armoury
 from .transforms import ASKED
@@ -45,7 +45,7 @@ def field(home: Path, names: set[str] | None = None, *, traced: bool = False) ->
     """
     armoury, asked = Armoury(home / "faults"), home / "asked"
     asked.mkdir(parents=True, exist_ok=True)
-    steered = {"RATCHET_PIPELINES": LINES, ASKED: str(asked), hook.DIRECTORY: str(armoury.directory)}
+    steered = {"RATCHET_PIPELINES": LINES, ASKED: str(asked), points.DIRECTORY: str(armoury.directory)}
     env = {**steered, "PYTHONPATH": str(INJECT)}
     with patch.dict(os.environ, steered):
         specs = load_pipelines()

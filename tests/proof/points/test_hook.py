@@ -14,7 +14,7 @@ from ratchet.dev.stack import CHECKOUT
 from ratchet.operate.migrate import migrate
 
 from . import inject
-from .inject.ratchet_points.hook import DIRECTORY
+from .inject.ratchet_points.points import DIRECTORY
 from .points import Armoury, Point
 
 ASKS_TWICE = """
