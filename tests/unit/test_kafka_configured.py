@@ -11,6 +11,8 @@ from ratchet.source.configured import IDLE, TUNING, configured
 from ratchet.source.properties import KNOWN, client_settings
 
 AT = {"bootstrap.servers": "a:9092"}
+TOKENS = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://a/token"}
+UNSECURED = 'OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="s3cret";'
 
 
 def test_what_airflows_own_connections_have_is_taken_or_ignored_and_said():
@@ -61,10 +63,16 @@ def test_librdkafkas_names_are_javas():
         ({"auto.offset.rest": "x"}, "auto.offset.rest is none that is known here; correct it, or take it out"),
         ({"isolation.level": "read_uncommitted"}, "isolation.level=read_uncommitted is not supported"),
         ({"enable.ssl.certificate.verification": "false"}, "give the broker's authority as ssl.ca.location"),
-        ({"oauth_cb": "a:b"}, "oauth_cb is not supported; tokens would have to be fetched by every worker"),
-        ({"sasl.mechanism": "OAUTHBEARER"}, "sasl.mechanism=OAUTHBEARER is not supported"),
+        ({"oauth_cb": "a:b"}, "oauth_cb is not supported; a function of one process is not there in every worker"),
+        ({"sasl.mechanism": "OAUTHBEARER"}, "needs sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.client.cred"),
+        ({**TOKENS, "sasl.jaas.config": 'PlainLoginModule password="s3cret"'}, "is not understood beside sasl.mech"),
+        ({**TOKENS, "sasl.jaas.config": UNSECURED}, "unsecuredLoginStringClaim_sub in Kafka property sasl.jaas.config"),
+        ({**TOKENS, "sasl.login.callback.handler.class": "org.Mine"}, "org.Mine is not supported: no class of Java's"),
+        ({**TOKENS, "sasl.oauthbearer.extensions": "logicalCluster"}, "extensions is not understood; write name=value"),
+        ({**TOKENS, "sasl.oauthbearer.extensions": "a=b", "sasl.jaas.config": "x"}, "given beside sasl.jaas.config"),
+        ({"sasl.oauthbearer.grant.type": "jwt-bearer"}, "jwt-bearer is not supported; it can be client_credentials"),
+        ({"sasl.oauthbearer.method": "default"}, "sasl.oauthbearer.method=default is not supported; it can be oidc"),
         ({"sasl.mechanisms": "AWS_MSK_IAM"}, "sasl.mechanism=AWS_MSK_IAM is not supported"),
-        ({"sasl.oauthbearer.method": "oidc"}, "sasl.oauthbearer.method is not supported"),
         ({"security.protocol": "TLS"}, "security.protocol=TLS is none of PLAINTEXT, SSL"),
         ({"ssl.key.location": "/k", "ssl.certificate.location": "/c"}, "into one PEM file, as ssl.keystore.location"),
         ({"ssl.keystore.location": "/k.p12"}, "ssl.keystore.location needs ssl.keystore.type=PEM"),

@@ -2,9 +2,11 @@
 
 import pytest
 
+from ratchet import Json, Topic
 from ratchet.errors import SettingsError
 from ratchet.source.columnar import ColumnarSource
 from ratchet.source.properties import client_settings, librdkafka_settings, unfit_for_columnar
+from ratchet.spark.intake import spark_instead
 
 AT = {"bootstrap.servers": "a:9092,b:9092"}
 
@@ -114,3 +116,21 @@ def test_librdkafka_is_given_the_same_by_its_own_names():
     unnamed = librdkafka_settings({**given, "ssl.endpoint.identification.algorithm": ""})
     assert unnamed == {**settings, "ssl.endpoint.identification.algorithm": "none"}
     assert librdkafka_settings({**given, "ssl.endpoint.identification.algorithm": "https"}) == settings
+
+
+def test_spark_s_source_is_not_asked_to_log_in_by_tokens():
+    """It would wait for them in Java, and fail in each task."""
+    tokens = {
+        **AT,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": "https://a/token",
+        "sasl.oauthbearer.client.credentials.client.id": "ann",
+        "sasl.oauthbearer.client.credentials.client.secret": "secret",
+    }
+    topic = Topic("orders", value=Json("id bigint"))
+    assert spark_instead(topic, tokens) is None
+    canonical = {**tokens, "client.dns.lookup": "resolve_canonical_bootstrap_servers_only"}
+    for asked, properties in ((topic.model_copy(update={"reader": "spark"}), tokens), (topic, canonical)):
+        with pytest.raises(SettingsError, match="Spark's Kafka source does not log in by OAUTHBEARER"):
+            spark_instead(asked, properties)

@@ -33,6 +33,7 @@ class BeginOperator(BaseOperator):
         from ratchet.protocol.begin import begin
         from ratchet.protocol.begun import Skipped
         from ratchet.source.kafka import Kafka
+        from ratchet.spark.intake import spark_instead
 
         log = get_logger()
         run, params = run_of(context), context["params"]
@@ -41,6 +42,9 @@ class BeginOperator(BaseOperator):
             if in_clear:
                 log.warning(in_clear)
             kafka = connections.kafka_properties(spec.kafka, log.info)
+            instead = spark_instead(spec.source, kafka)
+            if instead:
+                log.info(f"Spark's Kafka source reads the records: {instead}")
             if params.get("reason"):
                 log.info(f"run {run} was started because: {params['reason']}")
             with Ledger(connections.ledger_url(spec.ledger)) as ledger, Kafka(kafka) as brokers:

@@ -16,6 +16,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ratchet.errors import BrokerUnreachable, NotGranted, SettingsError
 from ratchet.source.properties import client_settings
+from ratchet.source.token_provider import Tokens, user_of
 
 TIMEOUT_MS = 10_000
 """How long to look for a broker, and how long to wait for one answer."""
@@ -73,6 +74,10 @@ class Client:
         """
         if self._settings.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
             return
+        tokens = self._settings.get("sasl_oauth_token_provider")
+        if isinstance(tokens, Tokens):
+            # What is wrong with them would not be said by the clients.
+            tokens.token()
         net = NetworkSelector()
         manager = KafkaConnectionManager(net, **self._settings)
 
@@ -99,7 +104,7 @@ class Client:
             manager.close()
             net.close()
         if refused:
-            mechanism, user = self._settings.get("sasl_mechanism"), self._settings.get("sasl_plain_username")
+            mechanism, user = self._settings.get("sasl_mechanism"), user_of(self._settings)
             raise SettingsError(
                 f"no connection to Kafka at {self.servers}: {refused}; correct security.protocol, "
                 f"ssl.truststore.location ({self._settings.get('ssl_cafile', 'not set')}), or sasl.mechanism "
@@ -119,7 +124,7 @@ class Client:
 
     def _lacking(self, right: str, why: str) -> NotGranted:
         """What to say where the brokers do not grant a right, such as `READ on topic 'orders'`."""
-        user = self._settings.get("sasl_plain_username")
+        user = user_of(self._settings)
         named = f"user {user}" if user else "this connection's user"
         return NotGranted(
             f"Kafka at {self.servers} does not grant {named} {right} ({why}); grant it, or correct the connection"

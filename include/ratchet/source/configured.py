@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ratchet.errors import SettingsError
+from ratchet.source import tokens
 from ratchet.source.properties import KNOWN
 
 TUNING = frozenset(
@@ -111,12 +112,18 @@ IDLE = frozenset(
 _JAVA = {
     "metadata.broker.list": "bootstrap.servers",
     "sasl.mechanisms": "sasl.mechanism",
+    "sasl.oauthbearer.client.id": tokens.CLIENT_ID,
+    "sasl.oauthbearer.client.secret": tokens.CLIENT_SECRET,
     "ssl.ca.location": "ssl.truststore.location",
 }
 """librdkafka's names of what Java's client has by another."""
 
+_ONLY = {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.grant.type": "client_credentials"}
+"""They mean what is done anyhow."""
+
 _INSTEAD = {
-    "oauth_cb": "tokens would have to be fetched by every worker; use SCRAM, or TLS with a client's certificate",
+    "oauth_cb": "a function of one process is not there in every worker; tokens are asked for by a client's id and "
+    "secret, with sasl.oauthbearer.method=oidc",
     "ssl.certificate.location": "put certificate and key into one PEM file, as ssl.keystore.location with "
     "ssl.keystore.type=PEM",
     "ssl.key.location": "put certificate and key into one PEM file, as ssl.keystore.location with "
@@ -158,6 +165,13 @@ def configured(given: Mapping[str, str]) -> Configured:
                 raise SettingsError(
                     f"Kafka property isolation.level={value} is not supported; only what is committed is read"
                 )
+        elif name in _ONLY:
+            if value.lower() != _ONLY[name]:
+                raise SettingsError(f"Kafka property {name}={value} is not supported; it can be {_ONLY[name]}")
+        elif name == "sasl.oauthbearer.extensions":
+            if "sasl.jaas.config" in given:
+                raise SettingsError(f"Kafka property {name} is given beside sasl.jaas.config; give one login")
+            found["sasl.jaas.config"] = _extending(value)
         elif name == "enable.ssl.certificate.verification":
             if value.lower() != "true":
                 raise SettingsError(
@@ -180,6 +194,17 @@ def configured(given: Mapping[str, str]) -> Configured:
     if found.get("ssl.endpoint.identification.algorithm") == "none":
         found["ssl.endpoint.identification.algorithm"] = ""
     return Configured(_with_login(found), tuple(ignored))
+
+
+def _extending(extensions: str) -> str:
+    """Extensions, which librdkafka has as `name=value,name=value`, as the login of Java's client has them."""
+    said: list[str] = []
+    for each in extensions.split(","):
+        name, mark, value = each.partition("=")
+        if not mark or not name.isalnum():
+            raise SettingsError("Kafka property sasl.oauthbearer.extensions is not understood; write name=value,…")
+        said.append(f" extension_{name}={_quoted(value)}")
+    return f"org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required{''.join(said)};"
 
 
 def _with_login(properties: dict[str, str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ratchet.errors import SettingsError
+from ratchet.source import tokens
 
 _SAME = {
     "security.protocol": "security_protocol",
@@ -31,13 +32,28 @@ _LIBRDKAFKA = {
     "client.dns.lookup": "client_dns_lookup",
 }
 _IMPLIED = {"ssl.truststore.type", "ssl.keystore.type", "ssl.protocol", "ssl.enabled.protocols"}
-KNOWN = frozenset({"bootstrap.servers", "sasl.jaas.config", "ssl.endpoint.identification.algorithm", *_SAME, *_IMPLIED})
+_HANDLER = "sasl.login.callback.handler.class"
+"""The class that asks for tokens in Java's client."""
+_ASKS_FOR_TOKENS = "OAuthBearerLoginCallbackHandler"
+_LOGIN = "sasl.jaas.config"
+KNOWN = frozenset(
+    {
+        "bootstrap.servers",
+        _LOGIN,
+        "ssl.endpoint.identification.algorithm",
+        *_SAME,
+        *_IMPLIED,
+        _HANDLER,
+        *tokens.PROPERTIES,
+    }
+)
 """What a connection may be made with."""
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _JAAS_LOGINS = ("PlainLoginModule", "ScramLoginModule")
-_BY_PROPERTIES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_BY_TOKENS = "OAUTHBEARER"
+_COLUMNAR = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", _BY_TOKENS)
 """The mechanisms whose logins are in the properties, and so on every worker."""
-_MECHANISMS = (*_BY_PROPERTIES, "GSSAPI")
+_MECHANISMS = (*_COLUMNAR, "GSSAPI")
 _USUAL_LOOKUP = "use_all_dns_ips"
 
 
@@ -54,7 +70,7 @@ def client_settings(properties: dict[str, str]) -> dict[str, object]:
     if mechanism not in _MECHANISMS:
         raise SettingsError(
             f"Kafka property sasl.mechanism={mechanism} is not supported; use one of {', '.join(_MECHANISMS)}, or TLS "
-            "with a client's certificate (tokens, as of OAUTHBEARER, would have to be fetched by every worker)"
+            "with a client's certificate"
         )
     if not properties.get("bootstrap.servers"):
         raise SettingsError("the Kafka connection has no bootstrap.servers; set it to host:port,host:port")
@@ -64,8 +80,14 @@ def client_settings(properties: dict[str, str]) -> dict[str, object]:
             raise SettingsError(f"Kafka property {name}={value} cannot be read by Python; give PEM files")
         if name in _SAME:
             settings[_SAME[name]] = value
-        elif name == "sasl.jaas.config":
-            settings |= _jaas(value)
+        elif name == _HANDLER:
+            if value.rpartition(".")[2] != _ASKS_FOR_TOKENS:
+                raise SettingsError(
+                    f"Kafka property {name}={value} is not supported: no class of Java's is run; tokens are asked for "
+                    "by a client's id and secret"
+                )
+        elif name in (_LOGIN, *tokens.PROPERTIES):
+            pass
         elif name == "ssl.endpoint.identification.algorithm":
             settings["ssl_check_hostname"] = bool(value)
         elif name.startswith(("ssl.", "sasl.")) and name not in _IMPLIED:
@@ -74,6 +96,7 @@ def client_settings(properties: dict[str, str]) -> dict[str, object]:
                 "sasl.jaas.config, and PEM files in "
                 "ssl.truststore.location and ssl.keystore.location"
             )
+    settings |= _login(mechanism, properties)
     for name in ("truststore", "keystore"):
         if f"ssl.{name}.location" in properties and f"ssl.{name}.type" not in properties:
             raise SettingsError(f"Kafka property ssl.{name}.location needs ssl.{name}.type=PEM beside it")
@@ -87,10 +110,10 @@ def unfit_for_columnar(properties: Mapping[str, str]) -> str | None:
     """
     # Java's default.
     mechanism = properties.get("sasl.mechanism", "GSSAPI")
-    if properties.get("security.protocol", "").startswith("SASL_") and mechanism not in _BY_PROPERTIES:
+    if properties.get("security.protocol", "").startswith("SASL_") and mechanism not in _COLUMNAR:
         return (
-            f"sasl.mechanism={mechanism} takes its login from the machine, and the columnar source has only those of "
-            f"the connection, by {', '.join(_BY_PROPERTIES)}"
+            f"sasl.mechanism={mechanism} takes its login from the machine, and the columnar source logs in by "
+            f"{', '.join(_COLUMNAR)}"
         )
     lookup = properties.get("client.dns.lookup", _USUAL_LOOKUP)
     if lookup != _USUAL_LOOKUP:
@@ -98,16 +121,55 @@ def unfit_for_columnar(properties: Mapping[str, str]) -> str | None:
     return None
 
 
+def check_for_spark(properties: Mapping[str, str]) -> None:
+    """SettingsError where Spark's Kafka source, which is Java's client, is not given what it logs in by."""
+    if properties.get("sasl.mechanism") == _BY_TOKENS:
+        raise SettingsError(
+            f"Spark's Kafka source does not log in by {_BY_TOKENS}, for which its Java would have to be told the URLs "
+            "that it may ask; leave reader and client.dns.lookup out, so that the columnar source reads"
+        )
+
+
+def _login(mechanism: str, properties: Mapping[str, str]) -> dict[str, object]:
+    """What a mechanism needs of the properties besides its name; SettingsError, which shows no secret."""
+    config = properties.get(_LOGIN)
+    if mechanism == _BY_TOKENS:
+        # Not where DAGs are parsed, which look at properties too.
+        from ratchet.source.token_provider import Tokens
+
+        return {"sasl_oauth_token_provider": Tokens(_grant(properties))}
+    return _jaas(config) if config is not None else {}
+
+
+def _grant(properties: Mapping[str, str]) -> tokens.Grant:
+    config = properties.get(_LOGIN, "OAuthBearerLoginModule")
+    if "OAuthBearerLoginModule" not in config:
+        raise SettingsError(
+            "Kafka property sasl.jaas.config is not understood beside sasl.mechanism=OAUTHBEARER; leave it out, or "
+            'write …OAuthBearerLoginModule required clientId="…" clientSecret="…";'
+        )
+    options = _options(config)
+    for name in options:
+        if name not in ("clientId", "clientSecret", "scope") and not name.startswith("extension_"):
+            raise SettingsError(f"{name} in Kafka property sasl.jaas.config is not supported; take it out")
+    return tokens.grant(properties, options)
+
+
+def _options(config: str) -> dict[str, str]:
+    """What a JAAS login says in quotes."""
+    said = re.findall(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"', config)
+    return {name: re.sub(r"\\(.)", r"\1", value) for name, value in said}
+
+
 def _jaas(config: str) -> dict[str, object]:
     """User and password of a plain or SCRAM login; SettingsError (which never shows them) for another."""
-    said = dict(re.findall(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"', config))
+    said = _options(config)
     if not any(login in config for login in _JAAS_LOGINS) or not {"username", "password"} <= said.keys():
         raise SettingsError(
             "Kafka property sasl.jaas.config is not understood; "
             'write …PlainLoginModule (or ScramLoginModule) required username="…" password="…";'
         )
-    plain = {name: re.sub(r"\\(.)", r"\1", value) for name, value in said.items()}
-    return {"sasl_plain_username": plain["username"], "sasl_plain_password": plain["password"]}
+    return {"sasl_plain_username": said["username"], "sasl_plain_password": said["password"]}
 
 
 def librdkafka_settings(properties: dict[str, str]) -> dict[str, Any]:
@@ -120,4 +182,17 @@ def librdkafka_settings(properties: dict[str, str]) -> dict[str, Any]:
         settings["ssl.key.location"] = given["ssl_certfile"]
     if given.get("ssl_check_hostname") is False:
         settings["ssl.endpoint.identification.algorithm"] = "none"
-    return settings
+    return settings | (_of_tokens(_grant(properties)) if given.get("sasl_mechanism") == _BY_TOKENS else {})
+
+
+def _of_tokens(by: tokens.Grant) -> dict[str, Any]:
+    named = {
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": by.endpoint,
+        "sasl.oauthbearer.client.id": by.client_id,
+        "sasl.oauthbearer.client.secret": by.secret,
+        "sasl.oauthbearer.scope": by.scope,
+        "sasl.oauthbearer.extensions": ",".join(f"{name}={value}" for name, value in by.extensions),
+        "https.ca.location": by.authority,
+    }
+    return {name: value for name, value in named.items() if value}

@@ -39,6 +39,7 @@ from kafka.protocol.sasl import (
 )
 
 from ratchet.errors import SettingsError
+from ratchet.source.token_provider import user_of
 
 CONNECT_SECONDS = 5
 """How long one attempt at a connection may take."""
@@ -308,7 +309,7 @@ class Connection:
 
     def _refused(self, why: str) -> SettingsError:
         truststore = self._settings.get("ssl_cafile", "not set")
-        mechanism, user = self._settings.get("sasl_mechanism"), self._settings.get("sasl_plain_username")
+        mechanism, user = self._settings.get("sasl_mechanism"), user_of(self._settings)
         return SettingsError(
             f"no connection to Kafka at {self.address}: {why}; correct security.protocol, "
             f"ssl.truststore.location ({truststore}), or sasl.mechanism ({mechanism or 'not set'}) "

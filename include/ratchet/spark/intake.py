@@ -13,7 +13,7 @@ from ratchet.ledger.work import OffsetRange, divided
 from ratchet.source.columnar import ColumnarSource
 from ratchet.source.letters import Letters
 from ratchet.source.port import Origin
-from ratchet.source.properties import unfit_for_columnar
+from ratchet.source.properties import check_for_spark, unfit_for_columnar
 from ratchet.spark.servers import Servers
 from ratchet.spark.tally import Tally
 from ratchet.spec.source import Topic
@@ -93,9 +93,12 @@ def spark_instead(topic: Topic, kafka: Mapping[str, str]) -> str | None:
     """Why Spark's Kafka source reads a topic instead of the columnar one, in a line; None where the columnar one does.
 
     The spec and the properties of the connection decide, before anything is read: every try gives the same answer, and
-    what goes wrong while the columnar source reads is an error.
+    what goes wrong while the columnar source reads is an error. SettingsError where Spark's cannot read either.
     """
-    return "the spec names it" if topic.reader == "spark" else unfit_for_columnar(kafka)
+    why = "the spec names it" if topic.reader == "spark" else unfit_for_columnar(kafka)
+    if why is not None:
+        check_for_spark(kafka)
+    return why
 
 
 def parts_of(ranges: Sequence[OffsetRange]) -> tuple[tuple[OffsetRange, ...], ...]:
