@@ -1,24 +1,47 @@
-"""The waiting backlog: topics with JSON records of 77 bytes in lz4, filled once, and what their records add up to.
+"""The waiting backlog: topics with records in lz4, JSON of 77 bytes or Avro, filled once, and what they add up to.
 
 Record `n` of a topic is made by a formula, so what a contestant has to leave behind is known without reading it back.
 """
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from confluent_kafka import Producer
+from fastavro import parse_schema, schemaless_writer
 
+from ratchet import Avro, Json
 from ratchet.errors import StackError, UnknownTopic
+from ratchet.formats.port import Format
 from ratchet.ledger.work import OffsetRange
 from ratchet.protocol.plan import plan
 from ratchet.source.kafka import Kafka
 
 COLUMNS = "id bigint, account string, amount double, score int, kind string"
+Form = Literal["json", "avro"]
+SCHEMA = json.dumps(
+    {
+        "type": "record",
+        "name": "payment",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "account", "type": "string"},
+            {"name": "amount", "type": "double"},
+            {"name": "score", "type": "int"},
+            {"name": "kind", "type": "string"},
+        ],
+    }
+)
+"""Of values in Avro, which have no frame."""
+_PARSED = parse_schema(json.loads(SCHEMA))
 BYTES = 77
+"""Of a value in JSON."""
 PARTITIONS = 4
 ACCOUNTS = 1_000
 KINDS = ("card", "cash", "wire")
@@ -38,10 +61,17 @@ class Backlog:
     records: int
     times: int = 1
     partitions: int = PARTITIONS
+    form: Form = "json"
 
     @property
     def topic(self) -> str:
-        return f"bench_{self.records}_{self.times}" + (f"_{self.partitions}" if self.partitions != PARTITIONS else "")
+        divided = f"_{self.partitions}" if self.partitions != PARTITIONS else ""
+        return f"bench_{self.records}_{self.times}{divided}" + ("_avro" if self.form == "avro" else "")
+
+    @property
+    def format(self) -> Format:
+        """The format of its values, as a spec has it."""
+        return Json(COLUMNS) if self.form == "json" else Avro(COLUMNS, schema=SCHEMA)
 
     @property
     def part(self) -> int:
@@ -104,6 +134,12 @@ class Backlog:
     def _value(self, n: int) -> bytes:
         number = _FIRST_ID + n % self.part
         cents = 100_000 + n * 31 % 900_000
+        if self.form == "avro":
+            written = io.BytesIO()
+            words = f"a-{10_000 + number * 919 % ACCOUNTS}", KINDS[number % len(KINDS)]
+            cells = {"id": number, "account": words[0], "amount": cents / 100, "kind": words[1]}
+            schemaless_writer(written, _PARSED, {**cells, "score": 100 + number % 900})
+            return written.getvalue()
         value = b'{"id":%d,"account":"a-%d","amount":%d.%02d,"score":%d,"kind":"%s"}' % (
             number,
             10_000 + number * 919 % ACCOUNTS,

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pyspark.sql import SparkSession
 
-from benchmarks.backlog import Backlog
+from benchmarks.backlog import Backlog, Form
 from benchmarks.copying import PlainLoop
 from benchmarks.streaming import Streaming, Writer
 from ratchet.dev.stack import CHECKOUT, Stack, prerequisites
@@ -74,7 +74,7 @@ class Bench:
         """What else was seen, for the result's file."""
         self._guests = ExitStack()
         self._sizes: dict[Writer, int] = {}
-        self._backlogs: dict[tuple[int, int], Backlog] = {}
+        self._backlogs: dict[tuple[int, int, Form], Backlog] = {}
 
     def __enter__(self) -> Bench:
         return self
@@ -87,13 +87,13 @@ class Bench:
         """The ledger's, which is that of every table."""
         return self.stack.ledger_url
 
-    def backlog(self, records: int, times: int = 1) -> Backlog:
+    def backlog(self, records: int, times: int = 1, form: Form = "json") -> Backlog:
         """So many different records, `times` times, waiting."""
-        if (records, times) not in self._backlogs:
-            made = Backlog(self.stack.kafka, records * times, times)
+        if (records, times, form) not in self._backlogs:
+            made = Backlog(self.stack.kafka, records * times, times, form=form)
             made.fill()
-            self._backlogs[records, times] = made
-        return self._backlogs[records, times]
+            self._backlogs[records, times, form] = made
+        return self._backlogs[records, times, form]
 
     @cached_property
     def driver(self) -> Streaming:
@@ -128,7 +128,7 @@ class Bench:
 
         Each second round goes backwards, so that nobody has always the same one's dirty pages before it.
         """
-        warm = self.backlog(min(WARM_RECORDS, backlog.part), backlog.times)
+        warm = self.backlog(min(WARM_RECORDS, backlog.part), backlog.times, backlog.form)
         for contestant in contestants:
             contestant(warm)
         seconds: Figures = {}

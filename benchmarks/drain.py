@@ -24,6 +24,7 @@ from ratchet.ledger.work import Claim, Run
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import Committed, commit
+from ratchet.protocol.follow import Open, nowhere
 from ratchet.protocol.process import process_slice
 from ratchet.protocol.votes import NothingToDo, take_try
 from ratchet.source.kafka import Kafka
@@ -54,6 +55,7 @@ class Drain:
     spark_url: str
     spec: Pipeline
     until: dict[int, int] | None = None
+    opens: Open = nowhere
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -129,7 +131,7 @@ class Drain:
     def _commit(self, claim: Claim) -> None:
         while True:
             started = time.monotonic()
-            if isinstance(commit(self._ledger, self.spec, claim), Committed):
+            if isinstance(commit(self._ledger, self.spec, claim, self.opens), Committed):
                 self._last_commit = time.monotonic()
                 self._add("commit", self._last_commit - started)
                 return
@@ -164,10 +166,14 @@ def drained(
     transform: str | None = None,
     until: dict[int, int] | None = None,
     spec: Pipeline | None = None,
+    opens: Open = nowhere,
 ) -> tuple[float, Drain]:
-    """Seconds of a pipeline from its first begin to its last commit, and the drain; a fresh one unless `spec` is it."""
+    """Seconds of a pipeline from its first begin to its last commit, and the drain; a fresh one unless `spec` is it.
+
+    Where it has destinations, which `opens` opens, to the moment at which the last of them has all.
+    """
     if spec is None:
         spec = spec_of(f"bench_{time.time_ns() // 10**6}", backlog, *sinks, transform=transform)
         renew(stack.ledger_url, spec)
-    drain = Drain(stack.ledger_url, stack.kafka, stack.spark, spec, until)
+    drain = Drain(stack.ledger_url, stack.kafka, stack.spark, spec, until, opens)
     return drain.run(), drain

@@ -1,7 +1,8 @@
 """Structured Streaming in a driver of its own, which stays warm from run to run.
 
 As a process of its own it takes one JSON request a line from its input and answers each with one line. Every
-micro-batch goes through a staging table, and counts once by its number in a control table.
+micro-batch of `append`, `accumulate` and `upsert` goes through a staging table, and counts once by its number in a
+control table; those of `send` go to Structured Streaming's own sinks.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from benchmarks.backlog import COLUMNS, Backlog
+from benchmarks.backlog import COLUMNS, SCHEMA, Backlog, Form
 from benchmarks.copying import copy_rows
 from benchmarks.table import PLAIN_COLUMNS, make
 from ratchet.dev.stack import CHECKOUT
@@ -33,6 +34,8 @@ STAGING, CONTROL = "bench_staging", "bench_control"
 _TOTALS = "account text, score_sum bigint, n bigint"
 _ANSWER = "ANSWER "
 
+Sink = Literal["kafka", "parquet", "delta"]
+"""Structured Streaming's own sinks."""
 Writer = Literal["jdbc", "copy"]
 """How a micro-batch gets into the staging table: by Spark's own JDBC writer, or by binary COPY of Arrow batches."""
 
@@ -96,21 +99,30 @@ class Streaming:
         make(self._url, {LATEST: f"{PLAIN_COLUMNS}, primary key (id)", STAGING: PLAIN_COLUMNS})
         return self._run(backlog, writer, batch_size, upsert_of(LATEST, STAGING))
 
+    def send(self, backlog: Backlog, sink: Sink, target: str) -> float:
+        """Every record into a sink of its own, a topic or a directory; seconds."""
+        (seconds,) = self._answer(
+            _Sent(self._kafka, backlog.topic, backlog.form, backlog.cap, sink, target, str(self._home))
+        )
+        return seconds
+
     def _run(self, backlog: Backlog, writer: Writer, batch_size: int, insert: str, totals: bool = False) -> list[float]:
         """The moments; RuntimeError that names the log."""
         make(self._url, {CONTROL: "last_batch bigint not null"})
-        request = _Request(
-            self._kafka, self._url, backlog.topic, backlog.cap, writer, batch_size, insert, totals, str(self._home)
-        )
+        of = backlog.topic, backlog.form, backlog.cap
+        request = _Request(self._kafka, self._url, *of, writer, batch_size, insert, totals, str(self._home))
+        ends = self._answer(request)
+        if len(ends) != len(backlog.plans):
+            raise RuntimeError(f"{len(ends)} micro-batches, not {len(backlog.plans)}")
+        return ends
+
+    def _answer(self, request: _Request | _Sent) -> list[float]:
         stdin = _pipe(self._process.stdin)
         stdin.write(json.dumps(vars(request)) + "\n")
         stdin.flush()
         for line in _pipe(self._process.stdout):
             if line.startswith(_ANSWER):
-                ends = json.loads(line.removeprefix(_ANSWER))
-                if len(ends) != len(backlog.plans):
-                    raise RuntimeError(f"{len(ends)} micro-batches, not {len(backlog.plans)}")
-                return ends
+                return json.loads(line.removeprefix(_ANSWER))
         raise RuntimeError(f"the streaming driver ended; see {self._log}")
 
 
@@ -129,6 +141,7 @@ class _Request:
     kafka: dict[str, str]
     ledger_url: str
     topic: str
+    form: Form
     cap: int
     writer: Writer
     batch_size: int
@@ -137,13 +150,29 @@ class _Request:
     home: str
 
 
-def _stream(spark: Any, request: _Request) -> list[float]:
-    """One query over everything that waits."""
+@dataclass(frozen=True)
+class _Sent:
+    """What the driver is asked: a query over everything that waits, into a sink of Spark's own."""
+
+    kafka: dict[str, str]
+    topic: str
+    form: Form
+    cap: int
+    sink: Sink
+    target: str
+    home: str
+
+
+def _records(spark: Any, request: _Request | _Sent) -> Any:
+    """A stream of everything that waits, decoded."""
     from pyspark.sql import functions as F
+    from pyspark.sql.avro.functions import from_avro
 
     names = [part.split()[0] for part in COLUMNS.split(",")]
     options = {f"kafka.{name}": value for name, value in request.kafka.items()}
-    records = (
+    value = F.col("value")
+    parsed = from_avro(value, SCHEMA) if request.form == "avro" else F.from_json(value.cast("string"), COLUMNS)
+    return (
         spark.readStream.format("kafka")
         .options(**options)
         .option("kafka.isolation.level", "read_committed")
@@ -153,13 +182,38 @@ def _stream(spark: Any, request: _Request) -> list[float]:
         .option("kafka.max.poll.records", "20000")
         .option("kafka.max.partition.fetch.bytes", str(16 * 2**20))
         .load()
-        .withColumn("_parsed", F.from_json(F.col("value").cast("string"), COLUMNS))
+        .withColumn("_parsed", parsed)
         .select(
             *(F.col("_parsed").getField(name).alias(name) for name in names),
             F.col("partition").alias("_partition"),
             F.col("offset").alias("_offset"),
         )
     )
+
+
+def _send(spark: Any, request: _Sent) -> list[float]:
+    """One query over everything that waits; the seconds that it took."""
+    from pyspark.sql import functions as F
+
+    records = _records(spark, request)
+    if request.sink == "kafka":
+        value = F.to_json(F.struct(*[part.split()[0] for part in COLUMNS.split(",")]))
+        writing = records.select(F.col("account").alias("key"), value.alias("value")).writeStream.format("kafka")
+        options = {f"kafka.{name}": value for name, value in request.kafka.items()}
+        writing = writing.options(**options, **{"topic": request.target, "kafka.compression.type": "lz4"})
+    else:
+        writing = records.writeStream.format(request.sink).option("path", request.target)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=request.home) as checkpoint:
+        started = time.monotonic()
+        writing.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+        return [time.monotonic() - started]
+
+
+def _stream(spark: Any, request: _Request) -> list[float]:
+    """One query over everything that waits."""
+    from pyspark.sql import functions as F
+
+    records = _records(spark, request)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", request.batch_size)
     ends: list[float] = []
     conn = psycopg.connect(request.ledger_url, autocommit=True)
@@ -249,10 +303,13 @@ def main() -> None:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .getOrCreate()
     )
     for line in sys.stdin:
-        ends = _stream(spark, _Request(**json.loads(line)))
+        asked = json.loads(line)
+        ends = _send(spark, _Sent(**asked)) if "sink" in asked else _stream(spark, _Request(**asked))
         print(_ANSWER + json.dumps(ends), flush=True)
     spark.stop()
 

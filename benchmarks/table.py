@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 
 from benchmarks.backlog import COLUMNS, Backlog
-from ratchet import Append, Json, Pipeline, Topic
+from ratchet import Append, Pipeline, Topic
 from ratchet.errors import StageMismatch
 from ratchet.ledger.work import OffsetRange, Relation
 from ratchet.operate.migrate import migrate
@@ -26,7 +26,7 @@ def spec_of(name: str, backlog: Backlog, *sinks: DeclaredSink, transform: str | 
     """A measured pipeline over a backlog."""
     return Pipeline(
         name=name,
-        source=Topic(backlog.topic, value=Json(COLUMNS)),
+        source=Topic(backlog.topic, value=backlog.format),
         transform=transform,
         sinks=list(sinks),
         max_records=backlog.cap,

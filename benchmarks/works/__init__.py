@@ -1,7 +1,7 @@
 """The measured works, a module each: what is done, by whom, and what is wanted of it."""
 
 from benchmarks.bench import Work
-from benchmarks.works import accumulate, append, commit, memory, revision, sinks, upsert, view
+from benchmarks.works import accumulate, append, avro, commit, memory, revision, sent, sinks, upsert, view
 
 WORKS: dict[str, Work] = {
     "append": append.WORK,
@@ -12,5 +12,10 @@ WORKS: dict[str, Work] = {
     "sinks": sinks.WORK,
     "revision": revision.WORK,
     "memory": memory.WORK,
+    "avro": avro.WORK,
+    "kafka": sent.KAFKA,
+    "parquet": sent.PARQUET,
+    "delta": sent.DELTA,
+    "iceberg": sent.ICEBERG,
 }
 """By the name that `make bench WORKS=…` knows, in the order in which they are measured."""

@@ -37,7 +37,9 @@ def test_every_curve_is_measured_and_drawn():
 
 
 @pytest.mark.all
-@pytest.mark.parametrize("works", ["append", "upsert,accumulate,sinks", "commit,view,revision"])
+@pytest.mark.parametrize(
+    "works", ["append", "upsert,accumulate,sinks", "commit,view,revision", "avro,kafka,parquet,delta,iceberg"]
+)
 def test_every_contestant_is_measured_and_every_aim_is_judged(works):
     names = works.split(",")
     found = measured(works, records=32_000)
