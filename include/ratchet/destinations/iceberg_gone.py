@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import (
+    AlwaysFalse,
     AlwaysTrue,
     And,
     BooleanExpression,
@@ -75,7 +76,6 @@ class OfKeys(Gone):
     def __init__(self, names: Sequence[str]):
         self.names = tuple(names)
         self._batches: list[pa.RecordBatch] = []
-        self._keys: pa.Table | None = None
 
     def living(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows that stand under the keys now, of batches with a row of each key."""
@@ -83,15 +83,15 @@ class OfKeys(Gone):
             self._batches.append(batch.select(list(self.names)))
             yield batch.filter(pc.is_valid(batch.column(TXID.name)))
 
-    @property
+    @cached_property
     def keys(self) -> pa.Table:
         """All keys, once all rows are written."""
-        if self._keys is None:
-            self._keys, self._batches = pa.Table.from_batches(self._batches), []
-        return self._keys
+        return pa.Table.from_batches(self._batches)
 
     @property
     def filter(self) -> BooleanExpression:
+        if not self._batches:
+            return AlwaysFalse()
         return reduce(And, map(self._between, self.names), AlwaysTrue())
 
     def _between(self, name: str) -> BooleanExpression:
