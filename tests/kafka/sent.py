@@ -117,9 +117,9 @@ class Sent:
         self.commit(begun)
         return begun
 
-    def only_commit(self, run: str) -> None:
+    def only_commit(self, run: str, make: Callable = made) -> None:
         """A transaction that is committed, and that no destination has."""
-        begun = self.prepare(run)
+        begun = self.prepare(run, make)
         with pytest.raises(SettingsError, match="no connection to it is known here"):
             commit(self.ledger, self.spec, begun.claim)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -12,12 +12,10 @@ from psycopg import sql
 
 from ratchet.errors import LedgerUnreachable, StageMismatch
 from ratchet.ledger.work import Relation, counted, name_of
-from ratchet.sinks.types import POSITION, SOURCE, TXID
+from ratchet.sinks.types import SENT
 from ratchet.spec.columns import Column
 from ratchet.values.withheld import postgres_said
 
-ADDED = (SOURCE, *POSITION, TXID)
-"""Columns that rows have in every destination that keeps them in columns, besides those of the spec."""
 UTF8 = "set local client_encoding to 'UTF8'"
 """What COPY gives and takes has texts in the session's encoding, which is each database's own where nobody says so."""
 _AT_A_TIME = 5_000
@@ -27,9 +25,11 @@ _BYTES_AT_A_TIME = 1 << 20
 
 @dataclass(frozen=True)
 class Content:
-    """Rows as they stand in the ledger's database, in the order of the line: here all that readers see up to `until`.
+    """Rows as they stand in the ledger's database: here all that readers see up to `until`, in the order of the line,
+    or in that of their keys.
 
-    `conn` is the database transaction in which they are read, `relation` the delta table.
+    `conn` is the database transaction in which they are read, a snapshot; `relation` the delta table or, of a sink with
+    keys, the state.
     """
 
     conn: psycopg.Connection[Any]
@@ -37,6 +37,15 @@ class Content:
     until: int
     fields: tuple[Column, ...]
     """The columns that they were written with, but for those that each row has."""
+    added: tuple[Column, ...] = field(default=SENT, kw_only=True)
+    """The columns that each row has besides."""
+    key: tuple[Column, ...] = field(default=(), kw_only=True)
+    """The columns that make a row one of its kind; none where every row is kept."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns of the rows."""
+        return (*self.fields, *self.added)
 
     def copied(self, columns: Sequence[sql.Composable]) -> Iterator[bytes | bytearray | memoryview]:
         """These expressions over the columns of the delta table, of each row, as COPY gives them in PostgreSQL's binary
@@ -82,13 +91,16 @@ class Content:
             self._check(found)
 
     def _query(self, columns: Sequence[sql.Composable]) -> sql.Composed:
-        return sql.SQL("select {} from {} where {} order by _txid, _partition, _offset, _n").format(
-            sql.SQL(", ").join(columns), sql.Identifier(*self.relation), self._where
+        by = [column.name for column in self.key] or ["_txid", "_partition", "_offset", "_n"]
+        return sql.SQL("select {} from {} order by {}").format(
+            sql.SQL(", ").join(columns), self._rows, sql.SQL(", ").join(map(sql.Identifier, by))
         )
 
     @property
-    def _where(self) -> sql.Composed:
-        return sql.SQL("_txid <= {}").format(self.until)
+    def _rows(self) -> sql.Composed:
+        """Where they come from, with the condition for them."""
+        # A state has no row above the head.
+        return sql.SQL("{} where _txid <= {}").format(sql.Identifier(*self.relation), self.until)
 
     def _check(self, found: int) -> None:
         """Look whether these are all."""
@@ -106,6 +118,38 @@ class Content:
             raise StageMismatch(
                 f"{'.'.join(self.relation)}: its rows cannot be read: {said}; nothing was sent"
             ) from error
+
+
+@dataclass(frozen=True)
+class Puts(Content):
+    """What has become of the keys that some steps have touched, the last of which is of transaction `until`: the row of
+    each as it is after them, or none, where every column but those of the key is null, `_txid` among them.
+
+    Steps come together, since the state is that after the last one of them: a destination is never between two.
+    """
+
+    delta: Relation
+    txids: tuple[int, ...]
+    writers: tuple[int, ...]
+    """Who has written the deltas of these transactions that are to be heard of."""
+    taken: sql.Composed
+    """SELECT the columns of the keys of deltas that are not there any more."""
+
+    @property
+    def _rows(self) -> sql.Composed:
+        names = sql.SQL(", ").join(sql.Identifier(column.name) for column in self.key)
+        return sql.SQL(
+            "(select {} from {} where _txid = any({}::bigint[]) and _writer = any({}::bigint[]) union {}) touched "
+            "left join {} using ({})"
+        ).format(
+            names,
+            sql.Identifier(*self.delta),
+            list(self.txids),
+            list(self.writers),
+            self.taken,
+            sql.Identifier(*self.relation),
+            names,
+        )
 
 
 @dataclass(frozen=True)
@@ -128,8 +172,10 @@ class Change(Content):
         return self.until
 
     @property
-    def _where(self) -> sql.Composed:
-        return sql.SQL("_txid = {} and _writer = any({}::bigint[])").format(self.txid, list(self.writers))
+    def _rows(self) -> sql.Composed:
+        return sql.SQL("{} where _txid = {} and _writer = any({}::bigint[])").format(
+            sql.Identifier(*self.relation), self.txid, list(self.writers)
+        )
 
     def _check(self, found: int) -> None:
         if found != self.rows:

@@ -58,7 +58,7 @@ class DeltaLake(Destination, frozen=True):
     def address(self) -> str:
         return f"delta:{self.name}"
 
-    def misfit(self, fields: Sequence[Column]) -> str | None:
+    def misfit(self, fields: Sequence[Column], key: Sequence[Column]) -> str | None:
         unfit = undivided(self.partition_by, fields)
         return f"{self.address}: {unfit}" if unfit else None
 

@@ -30,13 +30,13 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.schema import CreateSchema
 
-from ratchet.destinations.content import ADDED, UTF8, Change, Content
+from ratchet.destinations.content import UTF8, Change, Content, Puts
 from ratchet.destinations.port import Mark, Outside, Owner
 from ratchet.errors import DestinationRefused, DestinationUnreachable, SettingsError
 from ratchet.ledger.connection import BY_A_POOLER, IDLE_SECONDS, PATIENCE, bound, driver_of
 from ratchet.ledger.work import Relation, counted
 from ratchet.sinks import catalog
-from ratchet.sinks.types import sql_column, sql_type
+from ratchet.sinks.types import POSITION, TXID, sql_column, sql_type
 from ratchet.spec.columns import Column
 from ratchet.values.withheld import postgres_said
 
@@ -56,6 +56,14 @@ marks = Table(
     SqlColumn("at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
     comment="what each table that ratchet writes has taken; changed in the same transaction as the table",
 )
+
+_MAKE_PUTS = "create temp table ratchet_puts on commit drop as select {columns} from {place} with no data"
+_DELETE = "delete from {place} at using {puts} puts where puts._txid is null and at._txid is not null and {same}"
+_INSERT = (
+    "insert into {place} as at ({columns}) select {columns} from {puts} puts where _txid is not null "
+    "on conflict ({keys}) do update set {new} where at._txid is not null"
+)
+_COUNT = "select count(*) from {puts} where _txid is not null"
 
 
 class Elsewhere(Outside):
@@ -97,17 +105,17 @@ class Elsewhere(Outside):
             self._make_table(conn)
             self._own(conn, mark)
 
-    def apply(self, at: Mark, to: Mark, change: Change) -> bool:
+    def apply(self, at: Mark, to: Mark, change: Change | Puts) -> bool:
         with self._begin() as conn:
             # Whoever else does the same waits here, and finds another mark.
             if self._held(conn, lock=True) != at:
                 return False
-            self._fit(conn, change.fields)
-            if change.replaces:
-                gone = sql.SQL("delete from {} where _txid = {}").format(self._place, change.txid)
-                driver_of(conn).execute(gone)
-            self._copy(conn, change)
-            moved = {"step": to.step, "token": to.token, "txid": change.txid, "at": func.clock_timestamp()}
+            self._fit(conn, change.columns)
+            if isinstance(change, Puts):
+                self._put(conn, change)
+            else:
+                self._add(conn, change)
+            moved = {"step": to.step, "token": to.token, "txid": change.until, "at": func.clock_timestamp()}
             conn.execute(update(marks).where(*self._mine).values(moved))
         return True
 
@@ -119,10 +127,10 @@ class Elsewhere(Outside):
             if content is not None:
                 if catalog.kind_of(conn, *self._relation) is None:
                     self._make_table(conn)
-                self._fit(conn, content.fields)
+                self._fit(conn, content.columns)
                 # What is a person's own has no txid.
                 driver_of(conn).execute(sql.SQL("delete from {} where _txid is not null").format(self._place))
-                self._copy(conn, content)
+                self._copy(conn, content, self._place)
             self._own(conn, to)
         return True
 
@@ -161,20 +169,72 @@ class Elsewhere(Outside):
         mine = insert(marks).values(schema=schema, name=name, **now)
         conn.execute(mine.on_conflict_do_update(index_elements=["schema", "name"], set_=now))
 
-    def _copy(self, conn: Connection, content: Content) -> None:
-        """Send the rows as PostgreSQL itself has written them: no value is read on the way."""
-        columns = [sql.Identifier(c.name) for c in (*content.fields, *ADDED)]
-        writing = sql.SQL("copy {} ({}) from stdin (format binary)").format(self._place, sql.SQL(", ").join(columns))
-        with driver_of(conn).cursor() as cursor:
-            with cursor.copy(writing) as into:
-                for block in content.copied(columns):
-                    into.write(block)
-            kept = cursor.rowcount
-        if isinstance(content, Change) and kept != content.rows:
+    def _add(self, conn: Connection, change: Change) -> None:
+        """Add rows, in place of those of their transaction where they replace these."""
+        if change.replaces:
+            gone = sql.SQL("delete from {} where _txid = {}").format(self._place, change.txid)
+            driver_of(conn).execute(gone)
+        kept = self._copy(conn, change, self._place)
+        if kept != change.rows:
             raise DestinationRefused(
-                f"{self._where}: PostgreSQL has kept {kept:,} of {counted(content.rows, 'row')}; a trigger on the "
+                f"{self._where}: PostgreSQL has kept {kept:,} of {counted(change.rows, 'row')}; a trigger on the "
                 "table must leave them alone; nothing was sent"
             )
+
+    def _put(self, conn: Connection, puts: Puts) -> None:
+        """Put the rows of keys in place of what stands under these. A person's own row, without a txid, is left."""
+        self._check_unique(conn)
+        columns, keys = _names(puts.columns), _names(puts.key)
+        parts = {
+            "place": self._place,
+            "puts": sql.Identifier("pg_temp", "ratchet_puts"),
+            "columns": sql.SQL(", ").join(columns),
+            "keys": sql.SQL(", ").join(keys),
+            "same": sql.SQL(" and ").join(sql.SQL("at.{0} = puts.{0}").format(key) for key in keys),
+            "new": sql.SQL(", ").join(
+                sql.SQL("{0} = excluded.{0}").format(column) for column in columns if column not in keys
+            ),
+        }
+        statements = [sql.SQL(each).format(**parts) for each in (_MAKE_PUTS, _DELETE, _INSERT, _COUNT)]
+        make, remove, insert_all, number = statements
+        driver = driver_of(conn)
+        # Of a key that has no row any more the columns are null.
+        driver.execute(make)
+        self._copy(conn, puts, parts["puts"])
+        driver.execute(remove)
+        kept = driver.execute(insert_all).rowcount
+        (rows,) = driver.execute(number).fetchone() or (0,)
+        if kept != rows:
+            raise DestinationRefused(
+                f"{self._where}: PostgreSQL has kept {kept:,} of {counted(rows, 'row')}; a trigger on the table must "
+                "leave them alone, and a row of your own, without a _txid, must not have a key of theirs; nothing was "
+                "sent"
+            )
+
+    def _check_unique(self, conn: Connection) -> None:
+        """DestinationRefused unless the keys are unique in the table, and compared as in the ledger."""
+        names = [column.name for column in self._owner.key]
+        if not catalog.are_unique(conn, self._relation, names):
+            raise DestinationRefused(
+                f"{self._where} has no unique index of {', '.join(names)} alone; nothing was sent; `create unique "
+                "index` there, without a condition, and not deferrable"
+            )
+        alike = catalog.with_other_likeness(conn, self._relation, names)
+        if alike:
+            raise DestinationRefused(
+                f"{self._where}: column {alike[0]} has a collation by which unlike texts are the same key; nothing was "
+                "sent; give it another one there"
+            )
+
+    def _copy(self, conn: Connection, content: Content, into: sql.Composable) -> int:
+        """Send the rows as PostgreSQL itself has written them: no value is read on the way. How many were kept."""
+        columns = _names(content.columns)
+        writing = sql.SQL("copy {} ({}) from stdin (format binary)").format(into, sql.SQL(", ").join(columns))
+        with driver_of(conn).cursor() as cursor:
+            with cursor.copy(writing) as copying:
+                for block in content.copied(columns):
+                    copying.write(block)
+            return cursor.rowcount
 
     def _make_table(self, conn: Connection) -> None:
         """Make the table; or look whether one that is there has no rows of anybody's."""
@@ -182,8 +242,8 @@ class Elsewhere(Outside):
         kind = catalog.kind_of(conn, schema, name)
         if kind is None:
             _make_schema(conn, schema)
-            key = PrimaryKeyConstraint("_txid", "_partition", "_offset", "_n")
-            columns = map(sql_column, (*self._owner.fields, *ADDED))
+            key = PrimaryKeyConstraint(*(c.name for c in self._owner.key or (TXID, *POSITION)))
+            columns = map(sql_column, self._owner.columns)
             Table(name, MetaData(), *columns, key, schema=schema).create(conn)
         elif kind not in catalog.TABLES:
             raise DestinationRefused(f"{self._where} is there already, and is no table; name another one")
@@ -192,13 +252,13 @@ class Elsewhere(Outside):
                 f"{self._where} has rows already, and none is this pipeline's; name another table, or empty it"
             )
 
-    def _fit(self, conn: Connection, fields: Sequence[Column]) -> None:
+    def _fit(self, conn: Connection, columns: Sequence[Column]) -> None:
         """See that the table has the columns that are sent, each of the very type; one that is new is added."""
         held = catalog.columns(conn, self._relation)
         if not held:
             raise DestinationRefused(f"{self._where} does not exist; its mark does, so somebody has dropped it")
         renamed = dict(self._owner.renamed)
-        for column in (*fields, *ADDED):
+        for column in columns:
             name, kind = column.name, sql_type(column.type)
             if name not in held and renamed.get(name) in held:
                 raise DestinationRefused(
@@ -245,6 +305,10 @@ class Elsewhere(Outside):
             f"{self._where}: {said}; nothing was sent; correct that there, or `ratchet detach "
             f"{self._owner.pipeline} {self._address}`"
         )
+
+
+def _names(columns: Sequence[Column]) -> list[sql.Identifier]:
+    return [sql.Identifier(column.name) for column in columns]
 
 
 def _make_schema(conn: Connection, name: str) -> None:

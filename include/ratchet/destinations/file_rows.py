@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from ratchet.destinations import rendered
 from ratchet.destinations.arrow_rows import arrow_rows, read_csv
-from ratchet.destinations.content import ADDED, Content
+from ratchet.destinations.content import Content
 from ratchet.destinations.files import LEVELS, FileFormat
 from ratchet.errors import DestinationRefused
-from ratchet.sinks.types import TXID
+from ratchet.sinks.types import SENT, TXID
 from ratchet.spec.columns import Column
 
 LINE, _UNFIT = "_ratchet_line", "_ratchet_unfit"
@@ -32,7 +32,7 @@ _LONGEST = 255
 
 def kept(fields: Sequence[Column], by: Sequence[str]) -> tuple[Column, ...]:
     """The columns that files have, in their order: all but those that are names of directories."""
-    return tuple(column for column in (*fields, *ADDED) if column.name not in by)
+    return tuple(column for column in (*fields, *SENT) if column.name not in by)
 
 
 def header_of(fields: Sequence[Column], by: Sequence[str]) -> bytes:
@@ -55,7 +55,7 @@ def rows_of(content: Content, form: FileFormat, by: Sequence[str], where: str) -
 
 
 def _arrow(content: Content, by: Sequence[str], where: str) -> Generator[pa.RecordBatch]:
-    return arrow_rows(content, (*content.fields, *ADDED), where)
+    return arrow_rows(content, content.columns, where)
 
 
 def _lines(content: Content, form: FileFormat, by: Sequence[str], where: str) -> Generator[pa.RecordBatch]:

@@ -18,7 +18,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from ratchet.destinations import file_rows
-from ratchet.destinations.content import Change, Content
+from ratchet.destinations.content import Change, Content, Puts
 from ratchet.destinations.file_log import HIDDEN, SEEN, File, FileLog, Layout, Unlinked, Unreadable, Version, sync
 from ratchet.destinations.file_writers import Writers
 from ratchet.destinations.files import LEVELS
@@ -68,7 +68,8 @@ class Tree(Outside):
                 self._check_free(_names(self._root))
                 self._log.add(self._version(0, mark))
 
-    def apply(self, at: Mark, to: Mark, change: Change) -> bool:
+    def apply(self, at: Mark, to: Mark, change: Change | Puts) -> bool:
+        assert isinstance(change, Change), "a spec has no files for rows of keys"
         with self._told():
             newest = self._newest()
             if newest is None or newest.mark != at:

@@ -20,7 +20,7 @@ FileFormat = Literal["parquet", "csv", "json"]
 
 
 class Files(Destination, frozen=True):
-    """Files in a directory, which get every row of the sink; each commit is a directory `ratchet_version=N` in
+    """Files in a directory, which get every row of an Append; each commit is a directory `ratchet_version=N` in
     `data`, which is what readers read.
 
     Its name is a directory that every process of Airflow sees under the same path.
@@ -61,7 +61,12 @@ class Files(Destination, frozen=True):
     def address(self) -> str:
         return f"files:{self.name}"
 
-    def misfit(self, fields: Sequence[Column]) -> str | None:
+    def misfit(self, fields: Sequence[Column], key: Sequence[Column]) -> str | None:
+        if key:
+            return (
+                f"{self.address}: a row of a key cannot give way in files that readers list; use DeltaLake or Iceberg, "
+                "or send the rows of an Append"
+            )
         unfit = undivided(self.partition_by, fields)
         if unfit:
             return f"{self.address}: {unfit}"

@@ -123,7 +123,7 @@ class Iceberg(Destination, frozen=True):
         """By what a table that is made is divided."""
         return tuple(map(part_of, self.partition_by))
 
-    def misfit(self, fields: Sequence[Column]) -> str | None:
+    def misfit(self, fields: Sequence[Column], key: Sequence[Column]) -> str | None:
         known = {column.name: column for column in fields}
         spelt: dict[str, str] = {}
         for name in known:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -20,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.expressions import BooleanExpression, EqualTo
 from pyiceberg.expressions.visitors import ROWS_MUST_MATCH, _StrictMetricsEvaluator
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import ParquetFormatWriter, pyarrow_to_schema
@@ -41,8 +39,8 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, DoubleType, FloatType
 
+from ratchet.destinations.iceberg_gone import Gone
 from ratchet.errors import DestinationRefused
-from ratchet.sinks.types import TXID
 
 BYTES = 128 << 20
 """So much of a step is in memory, and becomes one file; what comes of it in the file is a part of that."""
@@ -50,6 +48,8 @@ BYTES_DIVIDED = 16 << 20
 """So much is divided at a time: of less there would be a few rows for each partition."""
 _ROWS = 1 << 16
 """So many of a file are read at a time."""
+_ROWS_TOLD = 1 << 20
+"""And so many of the columns alone by which rows are told."""
 _MICROS_OF_DAY, _MICROS_OF_HOUR = 86_400_000_000, 3_600_000_000
 _Key = tuple[Any, ...]
 
@@ -81,14 +81,18 @@ class DataFiles:
         for key, rows in held.items():
             self._one(iter(rows), schema, key, self.metadata.default_spec_id)
 
-    def without_rows(self, gone: BooleanExpression) -> list[DataFile]:
-        """The files that have rows which match; `done` has the other rows of these then."""
-        found = DataScan(table_metadata=self.metadata, io=self.io, row_filter=gone).plan_files()
-        all_match = _StrictMetricsEvaluator(self.metadata.schema(), gone).eval
-        return [task.file for task in found if all_match(task.file) == ROWS_MUST_MATCH or self._has_left(task, gone)]
+    def without_rows(self, gone: Gone) -> list[DataFile]:
+        """The files that have rows which give way; `done` has the other rows of these then."""
+        found = DataScan(table_metadata=self.metadata, io=self.io, row_filter=gone.filter).plan_files()
+        all_match = _StrictMetricsEvaluator(self.metadata.schema(), gone.filter).eval
+        return [
+            task.file
+            for task in found
+            if (gone.is_told and all_match(task.file) == ROWS_MUST_MATCH) or self._has_left(task, gone)
+        ]
 
-    def _has_left(self, task: FileScanTask, gone: BooleanExpression) -> bool:
-        """Write the rows of a file that do not match; whether others do."""
+    def _has_left(self, task: FileScanTask, gone: Gone) -> bool:
+        """Write the rows of a file that do not give way; whether others do."""
         of = task.file
         if task.delete_files or of.file_format != FileFormat.PARQUET or of.spec_id != self.metadata.default_spec_id:
             raise DestinationRefused(
@@ -98,15 +102,17 @@ class DataFiles:
             )
         with self.io.new_input(of.file_path).open() as opened, pq.ParquetFile(opened) as file:
             schema = pyarrow_to_schema(file.schema_arrow)
-            column = self.metadata.schema().find_field(TXID.name).field_id
-            if column not in schema.field_ids:
+            wanted = [self.metadata.schema().find_field(name).field_id for name in gone.names]
+            if not {*wanted} <= {*schema.field_ids}:
                 return False
-            name = schema.find_field(column).name
-            matching = partial(_matching, gone)
-            found = sum(pc.sum(matching(b.column(0))).as_py() for b in file.iter_batches(_ROWS, columns=[name]))
+            names = [schema.find_field(number).name for number in wanted]
+            batches = file.iter_batches(_ROWS_TOLD, columns=names)
+            masks = [gone.matching([batch.column(name) for name in names]) for batch in batches]
+            # A bit for each row of the file.
+            mask = pa.chunked_array(masks, pa.bool_()).combine_chunks()
+            found = mask.true_count
             if 0 < found < of.record_count:
-                left = (b.filter(pc.invert(matching(b.column(name)))) for b in file.iter_batches(_ROWS))
-                self.done.append(self._file(left, schema, of.partition, of.spec_id))
+                self.done.append(self._file(_left(file, mask), schema, of.partition, of.spec_id))
             return found > 0
 
     def _one(self, batches: Iterator[pa.RecordBatch], schema: Schema, key: _Key, spec_id: int) -> None:
@@ -194,11 +200,12 @@ def _floored(numbers: pa.Array, unit: int) -> pa.Array:
     return pc.subtract(quotient, is_before.cast(pa.int64())).cast(pa.int32())
 
 
-def _matching(gone: BooleanExpression, txids: pa.Array) -> pa.Array:
-    """Which of these give way: those of one transaction, or all that have one."""
-    if isinstance(gone, EqualTo):
-        return pc.fill_null(pc.equal(txids, gone.literal.value), False)
-    return pc.is_valid(txids)
+def _left(file: pq.ParquetFile, gone: pa.BooleanArray) -> Iterator[pa.RecordBatch]:
+    """The rows of a file that do not give way."""
+    done = 0
+    for batch in file.iter_batches(_ROWS):
+        yield batch.filter(pc.invert(gone.slice(done, len(batch))))
+        done += len(batch)
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:

@@ -24,7 +24,6 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     UnauthorizedError,
 )
-from pyiceberg.expressions import BooleanExpression, EqualTo, NotNull
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
@@ -35,13 +34,13 @@ from pyiceberg.transforms import parse_transform
 from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError
 
 from ratchet.destinations.arrow_rows import arrow_rows
-from ratchet.destinations.content import Change, Content
+from ratchet.destinations.content import Change, Content, Puts
 from ratchet.destinations.iceberg import Iceberg, Part
 from ratchet.destinations.iceberg_catalog import has_tables, make_tables, opened
 from ratchet.destinations.iceberg_files import DataFiles
+from ratchet.destinations.iceberg_gone import Gone, OfKeys, OfTransaction
 from ratchet.destinations.iceberg_types import (
     as_written,
-    columns_of,
     is_alike,
     parquet_schema,
     schema_of,
@@ -49,7 +48,6 @@ from ratchet.destinations.iceberg_types import (
 )
 from ratchet.destinations.port import Mark, Outside, Owner
 from ratchet.errors import DestinationRefused, DestinationUnreachable, RatchetError
-from ratchet.sinks.types import TXID
 from ratchet.spec.columns import Column
 
 PIPELINE, SINK, STEP, TOKEN = "ratchet.pipeline", "ratchet.sink", "ratchet.step", "ratchet.token"
@@ -86,15 +84,17 @@ class IcebergTable(Outside):
             self._make()
             self._write(None, mark, None, None)
 
-    def apply(self, at: Mark, to: Mark, change: Change) -> bool:
+    def apply(self, at: Mark, to: Mark, change: Change | Puts) -> bool:
         with self._told():
-            return self._write(at, to, change, _of(change.txid) if change.replaces else None)
+            if isinstance(change, Puts):
+                return self._write(at, to, change, OfKeys([column.name for column in change.key]))
+            return self._write(at, to, change, OfTransaction(change.txid) if change.replaces else None)
 
     def restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:
         with self._told():
             self._make()
             # What is a person's own has no txid.
-            return self._write(at, to, content, None if content is None else _of(None))
+            return self._write(at, to, content, None if content is None else OfTransaction(None))
 
     def _table(self) -> Table | None:
         """The table as it is now; DestinationRefused where it is another pipeline's, or of a form that is not tried."""
@@ -122,7 +122,7 @@ class IcebergTable(Outside):
         table = self._table() or self._created()
         if table is None or self._mark(table) is not None or PIPELINE in table.properties:
             return
-        self._fit(_Once(table), self._owner.fields)
+        self._fit(_Once(table), self._owner.columns)
         if any(table.scan().plan_files()):
             raise DestinationRefused(
                 f"{self._where} has rows already, and none is this pipeline's; name another table, or delete them"
@@ -131,7 +131,7 @@ class IcebergTable(Outside):
     def _created(self) -> Table | None:
         """The table, made; None where somebody else was first."""
         make_tables(self._catalog)
-        schema = schema_of(self._owner.fields)
+        schema = schema_of(self._owner.columns)
         spec = PartitionSpec(
             *(_partition(schema, part, number) for number, part in enumerate(self._declared.parts, 1000))
         )
@@ -166,8 +166,8 @@ class IcebergTable(Outside):
             snapshot = before
         return found
 
-    def _write(self, at: Mark | None, to: Mark, content: Content | None, gone: BooleanExpression | None) -> bool:
-        """Take the rows, those that match `gone` away, and move the mark; False where it is not `at`."""
+    def _write(self, at: Mark | None, to: Mark, content: Content | None, gone: Gone | None) -> bool:
+        """Take the rows, those that are `gone` away, and move the mark; False where it is not `at`."""
         files: DataFiles | None = None
         for _ in range(_TRIES):
             table = self._table()
@@ -175,10 +175,10 @@ class IcebergTable(Outside):
                 return False
             step = _Once(table)
             if content is not None:
-                schema = self._fit(step, content.fields)
+                schema = self._fit(step, content.columns)
                 if files is None:
                     files = DataFiles(table.io, step.table_metadata, self._where)
-                    self._fill(files, content, schema)
+                    self._fill(files, content, schema, gone)
                 elif _layout(files.metadata) != _layout(step.table_metadata):
                     break
             self._stage(step, to, content, files, gone)
@@ -192,14 +192,15 @@ class IcebergTable(Outside):
             f"{self._where}: somebody else has changed the table meanwhile; the step is tried again"
         )
 
-    def _fill(self, files: DataFiles, content: Content, schema: Schema) -> None:
-        columns, into = columns_of(content.fields), parquet_schema(schema)
+    def _fill(self, files: DataFiles, content: Content, schema: Schema, gone: Gone | None) -> None:
+        columns, into = content.columns, parquet_schema(schema)
         # Else what is kept of an error keeps the cursor in the midst of its rows.
         with closing(arrow_rows(content, columns, self._where)) as rows:
-            files.write((as_written(batch, columns, into, self._where) for batch in rows), schema)
+            batches = (as_written(batch, columns, into, self._where) for batch in rows)
+            files.write(gone.living(batches) if isinstance(gone, OfKeys) else batches, schema)
 
     def _stage(
-        self, step: _Once, to: Mark, content: Content | None, files: DataFiles | None, gone: BooleanExpression | None
+        self, step: _Once, to: Mark, content: Content | None, files: DataFiles | None, gone: Gone | None
     ) -> None:
         mine = {PIPELINE: self._owner.pipeline, SINK: self._owner.sink}
         said = {**mine, STEP: str(to.step), TOKEN: str(to.token)}
@@ -214,19 +215,19 @@ class IcebergTable(Outside):
         # One of appended files alone is one that readers of a stream take.
         snapshot = update.overwrite() if dropped else update.merge_append()
         if gone is not None and dropped:
-            snapshot.delete_by_predicate(gone)
+            snapshot.delete_by_predicate(gone.filter)
         for file in dropped:
             snapshot.delete_data_file(file)
         for file in added:
             snapshot.append_data_file(file)
         snapshot.commit()
 
-    def _fit(self, step: _Once, fields: Sequence[Column]) -> Schema:
+    def _fit(self, step: _Once, columns: Sequence[Column]) -> Schema:
         """What is written of the table; see that each column has the very type, and add those that are not there."""
         held, renamed = step.table_metadata.schema(), dict(self._owner.renamed)
         spelt = {field.name.casefold(): field for field in held.fields}
         written, new = {}, []
-        for column, field in zip(columns_of(fields), schema_of(fields).fields, strict=True):
+        for column, field in zip(columns, schema_of(columns).fields, strict=True):
             name = field.name
             written[name] = column.nullable
             found = spelt.get(name.casefold())
@@ -254,7 +255,7 @@ class IcebergTable(Outside):
             with step.update_schema() as update:
                 for field in new:
                     update.add_column(field.name, field.field_type)
-        return written_schema(step.table_metadata.schema(), fields)
+        return written_schema(step.table_metadata.schema(), columns)
 
     @property
     def _where(self) -> str:
@@ -298,14 +299,6 @@ def _told(where: str, owner: Owner) -> Iterator[None]:
             f"{where}: {said}; its mark tells what it has taken; correct that there, or `ratchet detach "
             f"{owner.pipeline} {address}`"
         ) from error
-
-
-def _of(txid: int | None) -> BooleanExpression:
-    """The rows of a transaction, or of all."""
-    # Its constructors have another signature than its models.
-    if txid is None:
-        return NotNull(TXID.name)  # pyright: ignore[reportCallIssue]
-    return EqualTo(TXID.name, txid)  # pyright: ignore[reportCallIssue]
 
 
 def _mark_of(said: dict[str, str]) -> Mark | None:

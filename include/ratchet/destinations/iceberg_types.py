@@ -13,7 +13,6 @@ from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.types import IcebergType, NestedField
 
-from ratchet.destinations.content import ADDED
 from ratchet.destinations.iceberg import PARTITION
 from ratchet.errors import DestinationRefused
 from ratchet.spec.columns import Column
@@ -46,14 +45,9 @@ def name_of(column: Column) -> str:
     return PARTITION if column.name == "_partition" else column.name
 
 
-def columns_of(fields: Sequence[Column]) -> tuple[Column, ...]:
-    """All columns that are written, in the order in which they are read."""
-    return (*fields, *ADDED)
-
-
-def schema_of(fields: Sequence[Column]) -> Schema:
+def schema_of(columns: Sequence[Column]) -> Schema:
     """The schema of a table that is made for them. Each column may be null, so that none has to be changed later."""
-    kinds = [(name_of(column), iceberg_type(column.type)) for column in columns_of(fields)]
+    kinds = [(name_of(column), iceberg_type(column.type)) for column in columns]
     return Schema(*(NestedField(number, name, kind, required=False) for number, (name, kind) in enumerate(kinds, 1)))
 
 
@@ -106,9 +100,9 @@ def is_alike(held: IcebergType, written: IcebergType) -> bool:
             return held == written
 
 
-def written_schema(table: Schema, fields: Sequence[Column]) -> Schema:
+def written_schema(table: Schema, columns: Sequence[Column]) -> Schema:
     """Those columns of the table that are written, by the names that Parquet files have for them."""
-    return sanitize_column_names(Schema(*(table.find_field(name_of(column)) for column in columns_of(fields))))
+    return sanitize_column_names(Schema(*(table.find_field(name_of(column)) for column in columns)))
 
 
 def parquet_schema(schema: Schema) -> pa.Schema:

@@ -119,6 +119,14 @@ class Marks(Kafka):
             # Somebody else may have been quicker.
             self.topic_id(MARKS)
 
+    def has_records(self, topic: str) -> bool:
+        """Whether a reader of what is committed finds a record in a topic."""
+        partitions = self.topic_id(topic)[1]
+        begins = self._list_offsets(topic, partitions, OffsetSpec.EARLIEST)
+        ends = self._list_offsets(topic, partitions, OffsetSpec.LATEST)
+        every = [OffsetRange(topic, p, begins[p], ends[p]) for p in partitions]
+        return self._reaching(lambda: any(map(any, map(self._committed, every))), f"READ on topic {topic!r}")
+
     def longest_record(self, topic: str) -> int:
         """How many bytes the topic takes at once."""
         return int(self._config(topic, "max.message.bytes"))

@@ -9,12 +9,12 @@ from dataclasses import replace
 import psycopg
 from psycopg import sql
 
-from ratchet.destinations.content import Change, Content
+from ratchet.destinations.content import Change, Content, Puts
 from ratchet.destinations.kafka_marks import Kept, Marks, key_of
 from ratchet.destinations.kafka_producer import Headers, ProducerFenced, TransactionalProducer
 from ratchet.destinations.kafka_topic import MARKS, KafkaTopic
 from ratchet.destinations.port import Mark, Outside, Owner, Undecided
-from ratchet.destinations.rendered import asked
+from ratchet.destinations.rendered import asked, asked_of_keys
 from ratchet.errors import (
     BrokerUnreachable,
     DestinationRefused,
@@ -28,6 +28,8 @@ from ratchet.spec.columns import Column
 
 _SILENT_SECONDS = 120
 """So long whoever sends may ask nothing of the ledger: longer than Kafka is waited for."""
+_AS_TEXT = "set local extra_float_digits = 1; set local timezone = 'UTC'"
+"""Settings of a session decide how many digits a float has."""
 _LOOK_EVERY = 5_000
 """After so many rows it is heard what has failed."""
 
@@ -84,7 +86,7 @@ class TopicOutside(Outside):
                 raise DestinationUnreachable(f"{self._where}: another process starts it just now; try again") from error
             self._kept = first
 
-    def apply(self, at: Mark, to: Mark, change: Change) -> bool:
+    def apply(self, at: Mark, to: Mark, change: Change | Puts) -> bool:
         has_waited = self._take_turn(change)
         with self._told():
             if has_waited and not self._may_be_at(at):
@@ -96,15 +98,18 @@ class TopicOutside(Outside):
             kept = self._kept
             if kept is None or kept.mark != at:
                 return False
-            if change.replaces:
+            if isinstance(change, Change) and change.replaces:
                 self._see_that_none_are_there(change, kept, to)
             try:
                 producer.begin()
-                self._send(producer, change)
+                if isinstance(change, Puts):
+                    self._send_keys(producer, change, to)
+                else:
+                    self._send(producer, change)
                 producer.flush()
                 # Before the brokers are asked for a commit: what somebody has made since is not written to.
                 self._see_that_it_is(kept)
-                self._kept = replace(kept, step=to.step, token=to.token, txid=change.txid)
+                self._kept = replace(kept, step=to.step, token=to.token, txid=change.until)
                 producer.put(MARKS, self._kept.written(), self._key)
                 producer.commit()
             except ProducerFenced:
@@ -122,12 +127,14 @@ class TopicOutside(Outside):
         return True
 
     def restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:
-        """Only from here: with the topic as it is now, whatever it was."""
-        if content is not None:
+        """From here: with the topic as it is now, whatever it was. Anew only by keys, and where it has no record."""
+        if content is not None and not content.key:
             raise DestinationRefused(
                 f"{self._where}: what a topic has cannot be taken back, so it is not made anew; attach it --from-here, "
                 "or name another topic"
             )
+        if content is not None:
+            self._take_turn(content)
         with self._told():
             self._marks.make()
             topic_id, partitions = self._topic()
@@ -138,13 +145,33 @@ class TopicOutside(Outside):
                     self.let_go()
                     return False
                 sink, address = self._owner.sink, self._declared.address
-                first = Kept(to.step, to.token, None, to.step, sink, address, topic_id, partitions)
+                until = None if content is None else content.until
+                first = Kept(to.step, to.token, until, to.step, sink, address, topic_id, partitions)
+                if content is not None and kept == first:
+                    # Its answer was lost.
+                    return True
+                if content is not None and self._marks.has_records(self._declared.name):
+                    raise DestinationRefused(
+                        f"{self._where}: the topic has records, among which keys may be that have no row any more; "
+                        "nothing was sent; make the topic anew, or name another one, or attach it --from-here"
+                    )
                 producer.begin()
+                if content is not None:
+                    self._send_keys(producer, content, to)
+                    producer.flush()
+                    self._see_that_it_is(first)
                 producer.put(MARKS, first.written(), self._key)
                 producer.commit()
             except (ProducerFenced, Undecided) as error:
                 self.let_go()
                 raise DestinationUnreachable(f"{self._where}: another process sends just now; try again") from error
+            except DestinationUnreachable:
+                self.let_go()
+                raise
+            except BaseException:
+                producer.abort()
+                self.let_go()
+                raise
             self._kept = first
         return True
 
@@ -154,24 +181,40 @@ class TopicOutside(Outside):
         if producer is not None:
             producer.close()
 
+    def _send_keys(self, producer: TransactionalProducer, content: Content, to: Mark) -> None:
+        """Send the row of each key, and a tombstone where it has none."""
+        topic, wanted = self._declared.name, asked_of_keys(content.fields, content.key)
+        content.conn.execute(_AS_TEXT)
+        common: Headers = [("ratchet-pipeline", self._owner.pipeline), ("ratchet-step", str(to.step))]
+        with closing(content.selected(wanted)) as rows:
+            for number, (value, key, unfit, txid) in enumerate(rows, 1):
+                place = f"a key of transaction {txid}"
+                if unfit is not None:
+                    raise self._unfit(place, unfit)
+                headers = [*common, ("ratchet-txid", txid)] if txid else common
+                producer.send(topic, value, key, headers, place)
+                if number % _LOOK_EVERY == 0:
+                    producer.look()
+
     def _send(self, producer: TransactionalProducer, change: Change) -> None:
         topic, wanted = self._declared.name, asked(change.fields, self._keyed(change))
-        # A setting of the session decides how many digits a float has.
-        change.conn.execute("set local extra_float_digits = 1; set local timezone = 'UTC'")
+        change.conn.execute(_AS_TEXT)
         common: Headers = [("ratchet-pipeline", self._owner.pipeline), ("ratchet-txid", str(change.txid))]
         with closing(change.selected(wanted)) as rows:
             for number, (value, key, unfit, source, place) in enumerate(rows, 1):
                 if unfit is not None:
-                    raise DestinationRefused(
-                        f"{self._where}: the row at {place}: column {unfit} has a value that JSON does not hold (NaN, "
-                        "an infinity, JSON's null, a day outside of the years 1 to 9999); nothing was sent; `ratchet "
-                        f"detach {self._owner.pipeline} {self._declared.address}`, and have the transform keep such "
-                        "rows out"
-                    )
+                    raise self._unfit(f"the row at {place}", unfit)
                 headers = [*common, ("ratchet-source", source), ("ratchet-position", place)]
-                producer.send(topic, value, key, headers, place)
+                producer.send(topic, value, key, headers, f"the row at {place}")
                 if number % _LOOK_EVERY == 0:
                     producer.look()
+
+    def _unfit(self, place: str, column: str) -> DestinationRefused:
+        return DestinationRefused(
+            f"{self._where}: {place}: column {column} has a value that JSON does not hold (NaN, an infinity, JSON's "
+            f"null, a day outside of the years 1 to 9999); nothing was sent; `ratchet detach {self._owner.pipeline} "
+            f"{self._declared.address}`, and have the transform keep such rows out"
+        )
 
     def _keyed(self, change: Change) -> Column | None:
         keyed = self._declared.keyed(change.fields)
@@ -182,7 +225,7 @@ class TopicOutside(Outside):
             )
         return keyed
 
-    def _take_turn(self, change: Change) -> bool:
+    def _take_turn(self, content: Content) -> bool:
         """Wait until nobody else sends, and say whether there was somebody: two that each end what the other one has
         begun would never come to an end.
 
@@ -191,11 +234,11 @@ class TopicOutside(Outside):
         named = [f"ratchet destination {self._owner.pipeline} {self._declared.address}"]
         limited = sql.SQL("set local idle_in_transaction_session_timeout = {}").format(f"{_SILENT_SECONDS}s")
         try:
-            change.conn.execute(limited)
-            got = change.conn.execute("select pg_try_advisory_xact_lock(hashtextextended(%s, 0))", named).fetchone()
+            content.conn.execute(limited)
+            got = content.conn.execute("select pg_try_advisory_xact_lock(hashtextextended(%s, 0))", named).fetchone()
             if got is not None and got[0]:
                 return False
-            change.conn.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", named)
+            content.conn.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", named)
             return True
         except psycopg.Error as error:
             raise LedgerUnreachable(f"the ledger did not answer while a turn was waited for: {error}") from error

@@ -91,8 +91,8 @@ class TransactionalProducer:
         with self._told():
             self._producer.begin_transaction()
 
-    def send(self, topic: str, value: str, key: str | bytes | None, headers: Headers, place: str) -> None:
-        """Send a record, the row at `place`; an error may show only later."""
+    def send(self, topic: str, value: str | None, key: str | bytes | None, headers: Headers, place: str) -> None:
+        """Send a record, of `place`; an error may show only later."""
         produce = self._producer.produce
         while True:
             try:
@@ -103,7 +103,7 @@ class TransactionalProducer:
                     self._producer.poll(0.1)
                     self._check()
             except KafkaException as error:
-                self._failed, self._failed_at = error, f"the row at {place}"
+                self._failed, self._failed_at = error, place
                 with self._told():
                     self._check()
 

@@ -25,13 +25,17 @@ class KafkaTopic(Destination, frozen=True):
 
     The topic must exist, and is yours: pipelines may share it, and other producers may write there. Rows of one key are
     in the order of this pipeline's line; among those of several pipelines there is none, as in any topic.
+
+    Of a sink with keys it gets the row of each key that a commit has touched, and a tombstone where it has none any
+    more: what compaction leaves is the sink's table. The sink's key is that of the records.
     """
 
     can_revise: ClassVar[bool] = False
     kind: Literal["kafka_topic"] = "kafka_topic"
     key: str | None = None
     """The column that is the records' key, as UTF-8 text, which a topic's `key="id bigint"` reads; without one records
-    have no key, and no order."""
+    have no key, and no order. Of a sink with keys nothing is said here: a key of one column is such a text, one of
+    several a JSON object."""
     kafka: str | None = None
     """The id of the Airflow connection to Kafka; without it the pipeline's own."""
 
@@ -65,13 +69,16 @@ class KafkaTopic(Destination, frozen=True):
     def address(self) -> str:
         return f"{self.kafka or 'kafka'}:{self.name}"
 
-    def misfit(self, fields: Sequence[Column]) -> str | None:
+    def misfit(self, fields: Sequence[Column], key: Sequence[Column]) -> str | None:
         for column in fields:
             unfit = unfit_for_json(column.type)
             if unfit:
                 return f"{self.address}: column {column.name!r}: {unfit}"
         if self.key is None:
             return None
+        if key:
+            names = ", ".join(column.name for column in key)
+            return f"{self.address}: the records' key is that of the sink: {names}; leave key out"
         keyed = self.keyed(fields)
         if keyed is None:
             known = ", ".join(column.name for column in fields)

@@ -9,8 +9,10 @@ versions that are written at once over the same identifier the library, delta-rs
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
@@ -20,7 +22,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from ratchet.destinations.arrow_rows import arrow_rows
-from ratchet.destinations.content import ADDED, Change, Content
+from ratchet.destinations.content import Change, Content, Puts
 from ratchet.destinations.lake_storage import Storage
 from ratchet.destinations.port import Mark, Outside, Owner
 from ratchet.destinations.store_errors import passes, said
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 
 PIPELINE, SINK = "ratchet.pipeline", "ratchet.sink"
 """The table's properties that say whose it is."""
+_UNTRIED = {"columnMapping", "deletionVectors"}
+_Writes = Callable[[DeltaTable, pa.RecordBatchReader, bool, CommitProperties], None]
+"""Writes rows into a table, which has all of their columns and no others or not, as one version of it."""
 
 
 class Lake(Outside):
@@ -61,13 +66,16 @@ class Lake(Outside):
             if self._mark(table) is None:
                 self._own(table, None, mark)
 
-    def apply(self, at: Mark, to: Mark, change: Change) -> bool:
+    def apply(self, at: Mark, to: Mark, change: Change | Puts) -> bool:
         with self._told():
             table = self._table()
             if table is None or self._mark(table) != at:
                 return False
+            if isinstance(change, Puts):
+                self._see_that_it_merges(table)
+                return self._write(table, at, to, change, self._merged) and self._moved_to(at, to)
             gone = f"_txid = {change.txid}" if change.replaces else None
-            return self._write(table, at, to, change, gone)
+            return self._write(table, at, to, change, partial(_written, gone=gone))
 
     def restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:
         with self._told():
@@ -77,7 +85,7 @@ class Lake(Outside):
             if content is None:
                 return self._own(table, at, to)
             # What is a person's own has no txid.
-            return self._write(table, at, to, content, "_txid is not null")
+            return self._write(table, at, to, content, partial(_written, gone="_txid is not null"))
 
     def _table(self) -> DeltaTable | None:
         """The table as it is now; DestinationRefused where it is another pipeline's."""
@@ -103,7 +111,7 @@ class Lake(Outside):
             )
         table = self._table()
         if table is None:
-            schema = pa.schema([field.with_nullable(True) for field in _schema(self._owner.fields)])
+            schema = pa.schema([field.with_nullable(True) for field in arrow_schema(self._owner.columns)])
             try:
                 # Its first mark is a version of its own: two that make the table at once find the same one.
                 return DeltaTable.create(
@@ -119,7 +127,7 @@ class Lake(Outside):
                 if table is None:
                     raise
         if self._mark(table) is None and PIPELINE not in table.metadata().configuration:
-            self._fit(table, self._owner.fields)
+            self._fit(table, self._owner.columns)
             if table.file_uris():
                 raise DestinationRefused(
                     f"{self._where} has rows already, and none is this pipeline's; name another directory, or delete "
@@ -143,21 +151,18 @@ class Lake(Outside):
             return self._after(before, at, error)
         return True
 
-    def _write(self, table: DeltaTable, at: Mark | None, to: Mark, content: Content, gone: str | None) -> bool:
-        is_alike = self._fit(table, content.fields)
+    def _write(self, table: DeltaTable, at: Mark | None, to: Mark, content: Content, written: _Writes) -> bool:
+        is_alike = self._fit(table, content.columns)
         divided = self._divided(table)
-        rows = _Rows(arrow_rows(content, (*content.fields, *ADDED), self._where), divided, self._where)
-        reader = pa.RecordBatchReader.from_batches(_schema(content.fields), rows)
-        # Tables whose columns are mapped take rows by this way alone.
-        schema_mode = None if is_alike else "merge"
+        columns = content.columns
+        if isinstance(content, Puts):
+            # Of a key that has no row any more the others are null.
+            columns = tuple(c if c in content.key else replace(c, nullable=True) for c in columns)
+        rows = _Rows(arrow_rows(content, columns, self._where), divided, self._where)
+        reader = pa.RecordBatchReader.from_batches(arrow_schema(columns), rows)
         moved, before = self._moved(to, content.until), table.version()
         try:
-            if gone is None:
-                write_deltalake(table, reader, mode="append", schema_mode=schema_mode, commit_properties=moved)
-            else:
-                write_deltalake(
-                    table, reader, mode="overwrite", predicate=gone, schema_mode=schema_mode, commit_properties=moved
-                )
+            written(table, reader, is_alike, moved)
         except CommitFailedError as error:
             return self._after(before, at, error)
         except Exception:
@@ -169,6 +174,45 @@ class Lake(Outside):
             # Else what is kept of an error keeps the cursor in the midst of its rows.
             rows.close()
         return True
+
+    def _merged(self, table: DeltaTable, reader: pa.RecordBatchReader, is_alike: bool, moved: CommitProperties) -> None:
+        """Put the rows of keys in place of what stands under them. A person's own row, without a txid, is left."""
+        keys, columns = (
+            [f"`{column.name}`" for column in self._owner.key],
+            [f"`{name}`" for name in reader.schema.names],
+        )
+        values = {column: f"puts.{column}" for column in columns}
+        merging = table.merge(
+            reader,
+            " and ".join(f"at.{key} = puts.{key}" for key in keys),
+            source_alias="puts",
+            target_alias="at",
+            merge_schema=not is_alike,
+            commit_properties=moved,
+        )
+        merging = merging.when_matched_delete("puts._txid is null")
+        merging = merging.when_matched_update({c: v for c, v in values.items() if c not in keys})
+        merging.when_not_matched_insert(values, "puts._txid is not null").execute()
+
+    @property
+    def _key_names(self) -> list[str]:
+        return [column.name for column in self._owner.key]
+
+    def _moved_to(self, at: Mark, to: Mark) -> bool:
+        """Whether the mark is there, which the library leaves where a merge has changed no row."""
+        table = self._table()
+        if table is None:
+            return False
+        mark = self._mark(table)
+        return mark == to or (mark == at and self._own(table, at, to))
+
+    def _see_that_it_merges(self, table: DeltaTable) -> None:
+        features = sorted({*(table.protocol().reader_features or ())} & _UNTRIED)
+        if features:
+            raise DestinationRefused(
+                f"{self._where} has {', '.join(features)}, with which it is not tried whether rows of keys give way; "
+                "nothing was sent; name another directory"
+            )
 
     def _after(self, version: int, at: Mark | None, error: CommitFailedError) -> Literal[False]:
         """False where another has moved the mark since the version that was read; else the error of the commit."""
@@ -189,12 +233,12 @@ class Lake(Outside):
             app_transactions=[Transaction(self._step, to.step), Transaction(self._token, to.token)],
         )
 
-    def _fit(self, table: DeltaTable, fields: Sequence[Column]) -> bool:
+    def _fit(self, table: DeltaTable, columns: tuple[Column, ...]) -> bool:
         """See that each column that is there has the very type that is sent; whether all are there, and no other."""
         held, renamed = pa.schema(table.schema().to_arrow()), dict(self._owner.renamed)
         spelt = {name.casefold(): name for name in held.names}
         otherwise = "`ratchet detach` it and name another directory, or move the table away and `ratchet attach --anew`"
-        for field in _schema(fields):
+        for field in arrow_schema(columns):
             name = field.name
             found = spelt.get(name.casefold())
             if found is None and renamed.get(name) in held.names:
@@ -208,7 +252,7 @@ class Lake(Outside):
                     f"{self._where}: column {name} is {held.field(name).type}, and is written as {field.type}; "
                     f"{otherwise}"
                 )
-        return set(held.names) == set(_schema(fields).names)
+        return set(held.names) == {column.name for column in columns}
 
     def _divided(self, table: DeltaTable) -> list[str]:
         """The texts among the columns by which the table is divided; DestinationRefused for values that no name has."""
@@ -290,5 +334,15 @@ class _Rows(Iterator[pa.RecordBatch]):
                 )
 
 
-def _schema(fields: Sequence[Column]) -> pa.Schema:
-    return arrow_schema((*fields, *ADDED))
+def _written(
+    table: DeltaTable, reader: pa.RecordBatchReader, is_alike: bool, moved: CommitProperties, gone: str | None
+) -> None:
+    """Add rows, in place of those that are `gone`."""
+    # Tables whose columns are mapped take rows by this way alone.
+    schema_mode = None if is_alike else "merge"
+    if gone is None:
+        write_deltalake(table, reader, mode="append", schema_mode=schema_mode, commit_properties=moved)
+    else:
+        write_deltalake(
+            table, reader, mode="overwrite", predicate=gone, schema_mode=schema_mode, commit_properties=moved
+        )

@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ratchet.sinks.types import SENT
 from ratchet.spec.columns import Column
 from ratchet.spec.destination import DeclaredDestination
 
 if TYPE_CHECKING:
-    from ratchet.destinations.content import Change, Content
+    from ratchet.destinations.content import Change, Content, Puts
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,15 @@ class Owner:
     """(column, what it was called)."""
     private: bool = False
     """Whether errors must not show values."""
+    added: tuple[Column, ...] = SENT
+    """The columns that rows have besides."""
+    key: tuple[Column, ...] = ()
+    """The columns that make a row one of its kind; none where every row is kept."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns of the rows."""
+        return (*self.fields, *self.added)
 
     def __str__(self) -> str:
         return f"{self.pipeline}: {self.sink}"
@@ -71,8 +81,12 @@ class Outside(ABC):
         """Give it its first mark, if it has none; nothing changes where it has one, whoever's that is."""
 
     @abstractmethod
-    def apply(self, at: Mark, to: Mark, change: Change) -> bool:
-        """Take the rows and move the mark, both or neither; False, with nothing changed, where the mark is not `at`."""
+    def apply(self, at: Mark, to: Mark, change: Change | Puts) -> bool:
+        """Take the rows and move the mark, both or neither; False, with nothing changed, where the mark is not `at`.
+
+        A `Change` adds the rows of the step after `at`, or has them take the place of those of its transaction. `Puts`
+        says of keys which row each has now, or that it has none; what stands under them gives way.
+        """
 
     @abstractmethod
     def restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:

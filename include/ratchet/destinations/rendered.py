@@ -41,6 +41,14 @@ def asked(fields: Sequence[Column], keyed: Column | None) -> list[Expression]:
     return [json_of(fields), key, unfit_of(fields), *_PLACE]
 
 
+def asked_of_keys(fields: Sequence[Column], key: Sequence[Column]) -> list[Expression]:
+    """What is asked of each key: value, null where it has no row; the key, of one column as `key_of` has it, of several
+    a JSON object; the column that JSON does not hold; the transaction that has touched its row last.
+    """
+    value = sql.SQL("case when _txid is not null then {} end").format(json_of(fields))
+    return [value, key_of(key[0]) if len(key) == 1 else json_of(key), unfit_of(fields), sql.SQL("_txid::text")]
+
+
 def json_of(fields: Sequence[Column]) -> Expression:
     """The text of a JSON object with all of these columns, in their order."""
     members = [

@@ -48,7 +48,7 @@ class Table(Destination, frozen=True):
         schema, _, table = self.name.rpartition(".")
         return schema or "public", table
 
-    def misfit(self, fields: Sequence[Column]) -> str | None:
+    def misfit(self, fields: Sequence[Column], key: Sequence[Column]) -> str | None:
         return None
 
     @contextmanager

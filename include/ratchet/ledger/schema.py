@@ -21,7 +21,7 @@ from sqlalchemy import (
     UniqueConstraint,
     func,
 )
-from sqlalchemy.dialects.postgresql import JSON, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB
 
 SCHEMA = "ratchet"
 STAGE_SCHEMA = "ratchet_stage"
@@ -441,6 +441,19 @@ drops = Table(
     Column("reason", Text, nullable=False),
     _now("at"),
     comment="lines that a person has dropped, with all that the ledger and the sinks had of them",
+)
+
+exchanged = Table(
+    "exchanged",
+    metadata,
+    Column("pipeline", Text, nullable=False),
+    Column("schema", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("txid", BigInteger, nullable=False),
+    Column("revision", Integer, nullable=False, comment="which has taken the rows away"),
+    Column("key", ARRAY(Text), nullable=False, comment="the texts of the key's columns, in their order"),
+    Index("exchanged_of_tables", "pipeline", "schema", "name", "txid", "revision"),
+    comment="keys of rows that a revision has taken away, for destinations; as long as deltas can be told apart",
 )
 
 prunes = Table(

@@ -96,6 +96,13 @@ def register(conn: Connection, pipeline: str, address: str, sink: str, step: int
     conn.execute(insert(destinations).values(**named, step=step, token=new_token()))
 
 
+def declare(conn: Connection, pipeline: str, address: str, *, can_revise: bool) -> None:
+    """Note whether rows that a destination has can give way, by the spec that is deployed now."""
+    c = destinations.c
+    other = (c.pipeline == pipeline, c.destination == address, c.can_revise != can_revise)
+    conn.execute(update(destinations).where(*other).values(can_revise=can_revise))
+
+
 def started(conn: Connection, of: DestinationRow) -> None:
     """Note that a destination has its first mark."""
     conn.execute(update(destinations).where(*_is(of)).values(started=True))

@@ -17,7 +17,8 @@ from ratchet.ledger.rows import DestinationRow, Line
 from ratchet.ledger.schema import destinations
 from ratchet.ledger.transactions import lock_pipeline, read_line, read_transaction
 from ratchet.ledger.work import counted, utc
-from ratchet.protocol.follow import Open, follow, opened, whole
+from ratchet.protocol.follow import Open, follow, opened
+from ratchet.protocol.sending import whole
 from ratchet.spec.pipeline import Pipeline
 
 

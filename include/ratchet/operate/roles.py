@@ -31,6 +31,7 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "sources": ("SELECT", "INSERT", "UPDATE"),
     "dead_letters": ("SELECT",),
     "destinations": ("SELECT", "INSERT", "UPDATE"),
+    "exchanged": ("SELECT", "INSERT", "DELETE"),
     "replays": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "expired": ("SELECT", "INSERT", "UPDATE"),
     "drops": ("SELECT",),

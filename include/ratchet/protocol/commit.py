@@ -33,7 +33,7 @@ from ratchet.protocol.follow import Open, follow, nowhere
 from ratchet.protocol.gates import is_passed, judge
 from ratchet.protocol.halts import why_stopped
 from ratchet.protocol.turns import waits_for
-from ratchet.sinks import meaning, stage
+from ratchet.sinks import exchanged, meaning, stage
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Applied, Delta, Sink, Taken, Touched
 from ratchet.spec.pipeline import Pipeline
@@ -323,6 +323,10 @@ class _IsBehind(Exception):
     """A destination lacks what was committed before."""
 
 
+class _IsAwaited(Exception):
+    """A sink has been given its first destination meanwhile, which has to hear what a revision takes away."""
+
+
 def _commit_revision(ledger: Ledger, spec: Pipeline, claim: Claim, epoch: int, opens: Open) -> Committed | RatchetError:
     """Put the deltas of a revision's epoch in place of the older ones, whose rows stay COMMITTED; a voided original
     becomes so.
@@ -331,6 +335,8 @@ def _commit_revision(ledger: Ledger, spec: Pipeline, claim: Claim, epoch: int, o
         try:
             with ledger.begin() as conn:
                 return _exchange(conn, spec, claim, epoch)
+        except _IsAwaited:
+            continue
         except _IsBehind:
             follow(ledger, spec, opens)
         except Failed as failure:
@@ -374,6 +380,7 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     _check_replaceable(conn, spec, before, row)
     if steps.behind(conn, before):
         raise _IsBehind
+    awaited = exchanged.are_awaited(conn, spec.name)
     replaced: list[tuple[Sink, Delta, Touched | Taken | None]] = []
     for sink, of in deltas(conn, spec, before, row):
         with failing(spec, sink.name):
@@ -387,6 +394,8 @@ def _exchange(conn: Connection, spec: Pipeline, claim: Claim, epoch: int) -> Com
     _check_meaning(now, meaning.other(conn, spec))
     _check_replaceable(conn, spec, line, now)
     assert line is not None, "a foreign key holds each transaction to its pipeline"
+    if exchanged.are_awaited(conn, spec.name) != awaited:
+        raise _IsAwaited
     if steps.behind(conn, line):
         raise _IsBehind
     applied: dict[str, Applied] = {}

@@ -7,13 +7,14 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, func, select, update
 
+from ratchet.ledger import steps
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import pipelines, prunes, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, lock_rows
 from ratchet.ledger.work import counted
-from ratchet.sinks import tables
+from ratchet.sinks import exchanged, tables
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
 from ratchet.spec.pipeline import Pipeline
@@ -46,7 +47,10 @@ def compact(ledger: Ledger, spec: Pipeline) -> str | None:
         if misfit:
             # By a spec of before, what was migrated for a newer one would lose the columns that it does not know.
             return f"{spec.name}: nothing is compacted: {misfit}"
-        until = max(line.compacted, old_until(conn, line, line.compacted, spec.keep_deltas))
+        until = line.compacted
+        if not steps.behind(conn, line):
+            # Which keys a step has touched a destination that has still to get it is told by its delta.
+            until = max(until, old_until(conn, line, line.compacted, spec.keep_deltas))
         conn.execute(update(pipelines).where(pipelines.c.pipeline == spec.name).values(compacted=until))
     # Step 2
     merged, fewer, started = line.merged, 0, time.monotonic()
@@ -73,6 +77,8 @@ def _merge_some(conn: Connection, pipeline: str, keyed: list[Sink], until: int) 
         return after, 0
     to = step(conn, pipeline, after, until)
     gone = sum(sink.merge(conn, after, to) for sink in keyed)
+    for sink in keyed:
+        exchanged.forget(conn, pipeline, sink.table, to)
     conn.execute(update(pipelines).where(pipelines.c.pipeline == pipeline).values(merged=to))
     return to, gone
 

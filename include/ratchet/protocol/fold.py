@@ -18,7 +18,7 @@ from ratchet.protocol.applied import voted_of
 from ratchet.protocol.failures import first_line, refers_to_nothing, sqlstate_of
 from ratchet.protocol.sources import window
 from ratchet.protocol.votes import read_votes, rows_of
-from ratchet.sinks import meaning, renames, stage
+from ratchet.sinks import exchanged, meaning, renames, stage
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Applied, Delta, Release, Sink
 from ratchet.spec.pipeline import Pipeline
@@ -38,7 +38,7 @@ def deltas(conn: Connection, spec: Pipeline, line: Line, row: Transaction) -> It
     relations = stage.relations(conn, sinks, row)
     names = {sink.name for sink in sinks}
     since, until = window(conn, spec.name, row.txid)
-    own = meaning.of_pipeline(conn, spec)
+    own, awaited = meaning.of_pipeline(conn, spec), exchanged.are_awaited(conn, spec.name)
     if any(set(voted) != names for _, _, voted in votes):
         raise Failed from StageMismatch(
             f"{spec.name}: transaction {row.txid} was prepared for other sinks than today's"
@@ -54,10 +54,9 @@ def deltas(conn: Connection, spec: Pipeline, line: Line, row: Transaction) -> It
             release = Release(row.releases, row.records or 0, voted_of(conn, spec.name, sink, row.txid))
         replaces, private = row.revision > 0, spec.private
         renamed = len(renames.among(own.get(sink.table)))
-        yield (
-            sink,
-            Delta(spec.name, line.topic, row.txid, rows, replaces, since, until, private, renamed, release),
-        )
+        awaited_as = row.revision if sink.name in awaited else None
+        told = private, renamed, release, awaited_as
+        yield sink, Delta(spec.name, line.topic, row.txid, rows, replaces, since, until, *told)
 
 
 @contextmanager

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Literal, cast
 
-from sqlalchemy import Connection
-
-from ratchet.destinations.content import Change, Content
 from ratchet.destinations.port import Destination, Mark, Outside, Owner, Reach
-from ratchet.errors import MarkMoved, RatchetError, SettingsError, StageMismatch
+from ratchet.errors import MarkMoved, RatchetError, SettingsError
 from ratchet.ledger import steps
-from ratchet.ledger.connection import Ledger, driver_of
-from ratchet.ledger.rows import DestinationRow, Transaction
-from ratchet.ledger.states import State
-from ratchet.ledger.transactions import read_line, read_transaction
-from ratchet.protocol.applied import newest_whole, voted_of
-from ratchet.protocol.votes import read_votes, rows_of
+from ratchet.ledger.connection import Ledger
+from ratchet.ledger.rows import DestinationRow
+from ratchet.ledger.transactions import read_line
+from ratchet.protocol import sending
 from ratchet.sinks.lookup import sink_of
 from ratchet.sinks.port import Sink
 from ratchet.spec.pipeline import Pipeline
@@ -40,8 +34,9 @@ def follow(ledger: Ledger, spec: Pipeline, opens: Open) -> list[str]:
 
     1. Give the destination its first mark, where it has none yet.
     2. Read its mark: it must be a step of this ledger, or its start.
-    3. Take the rows of the next step from the ledger and have the destination apply them, which compares its mark in
-       the same change and moves it: of several that do this at once one succeeds, and the others look again.
+    3. Take the rows of the next step from the ledger, or of keys what all steps have made of them that it lacks, and
+       have the destination apply them, which compares its mark in the same change and moves it: of several that do this
+       at once one succeeds, and the others look again.
     4. Note in the ledger how far it has come. Until that is so nothing more is decided, so that the rows that are read
        for a step are still those of the step.
 
@@ -90,15 +85,9 @@ def opened(spec: Pipeline, opens: Open, of: DestinationRow) -> Generator[tuple[S
             f"deploy the spec that declares it, or `ratchet detach {spec.name} {of.destination}`"
         )
     sink = sink_of(spec, of.sink)
-    owner = Owner(spec.name, sink.name, sink.declared, sink.renamed, spec.private)
     found = cast(Destination, destination)
-    with opens(found, owner) as outside:
+    with opens(found, sending.owner_of(spec, sink)) as outside:
         yield sink, found, outside
-
-
-def whole(conn: Connection, sink: Sink, head: int) -> Content:
-    """All rows of a sink that readers see, as a destination that is made anew gets them."""
-    return Content(driver_of(conn), sink.home, head, sink.declared)
 
 
 def _bring(ledger: Ledger, spec: Pipeline, opens: Open, of: DestinationRow) -> list[str]:
@@ -153,49 +142,17 @@ def _is_known(ledger: Ledger, of: DestinationRow, mark: Mark) -> bool:
 def _take(
     ledger: Ledger, of: DestinationRow, sink: Sink, destination: Destination, outside: Outside, at: Mark
 ) -> Mark | Literal[False] | None:
-    """Have the destination take the step after `at`: its mark then; False where its mark is not `at` any more.
+    """Have the destination take what comes after `at`: its mark then; False where its mark is not `at` any more.
 
-    None where there is no such step, or the destination is detached. Whether it is, the step, and the rows are read in
-    one snapshot: else rows of a revision that was decided after a detachment could pass for those of the step.
+    None where nothing comes, or the destination is detached. Whether it is, the steps, and the rows are read in one
+    snapshot: else rows of a revision that was decided after a detachment could pass for those of the step.
     """
     with ledger.snapshot() as conn:
-        now, step = steps.destination(conn, of.pipeline, of.destination), steps.step_of(conn, of.pipeline, at.step + 1)
+        now = steps.destination(conn, of.pipeline, of.destination)
         if now is None or not now.is_attached:
             return None
-        if step is None:
-            _check_last(conn, at, of)
+        following = sending.next_of(conn, of, sink, destination, at)
+        if following is None:
             return None
-        row = read_transaction(conn, step.pipeline, step.txid, step.revision)
-        votes = read_votes(conn, step.pipeline, row.txid, row.epoch)
-        # One of a spec that did not have the sink has no rows for it.
-        of_sink = [vote for vote in votes if sink.name in vote[2]]
-        rows = rows_of(of_sink, sink.name, sink.home, row.txid)
-        if _is_superseded(conn, row):
-            # While it was detached a later revision has taken their place, whose step brings what came of them.
-            rows = replace(rows, writers=(), count=0)
-        is_whole = row.revision > 0 and row.releases is None
-        # What cannot give way was not sent: of a transaction that was voided.
-        replaces = is_whole and (destination.can_revise or steps.has_earlier(conn, step))
-        # Those that were written, whatever columns the spec of this very process has.
-        noted = voted_of(conn, step.pipeline, sink, row.txid)
-        fields = (noted and noted.columns) or sink.declared
-        written = driver_of(conn), rows.relation, row.txid, fields
-        change = Change(*written, row.revision, replaces, rows.count, rows.writers)
-        to = Mark(step.step, step.token)
+        to, change = following
         return outside.apply(at, to, change) and to
-
-
-def _check_last(conn: Connection, at: Mark, of: DestinationRow) -> None:
-    """StageMismatch where the ledger has no row of a step that was decided: whoever waits for it would never end."""
-    line = read_line(conn, of.pipeline)
-    if line is not None and at.step < line.step:
-        raise StageMismatch(
-            f"{of.pipeline}: {of.destination} has step {at.step} of {line.step}, and the next one is gone from "
-            f"ratchet.steps; `ratchet attach {of.pipeline} {of.destination} --anew` makes it anew"
-        )
-
-
-def _is_superseded(conn: Connection, row: Transaction) -> bool:
-    """Whether a later revision of the whole has taken the place of what this one has brought."""
-    newest = newest_whole(conn, row.pipeline, row.txid, State.COMMITTED)
-    return newest is not None and newest.revision > row.revision

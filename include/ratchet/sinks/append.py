@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache
 from hashlib import sha256
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal
 
 import sqlalchemy as sa
-from pydantic import Field, InstanceOf, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from sqlalchemy import Connection, MetaData, Table, delete
 
 from ratchet.sinks import delta
@@ -19,7 +18,7 @@ from ratchet.sinks.port import Sink
 from ratchet.sinks.types import POSITION
 from ratchet.spec.columns import Column, parse_columns
 from ratchet.spec.declaration import sink_columns
-from ratchet.spec.destination import DeclaredDestination
+from ratchet.spec.destination import DeclaredDestination, To, listed
 
 VACUUM = {
     "autovacuum_vacuum_insert_threshold": 1_000_000,
@@ -30,9 +29,6 @@ VACUUM = {
 
 What it has not come to is read by everyone who looks for a transaction's rows.
 """
-
-
-_To = SerializeAsAny[InstanceOf[DeclaredDestination]]
 
 
 class Append(Kept, frozen=True):
@@ -48,20 +44,10 @@ class Append(Kept, frozen=True):
     """Whether the table is one of your own: each commit copies its rows into it, and you index it yourself."""
     keep: Annotated[timedelta, Field(gt=timedelta(0))] | None = None
     """How long rows are kept: those of a transaction are deleted, all together, when it was committed longer ago."""
-    to: _To | Sequence[_To] = ()
+    to: To = ()
     """Where the rows go besides, commit by commit: a `Table` in another database, a `KafkaTopic`, a `DeltaLake`,
     `Files`, an `Iceberg`, or a list of such."""
     _check = field_validator("columns")(sink_columns)
-
-    @field_validator("to", mode="before")
-    @classmethod
-    def _are_destinations(cls, given: object) -> object:
-        """pydantic would say the name of a class that no user knows; one need not be a list."""
-        parts = given if isinstance(given, list | tuple) else (given,)
-        for part in cast("Sequence[object]", parts):
-            if not isinstance(part, DeclaredDestination):
-                raise ValueError(f"it is a {type(part).__name__}; give an object such as Table(…), or a list of these")
-        return tuple(cast("Sequence[object]", parts))
 
     @model_validator(mode="after")
     def _indexes_fit(self) -> Append:
@@ -75,7 +61,7 @@ class Append(Kept, frozen=True):
         if self.existing and self.to:
             raise ValueError("to: a table of your own keeps no copy of what goes elsewhere; leave to or existing out")
         for destination in self.destinations:
-            misfit = destination.misfit(self.fields)
+            misfit = destination.misfit(self.fields, ())
             if misfit:
                 raise ValueError(f"to: {misfit}")
         if self.existing and self.keep is not None:
@@ -93,8 +79,7 @@ class Append(Kept, frozen=True):
 
     @property
     def destinations(self) -> tuple[DeclaredDestination, ...]:
-        # The validator has made it one.
-        return cast("tuple[DeclaredDestination, ...]", self.to)
+        return listed(self.to)
 
     @property
     def needed(self) -> tuple[Column, ...]:

@@ -107,6 +107,33 @@ def _uncollated(said: str) -> str:
     return said.partition(" COLLATE ")[0]
 
 
+def are_unique(conn: Connection, relation: Relation, names: Iterable[str]) -> bool:
+    """Whether an index without a condition has these columns, and no others, and no two rows alike in them."""
+    asked = sa.text(
+        "select exists (select from pg_index i join pg_class c on c.oid = i.indrelid"
+        " join pg_namespace n on n.oid = c.relnamespace where n.nspname = :schema and c.relname = :name"
+        " and i.indisunique and i.indimmediate and i.indisvalid and i.indpred is null and i.indexprs is null"
+        " and (select array_agg(cast(a.attname as text) order by cast(a.attname as text) collate \"C\")"
+        " from unnest(cast(i.indkey as int2[])) with ordinality of (number, place)"
+        " join pg_attribute a on a.attrelid = c.oid and a.attnum = of.number and of.place <= i.indnkeyatts)"
+        " = cast(:names as text[]))"
+    )
+    schema, name = relation
+    return conn.execute(asked, {"schema": schema, "name": name, "names": sorted(names)}).scalar_one()
+
+
+def with_other_likeness(conn: Connection, relation: Relation, names: Iterable[str]) -> list[str]:
+    """Those of these columns by whose collation texts of other bytes are the same."""
+    asked = sa.text(
+        "select a.attname from pg_attribute a join pg_class c on c.oid = a.attrelid"
+        " join pg_namespace n on n.oid = c.relnamespace join pg_collation l on l.oid = a.attcollation"
+        " where n.nspname = :schema and c.relname = :name and a.attname = any (cast(:names as text[]))"
+        " and not l.collisdeterministic order by a.attnum"
+    )
+    schema, name = relation
+    return list(conn.execute(asked, {"schema": schema, "name": name, "names": list(names)}).scalars())
+
+
 def has_rows(conn: Connection, relation: Relation) -> bool:
     """Whether a table that is there has rows of some transaction."""
     if TXID.name not in columns(conn, relation):

@@ -86,6 +86,13 @@ def counted(of: Delta, sink: Sink, found: int) -> int:
     return found
 
 
+def number_of(conn: Connection, sink: Sink, txids: Sequence[int], writers: Sequence[int]) -> int:
+    """How many rows these writers have in the deltas of these transactions."""
+    of = table(sink.home, sink)
+    are = of.c._txid == sa.any_(_bigints(txids)), of.c._writer == sa.any_(_bigints(writers))
+    return conn.execute(select(func.count()).select_from(of).where(*are)).scalar_one()
+
+
 def discard(conn: Connection, relation: Relation, txid: int, writers: Sequence[int]) -> None:
     """Delete what these writers have written; who they are is named one by one, since states may have changed."""
     schema, name = relation
@@ -162,5 +169,8 @@ def beside_letters(conn: Connection, sink: Sink, rows: Rows, taken: Iterable[Col
 
 def _are(of: Table, rows: Rows) -> tuple[sa.ColumnElement[bool], ...]:
     """The conditions for the rows of these writers; the txid is what an index knows."""
-    writers = cast(list(rows.writers), ARRAY(sa.BigInteger))
-    return of.c._txid == rows.txid, of.c._writer == sa.any_(writers)
+    return of.c._txid == rows.txid, of.c._writer == sa.any_(_bigints(rows.writers))
+
+
+def _bigints(numbers: Sequence[int]) -> sa.Cast[Sequence[int]]:
+    return cast(list(numbers), ARRAY(sa.BigInteger))

@@ -5,20 +5,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from typing import Self
 
 import sqlalchemy as sa
+from pydantic import model_validator
 from sqlalchemy import CTE, Connection, FromClause, MetaData, Select, Table, and_, delete, func, insert, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ratchet.errors import StageMismatch
 from ratchet.ledger.faults import Faults
-from ratchet.sinks import delta
+from ratchet.sinks import delta, exchanged
 from ratchet.sinks.checksum import MODULUS, row_hash
 from ratchet.sinks.keys import count_rows, has_null, key_hash, record_hash, same_keys, temporary, txid_of_key
 from ratchet.sinks.port import Applied, Check, Delta, Sink, Stretch, Taken, Touched, Voted
 from ratchet.sinks.types import TXID, as_hashed, sql_column, sql_name
 from ratchet.spec.columns import Column
+from ratchet.spec.destination import DeclaredDestination, To, listed, misfit_of_keys
 
 WORK_BYTES = 64 * 2**20
 """What a fold may use of the server's memory for each sort and each set of rows that it keeps."""
@@ -32,6 +35,23 @@ class Keyed(Sink, frozen=True):
 
     A transaction may have several rows of one key, of several writers or of one; the fold makes one of them first.
     """
+
+    to: To = ()
+    """Where the rows of its keys go besides, commit by commit: a `Table` in another database, a `KafkaTopic`, a
+    `DeltaLake`, an `Iceberg`, or a list of such. The key must be `not null`."""
+
+    @model_validator(mode="after")
+    def _can_be_sent(self) -> Self:
+        misfit = misfit_of_keys(self.key_columns) if self.to else None
+        for destination in self.destinations:
+            misfit = misfit or destination.misfit(self.declared, self.key_columns)
+        if misfit:
+            raise ValueError(f"to: {misfit}")
+        return self
+
+    @property
+    def destinations(self) -> tuple[DeclaredDestination, ...]:
+        return listed(self.to)
 
     @property
     @abstractmethod
@@ -86,8 +106,8 @@ class Keyed(Sink, frozen=True):
             sa.Index(name, key_hash(table, keys), *then, postgresql_where=some_null)
 
     @property
-    def key_names(self) -> list[str]:
-        return [c.name for c in self.key_columns]
+    def sent(self) -> tuple[Column, ...]:
+        return (*(c for c in self.state if c.name.startswith("_")), TXID)
 
     @property
     def meaning(self) -> dict[str, object]:
@@ -154,7 +174,11 @@ class Keyed(Sink, frozen=True):
         touched = temporary(conn, self._named("touched"), [self.target.c[k] for k in self.key_names])
         into, columns = self.delta, [c.name for c in self.stored]
         if of.release is None:
-            self._touch(conn, touched, select(into).where(into.c._txid == of.txid))
+            older = select(into).where(into.c._txid == of.txid)
+            if of.awaited_as is not None:
+                keys = older.with_only_columns(*(into.c[k] for k in self.key_names))
+                exchanged.note(conn, of.pipeline, self.table, (of.txid, of.awaited_as), keys)
+            self._touch(conn, touched, older)
             conn.execute(delete(into).where(into.c._txid == of.txid))
         elif of.release.before is not None:
             self._check_before(conn, of, of.release.before)

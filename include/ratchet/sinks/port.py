@@ -12,7 +12,7 @@ from sqlalchemy import Connection, FromClause, Select, Table
 
 from ratchet.ledger.schema import DELTA_SCHEMA
 from ratchet.ledger.work import OffsetRange, Relation
-from ratchet.sinks.types import SOURCE, TXID, WRITER
+from ratchet.sinks.types import SENT, SOURCE, TXID, WRITER
 from ratchet.spec.columns import Column, parse_columns
 from ratchet.spec.parts import DeclaredSink
 
@@ -90,6 +90,8 @@ class Delta:
     """How often columns of the sink's table have been renamed."""
     release: Release | None = None
     """Where the rows are added to the older ones, and take the place of dead letters alone."""
+    awaited_as: int | None = None
+    """The number of the revision, where destinations have to hear which keys it takes rows away from."""
 
 
 @dataclass(frozen=True)
@@ -224,9 +226,19 @@ class Sink(DeclaredSink, ABC, frozen=True):
         return {"kind": self.kind, "shows": shows}
 
     @property
-    def key_names(self) -> list[str]:
+    def key_columns(self) -> tuple[Column, ...]:
         """The columns that make a row one of its kind; none where every row is kept."""
-        return []
+        return ()
+
+    @property
+    def key_names(self) -> list[str]:
+        """Their names."""
+        return [c.name for c in self.key_columns]
+
+    @property
+    def sent(self) -> tuple[Column, ...]:
+        """The hidden columns that its rows have in destinations."""
+        return SENT
 
     @property
     def unique(self) -> tuple[tuple[str, ...], ...]:

@@ -26,6 +26,7 @@ from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
 from ratchet.sinks.renames import Rename
 from ratchet.sinks.types import TXID
+from ratchet.spec.destination import DeclaredDestination
 from ratchet.spec.pipeline import Pipeline
 
 Rights = dict[Relation, tuple[str, ...]]
@@ -185,8 +186,11 @@ def _carry_out(conn: Connection, pipeline: str, sink: Sink, due: _Due) -> None:
     # Under the commit lock: what is decided before has no step for them, and what is decided after has.
     line = lock_pipeline(conn, pipeline) if made.destinations else None
     for destination in [each for each in sink.destinations if each.address in made.destinations]:
-        step, can_revise = line.step if line else 0, destination.can_revise
+        step, can_revise = line.step if line else 0, _can_revise(sink, destination)
         steps.register(conn, pipeline, destination.address, sink.name, step, can_revise=can_revise)
+    for destination in sink.destinations:
+        # Its table may be anew, and of another kind.
+        steps.declare(conn, pipeline, destination.address, can_revise=_can_revise(sink, destination))
     for schema in dict.fromkeys([sink.table[0], *(str(table.schema) for table in sink.tables)]):
         conn.execute(CreateSchema(schema, if_not_exists=True))
     renames.carry_out(conn, sink, made.renamed)
@@ -203,6 +207,11 @@ def _carry_out(conn: Connection, pipeline: str, sink: Sink, due: _Due) -> None:
         shown = catalog.columns(conn, sink.table)
         views.create(conn, pipeline, sink, list(shown))
     meaning.own(conn, pipeline, sink, due.before, due.fresh)
+
+
+def _can_revise(sink: Sink, destination: DeclaredDestination) -> bool:
+    # What stands under a key always gives way.
+    return bool(sink.key_columns) or destination.can_revise
 
 
 def _tables_there(conn: Connection, sink: Sink) -> list[Relation]:

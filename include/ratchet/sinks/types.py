@@ -36,6 +36,8 @@ TXID = Column("_txid", BIGINT, False)
 WRITER = Column("_writer", BIGINT, False)
 SOURCE = Column("_source", SMALLINT, False)
 """The number of the topic that the record was read from; its name is in the ledger's `sources`."""
+SENT = (SOURCE, *POSITION, TXID)
+"""The hidden columns of rows that are kept each, in destinations that have columns."""
 DELETED = Column("_deleted", BOOLEAN, False)
 
 PIPELINE = Column("_pipeline", STRING, False)

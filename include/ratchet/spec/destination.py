@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, cast
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, InstanceOf, SerializeAsAny
 
 from ratchet.spec.columns import Column
 from ratchet.spec.declaration import Declaration
@@ -39,5 +39,40 @@ class DeclaredDestination(Declaration, ABC, frozen=True):
         """What the ledger, commands and people call it; unlike all others of its pipeline, and of one line."""
 
     @abstractmethod
-    def misfit(self, fields: Sequence[Column]) -> str | None:
-        """Why rows of these declared columns cannot be kept there, in a line; None where they can."""
+    def misfit(self, fields: Sequence[Column], key: Sequence[Column]) -> str | None:
+        """Why rows of these declared columns, of which these are their key, cannot be kept there, in a line; None where
+        they can.
+        """
+
+
+def _are_destinations(given: object) -> object:
+    """pydantic would say the name of a class that no user knows; one need not be a list."""
+    parts = cast("Sequence[object]", given if isinstance(given, list | tuple) else (given,))
+    for part in parts:
+        if not isinstance(part, DeclaredDestination):
+            raise ValueError(f"it is a {type(part).__name__}; give an object such as Table(…), or a list of these")
+    return tuple(parts)
+
+
+_One = SerializeAsAny[InstanceOf[DeclaredDestination]]
+To = Annotated[_One | Sequence[_One], BeforeValidator(_are_destinations)]
+"""One destination, or a list of them, which the validator makes a tuple."""
+
+
+def listed(to: To) -> tuple[DeclaredDestination, ...]:
+    """The destinations of a declaration."""
+    # Its validator has made it a tuple.
+    return cast("tuple[DeclaredDestination, ...]", to)
+
+
+def misfit_of_keys(key: Sequence[Column]) -> str | None:
+    """Why a destination cannot tell rows by this key, in a line; None where it can."""
+    for column in key:
+        if column.nullable:
+            return f"key {column.name!r} may be null, by which no destination finds a row; declare it not null"
+        if column.floating:
+            return (
+                f"key {column.name!r} is a {column.type}, which a destination may compare otherwise; cast it in the "
+                f"transform and declare {column.name} decimal(18,6)"
+            )
+    return None

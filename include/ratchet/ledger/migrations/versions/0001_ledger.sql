@@ -70,6 +70,19 @@ CREATE INDEX events_of_commits ON ratchet.events (pipeline, id) WHERE move = 'CO
 COMMENT ON TABLE ratchet.events IS 'append-only history; each row hashes the one before it';
 COMMENT ON COLUMN ratchet.events.seq IS '1, 2, 3 within its transaction''s revision';
 
+CREATE TABLE ratchet.exchanged (
+    pipeline TEXT NOT NULL,
+    schema TEXT NOT NULL,
+    name TEXT NOT NULL,
+    txid BIGINT NOT NULL,
+    revision INTEGER NOT NULL,
+    key TEXT[] NOT NULL
+);
+CREATE INDEX exchanged_of_tables ON ratchet.exchanged (pipeline, schema, name, txid, revision);
+COMMENT ON TABLE ratchet.exchanged IS 'keys of rows that a revision has taken away, for destinations; as long as deltas can be told apart';
+COMMENT ON COLUMN ratchet.exchanged.revision IS 'which has taken the rows away';
+COMMENT ON COLUMN ratchet.exchanged.key IS 'the texts of the key''s columns, in their order';
+
 CREATE TABLE ratchet.expired (
     pipeline TEXT NOT NULL,
     schema TEXT NOT NULL,
