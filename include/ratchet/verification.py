@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ratchet.command import FAULTS, JSON, NAME, ledger_of_environment, print_json, servers, spark_url
+from ratchet.command import FAULTS, JSON, NAME, ledger_of_environment, opener, print_json, servers, spark_url
 from ratchet.progress import progress
 
 if TYPE_CHECKING:
@@ -22,18 +22,24 @@ def verify(
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Also read Kafka and transform once more; needs RATCHET_SPARK.")
     ] = False,
+    destinations: Annotated[
+        bool, typer.Option("--destinations", help="Also count the rows of destinations; needs RATCHET_CONNECTIONS.")
+    ] = False,
     since: Annotated[
         int, typer.Option(help="The first transaction to look at; those before it are taken as verified.", min=1)
     ] = 1,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Hold the sinks against the ledger: history, ranges, txids, rows, checksums; exit status 3 if a fault is found."""
+    from ratchet.operate.tally import tally
     from ratchet.operate.verify import verify as look
     from ratchet.spec.loading import load_pipeline
 
     spec = load_pipeline(name)
     with ledger_of_environment() as ledger, progress(f"{spec.name}: verifying") as told:
         checks = look(ledger, spec, since, told.at)
+        if destinations:
+            checks += tally(ledger, spec, opener(spec), since, told.at)
         if recompute:
             checks.append(_recompute(ledger, spec, since, told.say))
     if as_json:

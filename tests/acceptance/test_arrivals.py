@@ -24,6 +24,7 @@ def is_idle(line: Line) -> bool:
     return line.reached() == line.end() and not line.active()
 
 
+@pytest.mark.all
 @pytest.mark.invariant("I2")
 def test_records_start_the_runs_that_take_them_and_no_other(arriving: Line):
     before, known = arriving.head(), begun(arriving)

@@ -30,6 +30,7 @@ def publish(line: Line, months: range) -> None:
         line.publish(10 + number, at=month(number) + timedelta(days=9))
 
 
+@pytest.mark.all
 @pytest.mark.invariant("I7")
 def test_a_backfill_plans_each_run_to_its_intervals_end_and_once_more_revises_them(quiet: Line):
     publish(quiet, range(1, 4))

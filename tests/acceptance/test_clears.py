@@ -47,6 +47,7 @@ def test_clearing_a_committed_run_puts_a_new_result_in_place_of_the_old_and_hold
     warm.is_whole()
 
 
+@pytest.mark.all
 def test_of_several_cleared_runs_one_is_revised_and_the_others_follow_by_themselves(warm: Line):
     runs: list[str] = []
     for _ in range(3):
@@ -75,6 +76,7 @@ def test_of_several_cleared_runs_one_is_revised_and_the_others_follow_by_themsel
     warm.is_whole()
 
 
+@pytest.mark.all
 @pytest.mark.invariant("I7")
 @pytest.mark.parametrize(
     ("task", "downstream"),
@@ -120,6 +122,7 @@ def test_clearing_a_run_that_processes_begins_again_under_a_new_claim(warm: Line
     warm.is_whole()
 
 
+@pytest.mark.all
 def test_clearing_a_run_that_waits_for_its_turn_waits_again_and_processes_nothing(warm: Line):
     warm.publish(40)
     first = warm.trigger_held()

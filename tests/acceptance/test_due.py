@@ -11,6 +11,7 @@ from .line import Line
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.all
 @pytest.mark.invariant("I2")
 def test_what_comes_after_a_run_was_asked_for_waits_for_the_next_one(asked: Line):
     before, reached = asked.head(), asked.reached()

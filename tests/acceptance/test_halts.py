@@ -38,6 +38,7 @@ def halted(strict: Line) -> tuple[int, str]:
     return txid, behind
 
 
+@pytest.mark.all
 @pytest.mark.invariant("I10")
 def test_every_later_run_of_a_halted_line_says_why_and_after_a_retry_it_goes_on_by_itself(
     strict: Line, halted: tuple[int, str]
@@ -71,6 +72,7 @@ def test_every_later_run_of_a_halted_line_says_why_and_after_a_retry_it_goes_on_
     strict.is_whole()
 
 
+@pytest.mark.all
 def test_after_a_void_what_waited_behind_the_halt_is_committed_and_woken(strict: Line, halted: tuple[int, str]):
     txid, behind = halted
     said = strict.command("void", "strict", str(txid), "--reason", "nobody needs it")
@@ -95,6 +97,7 @@ def test_clearing_the_halted_run_goes_on(strict: Line, halted: tuple[int, str]):
     strict.is_whole()
 
 
+@pytest.mark.all
 @pytest.mark.invariant("I10")
 def test_an_epoch_past_its_deadline_is_aborted_its_job_stopped_and_begun_anew(strict: Line):
     strict.publish(30)

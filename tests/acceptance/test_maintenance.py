@@ -25,6 +25,7 @@ def test_abandoned_work_is_finished_without_anybody_starting_a_run(warm: Line):
     warm.is_whole()
 
 
+@pytest.mark.all
 @pytest.mark.invariant("I11")
 def test_a_backlog_without_a_run_is_taken_and_the_mirrored_offsets_are_the_ledgers(warm: Line):
     warm.publish(10)
@@ -59,6 +60,7 @@ def test_a_backlog_without_a_run_is_taken_and_the_mirrored_offsets_are_the_ledge
     warm.is_whole()
 
 
+@pytest.mark.all
 @pytest.mark.invariant("I10")
 def test_what_an_aborted_epoch_has_written_is_discarded(strict: Line):
     strict.publish(50, bad=20)

@@ -25,6 +25,7 @@ def test_a_run_marked_success_while_it_processes_is_red_and_finished_by_the_next
     warm.is_whole()
 
 
+@pytest.mark.all
 @pytest.mark.invariant("I10")
 def test_a_run_marked_success_while_it_waits_is_red_and_committed_by_the_one_before_it(warm: Line):
     warm.publish(100)
@@ -71,6 +72,7 @@ def test_a_run_that_is_deleted_is_finished_by_the_next(warm: Line):
     warm.is_whole()
 
 
+@pytest.mark.all
 def test_a_run_that_is_deleted_before_it_begins_again_is_finished_by_the_next(warm: Line):
     warm.publish(50)
     warm.fail(True)
@@ -87,6 +89,7 @@ def test_a_run_that_is_deleted_before_it_begins_again_is_finished_by_the_next(wa
     warm.is_whole()
 
 
+@pytest.mark.all
 def test_a_run_that_is_deleted_and_made_again_under_its_id_says_that_it_does_nothing(warm: Line):
     warm.publish(30)
     run = warm.trigger()

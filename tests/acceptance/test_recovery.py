@@ -50,13 +50,11 @@ def answers(look: Callable[[], object]) -> Callable[[], object]:
     return answer
 
 
-LATER = [
-    pytest.param(name, marks=pytest.mark.all)
-    for name in ("kafka", "connect", "scheduler", "triggerer", "api-server", "dag-processor")
-]
+NAMES = ("postgres", "kafka", "connect", "scheduler", "triggerer", "api-server", "dag-processor")
 
 
-@pytest.mark.parametrize("name", ["postgres", *LATER])
+@pytest.mark.all
+@pytest.mark.parametrize("name", NAMES)
 def test_a_killed_server_costs_time_and_nothing_else(whole, crash: Line, recovered, name: str):
     stack, _ = whole
     first = crash.head() + 1

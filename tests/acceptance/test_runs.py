@@ -111,6 +111,7 @@ def test_the_work_of_a_run_that_airflow_does_not_have_is_adopted_when_its_lease_
     warm.is_whole()
 
 
+@pytest.mark.all
 def test_a_task_that_airflow_has_lost_in_its_queue_is_queued_again(whole, warm: Line):
     stack, _ = whole
     warm.publish(40)

@@ -119,6 +119,11 @@ class Elsewhere(Outside):
             conn.execute(update(marks).where(*self._mine).values(moved))
         return True
 
+    def counted(self) -> list[tuple[int, int]]:
+        with self._begin() as conn:
+            asked = sql.SQL("select _txid, count(*) from {} where _txid is not null group by 1").format(self._place)
+            return driver_of(conn).execute(asked).fetchall()
+
     def restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:
         with self._begin() as conn:
             self._make_marks(conn)

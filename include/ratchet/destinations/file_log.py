@@ -91,7 +91,7 @@ class FileLog:
         for shard in sorted(_numbered(self._records), reverse=True):
             numbers = _numbered(self._records / _name(shard))
             if numbers:
-                return self._read(max(numbers))
+                return self.read(max(numbers))
         return None
 
     def add(self, version: Version) -> bool:
@@ -123,7 +123,8 @@ class FileLog:
             sync(directory)
         return True
 
-    def _read(self, number: int) -> Version:
+    def read(self, number: int) -> Version:
+        """The record of a version. Raises Unreadable, and OSError."""
         place = self._place(number)
         try:
             version = Version.model_validate_json(place.read_bytes())

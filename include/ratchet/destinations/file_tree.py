@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -78,6 +78,15 @@ class Tree(Outside):
             self._fit(newest.layout, change)
             taken = self._directories_of(change.txid) if change.replaces else ()
             return self._add(newest, to, change, taken, change.txid)
+
+    def counted(self) -> Iterator[tuple[int, int]]:
+        """By its records: a file that is not there, or has another size, has no row."""
+        with self._told():
+            for directory in self._versions():
+                version = self._log.read(int(directory.partition("=")[2]))
+                for file in version.files:
+                    txid = int(PurePath(file.path).parts[0].partition("=")[2])
+                    yield txid, file.rows if _has(self._seen / directory / file.path, file.bytes) else 0
 
     def restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:
         with self._told():
@@ -259,6 +268,14 @@ class Tree(Outside):
                 f"{self._where}: {error.strerror or error}; what is committed waits for it, and its mark tells what it "
                 "has taken"
             ) from error
+
+
+def _has(path: Path, size: int) -> bool:
+    """Whether a file is there, of this size in bytes."""
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False
 
 
 def _names(directory: Path) -> list[str]:

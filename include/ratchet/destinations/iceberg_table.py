@@ -24,6 +24,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     UnauthorizedError,
 )
+from pyiceberg.expressions import NotNull
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
@@ -48,6 +49,7 @@ from ratchet.destinations.iceberg_types import (
 )
 from ratchet.destinations.port import Mark, Outside, Owner
 from ratchet.errors import DestinationRefused, DestinationUnreachable, RatchetError
+from ratchet.sinks.types import TXID
 from ratchet.spec.columns import Column
 
 PIPELINE, SINK, STEP, TOKEN = "ratchet.pipeline", "ratchet.sink", "ratchet.step", "ratchet.token"
@@ -89,6 +91,16 @@ class IcebergTable(Outside):
             if isinstance(change, Puts):
                 return self._write(at, to, change, OfKeys([column.name for column in change.key]))
             return self._write(at, to, change, OfTransaction(change.txid) if change.replaces else None)
+
+    def counted(self) -> Iterator[tuple[int, int]]:
+        with self._told():
+            table = self._table()
+            if table is None:
+                return
+            ours = NotNull(TXID.name)  # pyright: ignore[reportCallIssue]
+            for batch in table.scan(ours, selected_fields=(TXID.name,)).to_arrow_batch_reader():
+                for count in batch.column(0).value_counts():
+                    yield count["values"].as_py(), count["counts"].as_py()
 
     def restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:
         with self._told():

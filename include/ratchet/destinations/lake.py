@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from ratchet.destinations.arrow_rows import arrow_rows
@@ -76,6 +76,16 @@ class Lake(Outside):
                 return self._write(table, at, to, change, self._merged) and self._moved_to(at, to)
             gone = f"_txid = {change.txid}" if change.replaces else None
             return self._write(table, at, to, change, partial(_written, gone=gone))
+
+    def counted(self) -> Iterator[tuple[int, int]]:
+        with self._told():
+            table = self._table()
+            if table is None:
+                return
+            asked = "select _txid, count(*) as rows from held where _txid is not null group by _txid"
+            for batch in QueryBuilder().register("held", table).execute(asked):
+                found = pa.record_batch(batch)
+                yield from zip(*(column.to_pylist() for column in found.columns), strict=True)
 
     def restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:
         with self._told():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -87,6 +88,12 @@ class Outside(ABC):
         A `Change` adds the rows of the step after `at`, or has them take the place of those of its transaction. `Puts`
         says of keys which row each has now, or that it has none; what stands under them gives way.
         """
+
+    def counted(self) -> Iterable[tuple[int, int]] | None:
+        """(txid, number of rows), of all rows that it has now and that have a txid, by reading them; a txid may come
+        several times. None where they cannot be counted.
+        """
+        return None
 
     @abstractmethod
     def restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:

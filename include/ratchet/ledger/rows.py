@@ -216,6 +216,8 @@ class DestinationRow(_Row):
     step: int
     token: int
     started: bool
+    since: int
+    """Transactions beyond this one have come to it by their own steps, so that it has all their rows."""
     reached_at: datetime
     detached_at: datetime | None
     detached_by: str | None

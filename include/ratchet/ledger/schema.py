@@ -373,6 +373,9 @@ destinations = Table(
     Column("step", BigInteger, nullable=False, comment="up to which it has what was decided, as far as is known here"),
     Column("token", BigInteger, nullable=False, comment="that of the step, or of its start"),
     Column("started", Boolean, nullable=False, server_default="false", comment="whether it has its first mark"),
+    Column(
+        "since", BigInteger, nullable=False, comment="transactions beyond this one have come to it by their own steps"
+    ),
     _now("reached_at"),
     _time("detached_at"),
     Column("detached_by", Text),

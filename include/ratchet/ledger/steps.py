@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from secrets import randbits
@@ -90,10 +90,12 @@ def has_earlier(conn: Connection, of: StepRow) -> bool:
     return conn.execute(select(exists().where(*same))).scalar_one()
 
 
-def register(conn: Connection, pipeline: str, address: str, sink: str, step: int, *, can_revise: bool) -> None:
-    """Have a destination get what is decided after this step; the caller has the lock."""
-    named = {"pipeline": pipeline, "destination": address, "sink": sink, "can_revise": can_revise}
-    conn.execute(insert(destinations).values(**named, step=step, token=new_token()))
+def register(conn: Connection, line: Line | None, named: Mapping[str, object]) -> None:
+    """Have a destination get what is decided from now on; the caller has the lock. `named` is what the spec says of it:
+    pipeline, destination, sink, can_revise.
+    """
+    after = {"step": line.step if line else 0, "since": line.head if line else 0}
+    conn.execute(insert(destinations).values(**named, **after, token=new_token()))
 
 
 def declare(conn: Connection, pipeline: str, address: str, *, can_revise: bool) -> None:

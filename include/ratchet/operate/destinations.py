@@ -111,13 +111,14 @@ def attach(
                 last = line.step if line else 0
                 step = steps.step_of(conn, spec.name, last)
                 if how is How.ON:
-                    to = _place_of(conn, of, at)
+                    to, since = _place_of(conn, of, at), of.since
                     if not steps.are_there(conn, spec.name, to.step, last):
                         raise MarkMoved(
                             f"{spec.name}: {address} has step {to.step} of {last}, and some of the others are pruned; "
                             "`ratchet attach --anew` makes it anew, `--from-here` leaves what it has"
                         )
                 else:
+                    since = line.head if line else 0
                     # Where no step was decided yet, its start has a token of its own.
                     to = Mark(last, step.token if step else steps.new_token())
                     content = whole(conn, sink, line.head if line else 0) if how is How.ANEW else None
@@ -136,7 +137,7 @@ def attach(
                 continue
             back = {"detached_at": None, "detached_by": None, "detached_why": None}
             reached = {"step": to.step, "token": to.token, "started": at is not None or how is not How.ON}
-            _set(conn, of, **back, **reached, reached_at=func.clock_timestamp())
+            _set(conn, of, **back, **reached, since=since, reached_at=func.clock_timestamp())
             _record(conn, now, of, who, "attach", f"{how}: {reason}")
         try:
             sent = [] if dry_run else follow(ledger, spec, opens)

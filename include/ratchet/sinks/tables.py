@@ -186,8 +186,8 @@ def _carry_out(conn: Connection, pipeline: str, sink: Sink, due: _Due) -> None:
     # Under the commit lock: what is decided before has no step for them, and what is decided after has.
     line = lock_pipeline(conn, pipeline) if made.destinations else None
     for destination in [each for each in sink.destinations if each.address in made.destinations]:
-        step, can_revise = line.step if line else 0, _can_revise(sink, destination)
-        steps.register(conn, pipeline, destination.address, sink.name, step, can_revise=can_revise)
+        named = {"pipeline": pipeline, "destination": destination.address, "sink": sink.name}
+        steps.register(conn, line, {**named, "can_revise": _can_revise(sink, destination)})
     for destination in sink.destinations:
         # Its table may be anew, and of another kind.
         steps.declare(conn, pipeline, destination.address, can_revise=_can_revise(sink, destination))

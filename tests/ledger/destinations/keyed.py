@@ -25,6 +25,7 @@ from tests.proof.reference import LATEST, NEWEST, RICH, TOTALS, Made, shown
 from .. import releasing
 from ..releasing import Line
 from ..staging import Log
+from .counting import counts_agree
 
 STEPS = 12
 KEY = "k string not null"
@@ -154,6 +155,7 @@ class KeyedWalk(ABC):
                 here = conn.execute(text(f"select {', '.join(names)} from {sink.name}")).all()  # noqa: S608
             if self.runs and to.address not in self.away:
                 assert sorted(self.there(to, names), key=repr) == sorted(map(tuple, here), key=repr), to.address
+        counts_agree(self.ledger, self.spec, self.opens)
 
 
 def walked(walk: KeyedWalk) -> None:

@@ -26,6 +26,7 @@ from tests.proof.reference import RICH, ROWS
 
 from .. import releasing
 from ..releasing import Line
+from .counting import counts_agree
 from .lakes import Where
 
 COLUMNS = ["a", "_partition", "_offset", "_n", "_txid"]
@@ -136,6 +137,7 @@ class Walk:
         for to in self.to:
             if here and to.address not in self.away:
                 assert sorted(self.there(to), key=repr) == sorted(map(tuple, here), key=repr), to.address
+        counts_agree(self.ledger, self.spec, self.opens)
 
     def there(self, to: Destination) -> list[tuple]:
         match to:

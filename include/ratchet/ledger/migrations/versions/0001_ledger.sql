@@ -261,6 +261,7 @@ CREATE TABLE ratchet.destinations (
     step BIGINT NOT NULL,
     token BIGINT NOT NULL,
     started BOOLEAN DEFAULT 'false' NOT NULL,
+    since BIGINT NOT NULL,
     reached_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     detached_at TIMESTAMP WITH TIME ZONE,
     detached_by TEXT,
@@ -275,6 +276,7 @@ COMMENT ON COLUMN ratchet.destinations.can_revise IS 'whether rows that it has c
 COMMENT ON COLUMN ratchet.destinations.step IS 'up to which it has what was decided, as far as is known here';
 COMMENT ON COLUMN ratchet.destinations.token IS 'that of the step, or of its start';
 COMMENT ON COLUMN ratchet.destinations.started IS 'whether it has its first mark';
+COMMENT ON COLUMN ratchet.destinations.since IS 'transactions beyond this one have come to it by their own steps';
 
 CREATE TABLE ratchet.replays (
     pipeline TEXT NOT NULL,
