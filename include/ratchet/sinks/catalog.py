@@ -113,7 +113,7 @@ def are_unique(conn: Connection, relation: Relation, names: Iterable[str]) -> bo
         "select exists (select from pg_index i join pg_class c on c.oid = i.indrelid"
         " join pg_namespace n on n.oid = c.relnamespace where n.nspname = :schema and c.relname = :name"
         " and i.indisunique and i.indimmediate and i.indisvalid and i.indpred is null and i.indexprs is null"
-        " and (select array_agg(cast(a.attname as text) order by cast(a.attname as text) collate \"C\")"
+        ' and (select array_agg(cast(a.attname as text) order by cast(a.attname as text) collate "C")'
         " from unnest(cast(i.indkey as int2[])) with ordinality of (number, place)"
         " join pg_attribute a on a.attrelid = c.oid and a.attnum = of.number and of.place <= i.indnkeyatts)"
         " = cast(:names as text[]))"
