@@ -37,8 +37,8 @@ def keyed(request, bare, elsewhere, log, tmp_path) -> Keyed:
             # The server of the tests has no ICU, by which such a collation would be made.
             'create collation unlike from "C"; update pg_collation set collisdeterministic = false where collname = '
             "'unlike'; create unique index on latest_there (k);"
-            "update pg_attribute set attcollation = 'unlike'::regcollation where attrelid = 'latest_there'::regclass and "
-            "attname = 'k'",
+            "update pg_attribute set attcollation = 'unlike'::regcollation where attrelid = 'latest_there'::regclass "
+            "and attname = 'k'",
             "column k has a collation by which unlike texts are the same key",
         ),
         (
