@@ -1,4 +1,4 @@
-"""A kind of destination that is no part of ratchet: a SQLite file, whose values are texts."""
+"""A kind of destination that is no part of ratchet: a SQLite file, with whole numbers, and texts for all else."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ratchet.destinations.port import Destination, Mark, Outside, Owner
 from ratchet.errors import DestinationUnreachable
 from ratchet.spec.columns import Column
 from ratchet.spec.destination import ReachedBy
+from ratchet.spec.types import Integer
 
 
 class SqliteFile(Destination, frozen=True):
@@ -41,8 +42,8 @@ class SqliteFile(Destination, frozen=True):
     def open(self, owner: Owner, by: str) -> Generator[Outside]:
         with closing(sqlite3.connect(self.name, timeout=60, isolation_level=None)) as db:
             db.execute("create table if not exists mark (step integer, token integer)")
-            names = ", ".join(column.name for column in owner.columns)
-            db.execute(f"create table if not exists sent ({names})")
+            columns = ", ".join(f"{column.name} {_affinity(column)}" for column in owner.columns)
+            db.execute(f"create table if not exists sent ({columns})")
             yield SqliteOutside(db, owner, self.address)
 
 
@@ -121,3 +122,8 @@ class SqliteOutside(Outside):
             self._db.execute("commit")
         except sqlite3.OperationalError as error:
             raise DestinationUnreachable(f"{self._owner}: {self._address}: {error}") from error
+
+
+def _affinity(column: Column) -> str:
+    """What SQLite makes of the texts that are given to a column."""
+    return "integer" if isinstance(column.type, Integer) else "text"
