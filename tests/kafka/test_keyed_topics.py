@@ -67,7 +67,8 @@ def state(records: list[Record]) -> dict[bytes | None, dict[str, Any]]:
     return {key: json.loads(value) for key, value in last.items() if value is not None}
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.all) for n in range(1, 10))])
+@pytest.mark.all
+@pytest.mark.parametrize("seed", range(10))
 @pytest.mark.invariant("I1", "I2", "I3")
 def test_topics_of_keys_have_the_state_after_whatever_a_line_does(
     ledger, kafka_properties, make_topic, monkeypatch, seed

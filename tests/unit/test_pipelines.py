@@ -16,7 +16,10 @@ from ratchet import (
     Arrivals,
     Avro,
     Bytes,
+    DeltaLake,
+    Files,
     Json,
+    KafkaTopic,
     MaxChange,
     MaxDeadLetters,
     MessagePack,
@@ -402,3 +405,36 @@ def test_specs_are_read_without_airflow_spark_kafka_or_postgresql():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+KEYED = {
+    "upsert": lambda key, to: Upsert("latest", key=key, columns="a bigint", order="a", to=to),
+    "accumulate": lambda key, to: Accumulate("totals", key=key, count="n", to=to),
+}
+
+
+@pytest.mark.parametrize("kind", KEYED)
+@pytest.mark.parametrize(
+    ("key", "to", "said"),
+    [
+        ("k string", Table("x", database="w"), "to: key 'k' may be null, by which no destination finds a row; declare"),
+        ("k string not null, l int", DeltaLake("/x"), "to: key 'l' may be null"),
+        ("k string not null", Files("/x"), "to: files:/x: a row of a key cannot give way in files that readers list"),
+        (
+            "k string not null, l int not null",
+            [Table("x", database="w"), KafkaTopic("x", key="k")],
+            "to: kafka:x: the records' key is that of the sink: k, l; leave key out",
+        ),
+        ("k string not null", DeltaLake("/x", partition_by="b"), "to: delta:/x: partition_by 'b' is not one of"),
+        ("_x string not null", 5, r"to: it is a int; give an object such as Table\(…\)"),
+    ],
+)
+def test_a_key_by_which_no_destination_tells_rows_is_refused(kind, key, to, said):
+    with pytest.raises(SpecError, match=f"{kind.title()}.*{said}"):
+        KEYED[kind](key, to)
+
+
+def test_a_key_whose_values_are_not_exact_is_sent_nowhere():
+    with pytest.raises(SpecError, match="to: key 'k' is a double, which a destination may compare otherwise; cast it"):
+        KEYED["upsert"]("k double not null", DeltaLake("/x"))
+    assert KEYED["upsert"]("k double not null", ()).destinations == ()

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, LiteralString, cast
 
 import psycopg
 from psycopg import sql
+from sqlalchemy.dialects import postgresql
 
 from ratchet.errors import LedgerUnreachable, StageMismatch
 from ratchet.ledger.work import Relation, counted, name_of
-from ratchet.sinks.types import SENT
+from ratchet.sinks.types import SENT, sql_type
 from ratchet.spec.columns import Column
 from ratchet.values.withheld import postgres_said
 
@@ -132,8 +133,21 @@ class Puts(Content):
     txids: tuple[int, ...]
     writers: tuple[int, ...]
     """Who has written the deltas of these transactions that are to be heard of."""
-    taken: sql.Composed
-    """SELECT the columns of the keys of deltas that are not there any more."""
+    pipeline: str
+    steps: tuple[int, int]
+    """Behind the first, up to the last."""
+
+    @property
+    def _taken(self) -> sql.Composed:
+        """SELECT the keys of deltas that are not there any more, which revisions among the steps have replaced."""
+        read = [
+            sql.SQL("(key)[{}]::{}").format(number, sql.SQL(_type_of(column)))
+            for number, column in enumerate(self.key, 1)
+        ]
+        return sql.SQL(
+            "select {} from ratchet.exchanged join ratchet.steps using (pipeline, txid, revision) where pipeline = {} "
+            "and schema = {} and name = {} and step > {} and step <= {}"
+        ).format(sql.SQL(", ").join(read), self.pipeline, *self.relation, *self.steps)
 
     @property
     def _rows(self) -> sql.Composed:
@@ -146,7 +160,7 @@ class Puts(Content):
             sql.Identifier(*self.delta),
             list(self.txids),
             list(self.writers),
-            self.taken,
+            self._taken,
             sql.Identifier(*self.relation),
             names,
         )
@@ -185,3 +199,8 @@ class Change(Content):
                 "verify` tells; nothing was sent; `ratchet attach --anew` sends what is there, `ratchet detach` lets "
                 "the line go on"
             )
+
+
+def _type_of(column: Column) -> LiteralString:
+    # A type of our own, and no text of anybody's.
+    return cast("LiteralString", sql_type(column.type).compile(dialect=postgresql.dialect()))

@@ -19,7 +19,7 @@ from ratchet.ledger.transactions import read_line, read_transaction
 from ratchet.ledger.work import counted
 from ratchet.protocol.applied import voted_of
 from ratchet.protocol.votes import SinkVote, read_votes, rows_of, vote_from_json
-from ratchet.sinks import delta, exchanged
+from ratchet.sinks import delta
 from ratchet.sinks.port import Sink
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import Pipeline
@@ -90,9 +90,19 @@ def _puts(conn: Connection, of: DestinationRow, sink: Sink, line: Line, after: i
     _check_deltas(conn, of, sink, txids, writers, sum(vote.rows for one in there for vote in one.votes))
     noted = voted_of(conn, of.pipeline, sink, touching[-1].txid) if touching else None
     fields = (noted and noted.columns) or sink.declared
-    taken = exchanged.keys_after(of.pipeline, sink.table, sink.key_columns, after, last.step)
-    of_state = Content(driver_of(conn), sink.table, last.txid, fields, added=sink.sent, key=sink.key_columns)
-    return Puts(**vars(of_state), delta=sink.home, txids=txids, writers=writers, taken=taken)
+    return Puts(
+        driver_of(conn),
+        sink.table,
+        last.txid,
+        fields,
+        delta=sink.home,
+        txids=txids,
+        writers=writers,
+        pipeline=of.pipeline,
+        steps=(after, last.step),
+        added=sink.sent,
+        key=sink.key_columns,
+    )
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,14 @@ Which keys a step has touched its delta tells; of a delta that a revision has re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, LiteralString, cast
+from typing import Any
 
 import sqlalchemy as sa
-from psycopg import sql
 from sqlalchemy import Connection, Select, delete, insert, literal, select
 from sqlalchemy.dialects import postgresql
 
 from ratchet.ledger.schema import destinations, exchanged
 from ratchet.ledger.work import Relation
-from ratchet.sinks.types import sql_type
-from ratchet.spec.columns import Column
 
 
 def are_awaited(conn: Connection, pipeline: str) -> frozenset[str]:
@@ -39,20 +35,3 @@ def forget(conn: Connection, pipeline: str, table: Relation, until: int) -> None
     """Forget those of transactions up to one: their deltas are not told apart any more, so nobody goes by them."""
     c, (schema, name) = exchanged.c, table
     conn.execute(delete(exchanged).where(c.pipeline == pipeline, c.schema == schema, c.name == name, c.txid <= until))
-
-
-def keys_after(pipeline: str, table: Relation, key: Sequence[Column], after: int, last: int) -> sql.Composed:
-    """SELECT the columns of the keys that were taken away by steps behind `after` up to the last."""
-    read = [
-        sql.SQL("(key)[{}]::{} as {}").format(number, sql.SQL(_type_of(column)), sql.Identifier(column.name))
-        for number, column in enumerate(key, 1)
-    ]
-    return sql.SQL(
-        "select {} from ratchet.exchanged join ratchet.steps using (pipeline, txid, revision) where pipeline = {} "
-        "and schema = {} and name = {} and step > {} and step <= {}"
-    ).format(sql.SQL(", ").join(read), pipeline, *table, after, last)
-
-
-def _type_of(column: Column) -> LiteralString:
-    # A type of our own, and no text of anybody's.
-    return cast("LiteralString", sql_type(column.type).compile(dialect=postgresql.dialect()))

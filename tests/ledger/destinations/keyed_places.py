@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 from sqlalchemy import text
 
@@ -29,7 +30,7 @@ from .elsewhere import Elsewhere
 from .icebergs import IcebergOf, on_postgresql
 
 KEY = "k string not null"
-KINDS = ["table", "delta", "iceberg"]
+KINDS = ["table", "delta", pytest.param("iceberg", marks=pytest.mark.all)]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -34,10 +35,19 @@ def in_table(bare, elsewhere, log, tmp_path) -> Keyed:
 @pytest.mark.invariant("I1", "I2")
 def test_a_group_is_one_change_and_a_key_is_there_as_the_last_of_it_has_left_it(keyed):
     begun = [keyed.prepared(run, {0: row("x", n), 1: row(run, n)}) for n, run in enumerate("abc", 1)]
+    changes: list[tuple[int, int]] = []
+
+    @contextmanager
+    def counted(destination, owner):
+        with keyed.opens(destination, owner) as outside:
+            apply = outside.apply
+            outside.apply = lambda at, to, change: (changes.append((at.step, to.step)), apply(at, to, change))[1]
+            yield outside
+
     for each in reversed(begun):
-        outcome = commit(keyed.ledger, keyed.spec, each.claim, keyed.opens)
+        outcome = commit(keyed.ledger, keyed.spec, each.claim, counted)
     assert isinstance(outcome, Committed) and outcome.txids == (1, 2, 3)
-    assert keyed.mark().step == 3
+    assert changes == [(0, 3)] and keyed.mark().step == 3
     assert keyed.there() == [("a", 1, 1), ("b", 2, 2), ("c", 3, 3), ("x", 3, 3)] == keyed.state()
 
 

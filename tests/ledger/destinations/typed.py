@@ -16,7 +16,6 @@ from ratchet.protocol.commit import commit
 from ratchet.protocol.follow import Open
 from ratchet.protocol.votes import cast_vote
 from ratchet.sinks.lookup import sink_of
-from ratchet.sinks.types import POSITION
 from ratchet.sinks.writer import Into, Writer
 from ratchet.spec.pipeline import DEAD_LETTERS
 from ratchet.values.arrow import arrow_schema
@@ -109,15 +108,17 @@ def cells(dice: random.Random) -> dict:
     return {name: None if dice.random() < 0.25 else of() for name, of in make.items()}
 
 
-def commit_rows(ledger: Ledger, spec: Pipeline, log: Log, made: list[dict], opens: Open) -> pa.Table:
+def commit_rows(
+    ledger: Ledger, spec: Pipeline, log: Log, made: list[dict], opens: Open, run: str = "a", first: int = 0
+) -> pa.Table:
     """A transaction of one slice whose first sink gets these rows as Spark's tasks write them; what these were given.
 
-    `made` has the cells of each record, by offset.
+    `made` has the cells of each record, by offset, of which this is the first.
     """
-    begun = start(ledger, spec, log, "a")
+    begun = start(ledger, spec, log, run)
     work, sink = a_try(ledger, begun, 0, spec), sink_of(spec, spec.sinks[0].name)
-    rows = [{**cells, "_partition": 0, "_offset": offset, "_n": 0} for offset, cells in enumerate(made)]
-    given = pa.Table.from_pylist(rows, schema=arrow_schema((*sink.needed, *POSITION)))
+    rows = [{**cells, "_partition": 0, "_offset": offset, "_n": 0} for offset, cells in enumerate(made, first)]
+    given = pa.Table.from_pylist(rows, schema=arrow_schema(sink.written))
     into = Into(ledger.url, work.token, work.ranges, work.relations, work.source)
     with Writer(into, Tag(0, 0), (sink, sink_of(spec, DEAD_LETTERS))) as writer:
         writer.write(sink, given)

@@ -191,7 +191,7 @@ PLANTS = [
     plant(
         "a revision forgets the keys that only the older delta has",
         "sinks/keyed.py",
-        "            self._touch(conn, touched, select(into).where(into.c._txid == of.txid))\n",
+        "            self._touch(conn, touched, older)\n",
         "",
     ),
     plant(

@@ -14,7 +14,7 @@ PLANTS = [
     plant(
         "all rows of a transaction are taken instead of those of the writers that the votes name",
         "sinks/delta.py",
-        "    return of.c._txid == rows.txid, of.c._writer == sa.any_(writers)",
+        "    return of.c._txid == rows.txid, of.c._writer == sa.any_(_bigints(rows.writers))",
         "    return (of.c._txid == rows.txid,)",
     ),
     plant(
