@@ -183,7 +183,7 @@ def test_a_cut_is_where_the_log_ends_and_not_where_a_transaction_hangs(ledger, l
 def test_a_loss_is_not_accepted_by_an_answer_from_before_a_plan(ledger, log):
     start(ledger, SPEC, log, "a")
     log.stable = {0: 20, 1: 10}
-    answers = [log.offsets(None, {})]
+    answers = [log.offsets(None, KnownLogs(lineages={}))]
 
     def meanwhile(*asked):
         log.stable = {0: 25, 1: 10}

@@ -121,7 +121,7 @@ def test_a_topic_made_again_is_another_topic(rig):
     spec = spec_of(topic)
     (work,) = rig.begin(spec)
     with pytest.raises(TopicChanged, match=topic):
-        rig.run(spec, replace(work, topic_id="another"))
+        rig.run(spec, replace(work, topics=Topics.one(work.topics.names[0], "another")))
 
 
 @pytest.mark.invariant("I2")
@@ -143,7 +143,7 @@ def test_a_slice_of_which_all_was_accepted_as_lost_votes_though_its_topic_is_ano
     rig.send(topic, *numbered(range(3)))
     spec = spec_of(topic)
     (work,) = rig.begin(spec)
-    assert rig.run(spec, replace(work, ranges=(), topic_id="another")).records == 0
+    assert rig.run(spec, replace(work, ranges=(), topics=Topics.one(work.topics.names[0], "another"))).records == 0
 
 
 @pytest.mark.invariant("I1")

@@ -56,7 +56,7 @@ def deltas(conn: Connection, spec: Pipeline, line: Line, row: Transaction) -> It
         renamed = len(renames.among(own.get(sink.table)))
         yield (
             sink,
-            Delta(spec.name, line.topic, row.txid, rows, replaces, since, until, private, renamed, release),
+            Delta(spec.name, line.topics, row.txid, rows, replaces, since, until, private, renamed, release),
         )
 
 

@@ -59,7 +59,7 @@ def _here(spec: Pipeline, work: SliceWork, servers: Servers) -> dict[str, pa.Tab
     if instead:
         raise SettingsError(f"{spec.name}: only Spark can do this, since {instead}; set RATCHET_SPARK=sc://HOST:15002")
     parts, needs_key = parts_of(work.ranges), any(sink.needs_key for sink in spec.sinks)
-    intake = Intake(spec.source, work.topic_id, servers, needs_key, parts, spec.private)
+    intake = Intake(spec.source, work.topics, servers, needs_key, parts, spec.private)
     numbers = pa.record_batch([pa.array(range(len(parts)), pa.int64())], ["id"])
     found: dict[str, pa.Table] = {}
     for sink in sinks_of(spec):
