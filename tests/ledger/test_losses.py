@@ -22,6 +22,7 @@ from ratchet.protocol.commit import commit
 from ratchet.protocol.plan import reached
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.sinks.lookup import sink_of
+from ratchet.source.offsets import KnownLogs
 
 from .staging import (
     PLAIN,
