@@ -373,7 +373,8 @@ def test_a_slice_of_several_topics_is_read_and_its_rows_name_theirs(rig, reader,
     rig.send(topics[0], *numbered(range(3)), partition=1)
     rig.send(topics[1], *numbered(range(10, 14)), b"{")
     rig.send(topics[2], *numbered(range(20, 22)))
-    spec = spec_of(topics, transform, reader=reader)
+    sinks = [Append(SINK, columns="a int, t string")]
+    spec = spec_of(topics, transform, "a int, t string from _topic", sinks, reader=reader)
     (work,) = rig.begin(spec)
     vote = rig.run(spec, work)
     assert (vote.records, vote.dead_letters) == (10, 1)
@@ -381,12 +382,12 @@ def test_a_slice_of_several_topics_is_read_and_its_rows_name_theirs(rig, reader,
     rig.check(spec, work, vote)
     commit(rig.ledger, spec, rig.claim)
     with psycopg.connect(rig.ledger.url) as conn:
-        rows = conn.execute(sql.SQL("select _topic, _partition, _offset, a from {}").format(sql.Identifier(SINK)))
+        rows = conn.execute(sql.SQL("select _topic, _partition, _offset, a, t from {}").format(sql.Identifier(SINK)))
         assert sorted(rows.fetchall()) == sorted(
             [
-                *((topics[0], 1, n, n) for n in range(3)),
-                *((topics[1], 0, n, 10 + n) for n in range(4)),
-                *((topics[2], 0, n, 20 + n) for n in range(2)),
+                *((topics[0], 1, n, n, topics[0]) for n in range(3)),
+                *((topics[1], 0, n, 10 + n, topics[1]) for n in range(4)),
+                *((topics[2], 0, n, 20 + n, topics[2]) for n in range(2)),
             ]
         )
         dead = conn.execute('select topic, partition, "offset" from ratchet.dead_letters').fetchall()

@@ -327,6 +327,22 @@ def test_what_is_no_destination_is_refused():
     )
 
 
+def test_several_topics_and_a_sink_that_goes_by_places_are_refused():
+    how = {"key": "id bigint", "value": Json("name string")}
+    last = Upsert("last", key="id bigint", columns="name string")
+    for topics in (Topic(["t", "u"], **how), Topic(pattern="t.*", **how)):
+        with pytest.raises(SpecError, match="'last' keeps the last record of a key by its place in its partition"):
+            pipeline(source=topics, sinks=[last], transform=None)
+        ordered = Upsert("last", key="id bigint", columns="name string", order="name")
+        assert pipeline(source=topics, sinks=[ordered], transform=None).sinks == [ordered]
+    assert pipeline(source=Topic(["t"], **how), sinks=[last], transform=None).source.name == "t"
+
+
+def test_which_topics_there_are_is_no_part_of_the_plan_hash():
+    one, other = (pipeline(source=Topic(names, value=VALUE)) for names in (["orders", "more"], ["orders", "others"]))
+    assert one.plan_hash == other.plan_hash == pipeline().plan_hash
+
+
 def test_an_upsert_without_order_needs_the_kafka_key():
     sinks = [Upsert("latest", key="id bigint", columns="name string")]
     with pytest.raises(SpecError, match="must be the Kafka key"):

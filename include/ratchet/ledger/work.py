@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from ratchet.ledger.topics import Topics, of_kafka
@@ -34,6 +34,11 @@ class OffsetRange:
     def where(self) -> str:
         """The partition as Kafka names it, `flights-0`."""
         return f"{self.topic}-{of_kafka(self.partition)}"
+
+    @property
+    def told(self) -> OffsetRange:
+        """The same with Kafka's partition, for people and other programs; it reads alike."""
+        return replace(self, partition=of_kafka(self.partition))
 
     def __str__(self) -> str:
         return f"{self.where}[{self.from_offset},{self.until_offset})"

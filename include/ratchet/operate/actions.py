@@ -190,14 +190,18 @@ def _open_source(conn: Connection, line: Line, offsets: TopicOffsets, reason: st
     cause = Cause.MADE_AGAIN if again else Cause.CUT
     starts = {p: min(at, cut.get(p, at)) for p, at in planned.items() if number_of(p) not in again}
     starts |= {p: 0 for p in offsets.stable if number_of(p) in again}
-    passed_over = sources.waiting(conn, line)
+    passed_over, renewed = sources.waiting(conn, line), membership.renewed(line.topics, offsets)
     number = sources.open_next(conn, line, offsets, starts, cause)
     opened = Opened(
         number,
-        membership.renewed(line.topics, offsets),
-        tuple(sorted(again)),
+        renewed.of,
+        tuple(renewed.names[n] for n in sorted(again)),
         cause,
-        tuple(Start(p, at, planned.get(p, 0)) for p, at in sorted(starts.items()) if at != planned.get(p, 0)),
+        tuple(
+            Start(*renewed.place(p), at, planned.get(p, 0))
+            for p, at in sorted(starts.items())
+            if at != planned.get(p, 0)
+        ),
         passed_over,
     )
     if line.last_txid:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from ratchet.ledger.rows import Pause
 from ratchet.ledger.states import State
-from ratchet.ledger.topics import Topics
+from ratchet.ledger.topics import LineTopic
 from ratchet.ledger.work import OffsetRange, counted, name_of, utc
 from ratchet.protocol.pause import behind_of, why_paused
 from ratchet.protocol.sources import Cause
@@ -50,6 +50,7 @@ class Change:
 class Start:
     """Where a partition goes on in a new source, and up to where the source before was planned."""
 
+    topic: str
     partition: int
     offset: int
     planned_until: int
@@ -60,13 +61,13 @@ class Opened:
     """The source that a line goes on with: at once, or where keys have moved when the one before is planned to its end.
 
     `starts` are the partitions that do not go on where plans had ended; where keys have moved, all of them.
-    `made_again` are the numbers of the topics that have other ids than before. `passed_over` is the source that waited
+    `made_again` are those of its topics that have other ids than before. `passed_over` is the source that waited
     to begin, and never will.
     """
 
     source: int
-    topics: Topics
-    made_again: tuple[int, ...]
+    topics: tuple[LineTopic, ...]
+    made_again: tuple[str, ...]
     cause: Cause
     starts: tuple[Start, ...]
     passed_over: int | None = None
@@ -142,8 +143,8 @@ def opened_lines(pipeline: str, opened: Opened) -> list[str]:
     stays = f"source {number} begins; what was committed of the one before stays"
     again = [
         f"topic {each.name} was made again, with id {each.topic_id}"
-        for number, each in enumerate(opened.topics)
-        if number in opened.made_again
+        for each in opened.topics
+        if each.name in opened.made_again
     ]
     said = {
         Cause.MADE_AGAIN: f"{'; '.join(again)}: {stays}",
@@ -158,7 +159,7 @@ def opened_lines(pipeline: str, opened: Opened) -> list[str]:
         again = again if opened.cause == Cause.CUT else ""
         lines.append(f"{pipeline}: source {opened.passed_over}, which waited, never begins{again}")
     for at in opened.starts:
-        where = opened.topics.said(at.partition)
+        where = f"{at.topic}-{at.partition}"
         lines.append(f"{pipeline}: {where} goes on at offset {at.offset}; it was planned up to {at.planned_until}")
     return lines
 

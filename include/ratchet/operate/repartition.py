@@ -76,8 +76,9 @@ def repartitioned(
         changes = _leave(conn, spec, line, first, starts, reason, who)
         # The run that met the new partitions could not ask.
         due.ask(conn, line, offsets)
-        places = tuple(Start(p, start, course.previous.get(p, 0)) for p, start in sorted(starts.items()))
-        opened = Opened(number, offsets.topics, (), Cause.REPARTITIONED, places)
+        at_ = [(offsets.topics.place(p), start, course.previous.get(p, 0)) for p, start in sorted(starts.items())]
+        places = tuple(Start(*place, start, planned) for place, start, planned in at_)
+        opened = Opened(number, offsets.topics.of, (), Cause.REPARTITIONED, places)
         if line.last_txid:
             newest_ = read_transaction(conn, line.pipeline, line.last_txid, lock=True)
             said = {"why": reason, "source": number, "opened": opened_lines(line.pipeline, opened)}

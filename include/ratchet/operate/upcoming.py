@@ -122,7 +122,7 @@ def upcoming(
         begun.claim.txid if begun else None,
         begun.claim.revision if begun else None,
         begun.claim.epoch if begun else None,
-        begun.slices if begun else (),
+        tuple(Slice(part.number, tuple(r.told for r in part.ranges)) for part in begun.slices) if begun else (),
         _left(course, answers[-1], begun) if course else {},
         str(begins) if begins else None,
         not_due,

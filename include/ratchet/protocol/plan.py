@@ -142,8 +142,8 @@ def check_readable(pipeline: str, course: Course, offsets: TopicOffsets) -> None
             though = f"keys are said to be in other partitions from offset {fixed[partition]} on"
         raise RecordsLost(
             f"{pipeline}: the log of {offsets.topics.said(partition)} was cut at offset {at}{grown}, though {though}, "
-            f"as by an unclean change of leader or a restored disk; nothing was planned; `ratchet accept-loss {pipeline} "
-            f"--reason …` goes on from {min(at, until)} with every new record, and keeps what was committed of the old "
+            f"as by an unclean change of leader or a restored disk; nothing was planned; `ratchet accept-loss "
+            f"{pipeline} --reason …` goes on from {min(at, until)} with every new record, and keeps what was committed of the old "
             "ones"
         )
 

@@ -175,7 +175,7 @@ class Kafka(Describing):
         return self._reaching(look, "DESCRIBE on the topics of the pipelines") if topics or patterns else {}
 
     def mirrored_of(self, groups: Collection[str]) -> dict[str, dict[Place, int]]:
-        """{group: what `mirrored` says of all its topics} of many groups, in one request to each of their coordinators."""
+        """{group: what `mirrored` says of all its topics}, of many, in one request to each of their coordinators."""
 
         def look() -> dict[str, dict[Place, int]]:
             found = self._open().list_group_offsets(dict.fromkeys(groups))

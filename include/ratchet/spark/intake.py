@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ratchet.errors import IncompleteRead
 from ratchet.formats.envelope import Envelope, Opened
-from ratchet.ledger.topics import Topics
+from ratchet.ledger.topics import PER_TOPIC, Topics
 from ratchet.ledger.work import OffsetRange, divided
 from ratchet.source.columnar import ColumnarSource
 from ratchet.source.letters import Letters
@@ -79,10 +79,19 @@ class Intake:
             if position < r.until_offset:
                 raise IncompleteRead(f"the source stopped at offset {position} of {r}; the slice is tried again")
 
+    def _names(self, partitions: pa.Int32Array) -> pa.StringArray:
+        """The topic of each of these partitions of the line."""
+        numbers = partitions.to_numpy() // PER_TOPIC
+        return pa.array(self.topics.names, pa.string()).take(pa.array(numbers))
+
     def opened(self, given: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[Opened]:
         """Rows and dead letters of a task's records, batch by batch, counted."""
         envelope = Envelope(
-            self.topic, key_required=self.key_required, private=self.private, endpoints=self.servers.endpoints
+            self.topic,
+            key_required=self.key_required,
+            private=self.private,
+            endpoints=self.servers.endpoints,
+            topics_of=self._names,
         )
         for batch in self.batches(given, tally):
             opened = envelope.open(batch)

@@ -50,7 +50,7 @@ def preview(spec: Pipeline, work: SliceWork, servers: Servers, spark: SparkSessi
     else:
         tables, engine = slices.given(spark, spec, work, servers, MOST_ROWS), "Spark"
     sinks = {sink.name: _rows(tables.get(sink.name), private=spec.private) for sink in sinks_of(spec)}
-    return Preview(spec.name, work.ranges, engine, sinks)
+    return Preview(spec.name, tuple(r.told for r in work.ranges), engine, sinks)
 
 
 def _here(spec: Pipeline, work: SliceWork, servers: Servers) -> dict[str, pa.Table]:
