@@ -74,7 +74,7 @@ def test_offsets_of_every_partition(kafka_properties, client, make_topic):
     send(kafka_properties, topic, [b"a", b"b"], partition=1)
     client.admin.delete_records({TopicPartition(topic, 1): 1})
     found = client.offsets(topic)
-    assert found.topic == topic
+    assert found.topics.names == (topic,)
     assert found.beginning == {0: 0, 1: 1, 2: 0}
     assert found.stable == {0: 0, 1: 2, 2: 0}
 

@@ -238,7 +238,7 @@ def test_what_lies_before_the_beginning_is_no_loss_no_lag_and_not_looked_for(led
     prepare(ledger, spec, begun)
     commit(ledger, spec, begun.claim)
     assert [fault for check in verify(ledger, spec) for fault in check.faults] == []
-    assert effects_of(ledger, begun.claim, ()).watermark == {0: 50, 1: 50}
+    assert effects_of(ledger, begun.claim, ()).watermark == {"0": 50, "1": 50}
     # Retention comes up to where the line is, and not beyond.
     log.beginning, log.stable = {0: 50, 1: 50}, {0: 54, 1: 50}
     ends = {"t": Ends("t", "first", log.beginning, log.stable, 3_600_000, None, {})}

@@ -249,7 +249,7 @@ from ratchet.source.columnar import Cursor
 from ratchet.source.columns import Decoder
 from ratchet.source.frames import Place, frames_of
 frames = frames_of(Place("t", 0), bytes.fromhex(sys.argv[1]), 0)
-print(*(batch.num_rows for batch in Decoder().decode(frames, (), 0, 9, 0)), "pandas" in sys.modules)
+print(*(batch.num_rows for batch in Decoder().decode(frames, (), 0, 9, 0, 0)), "pandas" in sys.modules)
 """
     data = Batch(0, [Record(at) for at in range(9)]).bytes()
     done = subprocess.run([sys.executable, "-c", script, data.hex()], capture_output=True, text=True, check=True)

@@ -62,7 +62,7 @@ def repartitioned(
 
     def decide(conn: Connection) -> Decided:
         line = lock(conn, spec)
-        membership.check(spec, line.topics, offsets)
+        membership.check(spec, line.topics, offsets.topics)
         if known(conn, line) != seen:
             raise IllegalMove(f"{spec.name}: a run has planned meanwhile; nothing was decided; look again")
         course = plan.course_of(conn, line)

@@ -99,7 +99,7 @@ def arrived_records(
     course = course or Course(offsets.beginning)
     course = course.next if course.is_at_end else course
     # What has come in a topic that has not joined yet may be part of the line: the run that is started decides.
-    new = membership.added(line.topics, offsets) if line else ()
+    new = membership.added(line.topics, offsets.topics) if line else ()
     course = replace(course, previous=offsets.of(new).beginning | course.previous)
     wanted = due_until(line, offsets) if due_until else None
     waiting = backlog(course.previous, offsets, course.limit(offsets, wanted))

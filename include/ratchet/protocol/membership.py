@@ -24,9 +24,12 @@ from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
 
-def check(spec: Pipeline, line: Topics, offsets: TopicOffsets) -> None:
-    """TopicChanged where a topic of the line is another one by now, is gone, or is one that the spec does not name."""
-    now, name = offsets.topics.ids, spec.name
+def check(spec: Pipeline, line: Topics, told: Topics) -> None:
+    """TopicChanged where a topic of the line is another one by now, is gone, or is one that the spec does not name.
+
+    `told` are the topics as Kafka has them now.
+    """
+    now, name = told.ids, spec.name
     if not any(spec.source.wants(each.name) for each in line):
         raise TopicChanged(
             f"{name}: the ledger's ranges are of {line.title}, the spec's topic is {spec.source.title}; nothing was "
@@ -41,7 +44,7 @@ def check(spec: Pipeline, line: Topics, offsets: TopicOffsets) -> None:
             )
     for each in line:
         # Of one that has joined since Kafka was asked the answer knows nothing.
-        if each.left or each.name in now or each.name not in offsets.topics.names:
+        if each.left or each.name in now or each.name not in told.names:
             continue
         if spec.source.wants(each.name):
             what, back = "is not in Kafka any more", "bring it back"
@@ -54,15 +57,15 @@ def check(spec: Pipeline, line: Topics, offsets: TopicOffsets) -> None:
         )
 
 
-def added(line: Topics, offsets: TopicOffsets) -> set[int]:
+def added(line: Topics, told: Topics) -> set[int]:
     """The numbers of the topics that Kafka has told of and the line does not have."""
-    return {number for number in range(len(line), len(offsets.topics)) if offsets.topics.of[number].topic_id}
+    return {number for number in range(len(line), len(told)) if told.of[number].topic_id}
 
 
 def starts(spec: Pipeline, line: Topics, offsets: TopicOffsets) -> dict[int, int]:
     """{partition: where it would begin}, of the topics that would join now."""
     where = offsets.beginning if spec.source.join == "earliest" else offsets.stable
-    new = added(line, offsets)
+    new = added(line, offsets.topics)
     return {p: at for p, at in where.items() if number_of(p) in new}
 
 
@@ -71,7 +74,9 @@ def as_joined(line: Line, offsets: TopicOffsets) -> Line:
     back = tuple(
         replace(each, left=False) if each.left and each.name in offsets.topics.ids else each for each in line.topics
     )
-    return replace(line, topics=Topics((*back, *(offsets.topics.of[n] for n in sorted(added(line.topics, offsets))))))
+    return replace(
+        line, topics=Topics((*back, *(offsets.topics.of[n] for n in sorted(added(line.topics, offsets.topics)))))
+    )
 
 
 def join(conn: Connection, spec: Pipeline, line: Line, offsets: TopicOffsets) -> Line:
@@ -83,7 +88,7 @@ def join(conn: Connection, spec: Pipeline, line: Line, offsets: TopicOffsets) ->
     if now == line:
         return line
     of = starts(spec, line.topics, offsets)
-    for number in sorted(added(line.topics, offsets)):
+    for number in sorted(added(line.topics, offsets.topics)):
         mine = {p: at for p, at in sorted(of.items()) if number_of(p) == number}
         begun = Beginning(offsets.topics, spec.source.join, mine, {p: offsets.beginning[p] for p in mine})
         noted: dict[str, Any] = {"joined_txid": line.last_txid + 1, "begun": begun.stored}

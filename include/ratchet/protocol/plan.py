@@ -140,10 +140,11 @@ def check_readable(pipeline: str, course: Course, offsets: TopicOffsets) -> None
         though = f"the ledger has planned it up to {until}"
         if until <= at:
             though = f"keys are said to be in other partitions from offset {fixed[partition]} on"
+        log = offsets.topics.said(partition)
         raise RecordsLost(
-            f"{pipeline}: the log of {offsets.topics.said(partition)} was cut at offset {at}{grown}, though {though}, "
-            f"as by an unclean change of leader or a restored disk; nothing was planned; `ratchet accept-loss "
-            f"{pipeline} --reason …` goes on from {min(at, until)} with every new record, and keeps what was committed of the old "
+            f"{pipeline}: the log of {log} was cut at offset {at}{grown}, though {though}, as "
+            f"by an unclean change of leader or a restored disk; nothing was planned; `ratchet accept-loss {pipeline} "
+            f"--reason …` goes on from {min(at, until)} with every new record, and keeps what was committed of the old "
             "ones"
         )
 

@@ -96,7 +96,7 @@ def register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> bool:
         topic_rows.keep(conn, pipeline, FIRST, offsets.topics)
         beginning.keep(conn, pipeline, begun)
     stored = conn.execute(select(pipelines.c.topics).where(pipelines.c.pipeline == pipeline)).scalar_one()
-    membership.check(spec, Topics.read(stored), offsets)
+    membership.check(spec, Topics.read(stored), offsets.topics)
     return begins
 
 

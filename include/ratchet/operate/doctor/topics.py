@@ -9,7 +9,7 @@ from functools import partial
 from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
-from ratchet.ledger.topics import titled
+from ratchet.ledger.topics import Topics, titled
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import counted
 from ratchet.operate.doctor.finding import Check, Finding, Severity, fault, ok, warning
@@ -82,20 +82,20 @@ def _topic(kafka: Mapping[str, str], spec: Pipeline) -> Iterator[Finding]:
 def _topic_id(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:
     line = _line(ledger, spec)
     with Kafka(dict(kafka)) as client:
-        offsets = client.offsets(spec.source, known=KnownLogs(line.topics) if line else None)
+        told = client.topics(spec.source, line.topics if line else Topics())
     if line is None:
         yield ok("topic-id", "the line has not begun")
         return
     try:
-        membership.check(spec, line.topics, offsets)
+        membership.check(spec, line.topics, told)
     except TopicChanged as error:
         remedy = "Give the pipeline a new name, and its sinks new tables, to begin anew with this topic."
         if any(spec.source.wants(each.name) for each in line.topics):
             remedy = f"`ratchet accept-loss {spec.name} --dry-run --reason …` says what going on would mean."
         yield Finding("topic-id", Severity.FAULT, str(error), remedy, error=error.code)
         return
-    new = sorted(membership.added(line.topics, offsets))
-    joins = f"; {titled([offsets.topics.names[n] for n in new])} joins with the next run" if new else ""
+    new = sorted(membership.added(line.topics, told))
+    joins = f"; {titled([told.names[n] for n in new])} joins with the next run" if new else ""
     are = "is the one" if len(line.topics) == 1 else "are the ones"
     yield ok("topic-id", f"{line.topics.title} {are} that the ledger's ranges are of{joins}")
 
