@@ -71,12 +71,10 @@ def starts(spec: Pipeline, line: Topics, offsets: TopicOffsets) -> dict[int, int
 
 def as_joined(line: Line, offsets: TopicOffsets) -> Line:
     """The line with the topics that have come, and those that were left and are back."""
-    back = tuple(
-        replace(each, left=False) if each.left and each.name in offsets.topics.ids else each for each in line.topics
-    )
-    return replace(
-        line, topics=Topics((*back, *(offsets.topics.of[n] for n in sorted(added(line.topics, offsets.topics)))))
-    )
+    told = offsets.topics
+    back = tuple(replace(each, left=False) if each.left and each.name in told.ids else each for each in line.topics)
+    new = tuple(told.of[number] for number in sorted(added(line.topics, told)))
+    return replace(line, topics=Topics((*back, *new)))
 
 
 def join(conn: Connection, spec: Pipeline, line: Line, offsets: TopicOffsets) -> Line:

@@ -43,12 +43,13 @@ class Describing(Client):
         """(id, partitions) of a topic; UnknownTopic if there is none."""
         return self._reaching(lambda: self._topic_id(topic), describing([topic]))
 
-    def topics(self, of: Subscription, known: Topics) -> Topics:
-        """The topics that are meant, as they are now, the known ones in their places; UnknownTopic where one is not there,
-        NotGranted where its records may not be read.
+    def topics(self, of: Subscription, known: Topics | None = None) -> Topics:
+        """The topics that are meant, as they are now, the known ones in their places.
+
+        Raises UnknownTopic where one is not there, NotGranted where its records may not be read.
         """
         right = describing([*of.names]) if of.names else f"DESCRIBE on the topics that {of.pattern!r} matches"
-        return self._reaching(lambda: self._found(of, KnownLogs(known))[0], right)
+        return self._reaching(lambda: self._found(of, KnownLogs(known or Topics()))[0], right)
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
         """{topic: its id}, of those that are there."""

@@ -9,7 +9,7 @@ from functools import partial
 from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
-from ratchet.ledger.topics import Topics, titled
+from ratchet.ledger.topics import titled
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import counted
 from ratchet.operate.doctor.finding import Check, Finding, Severity, fault, ok, warning
@@ -82,7 +82,7 @@ def _topic(kafka: Mapping[str, str], spec: Pipeline) -> Iterator[Finding]:
 def _topic_id(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:
     line = _line(ledger, spec)
     with Kafka(dict(kafka)) as client:
-        told = client.topics(spec.source, line.topics if line else Topics())
+        told = client.topics(spec.source, line.topics if line else None)
     if line is None:
         yield ok("topic-id", "the line has not begun")
         return
