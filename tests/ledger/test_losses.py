@@ -243,7 +243,10 @@ def test_what_a_cut_log_has_lost_is_not_begun_anew_with_other_code(ledger, log):
 def test_a_loss_is_not_looked_for_in_a_topic_of_another_name(ledger, log):
     start(ledger, SPEC, log, "a")
     log.topic, log.topic_id, log.beginning = "u", "second", {0: 7, 1: 7}
+    other = SPEC.model_copy(update={"source": SPEC.source.model_copy(update={"name": "u"})})
     with pytest.raises(TopicChanged, match="the ledger's ranges are of topic t, not of u"):
+        accept_loss(ledger, other, log.offsets, "deleted", "somebody")
+    with pytest.raises(TopicChanged, match="of topic t, and none of them is in Kafka and in the spec"):
         accept_loss(ledger, SPEC, log.offsets, "deleted", "somebody")
     with ledger.begin() as conn:
         assert conn.execute(select(losses)).all() == []

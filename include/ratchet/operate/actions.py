@@ -218,6 +218,11 @@ def _leave_topics(
     numbers = membership.gone(spec, line.topics, offsets)
     if not numbers:
         return ()
+    if all(each.left or number in numbers for number, each in enumerate(line.topics)):
+        raise TopicChanged(
+            f"{spec.name}: the ledger's ranges are of {line.topics.title}, and none of them is in Kafka and in the spec; "
+            "nothing was accepted; give the pipeline a new name, and its sinks new tables, to begin anew"
+        )
     previous = plan.previous_until(conn, line.pipeline, line.source)
     membership.leave(conn, line, numbers)
     left = tuple(
