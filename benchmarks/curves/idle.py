@@ -51,13 +51,15 @@ print(len(tasks), time.process_time() - began)
 """
 """One of the DAG's tasks, from where Airflow has started its process; where there is no work it asks for nothing."""
 _LINES = """
-    insert into ratchet.pipelines (pipeline, topic, topic_id)
-        select * from unnest({names}::text[], {topics}::text[], {ids}::text[]);
+    insert into ratchet.pipelines (pipeline, topics)
+        select name, jsonb_build_array(jsonb_build_object('topic', topic, 'id', id))
+        from unnest({names}::text[], {topics}::text[], {ids}::text[]) as of (name, topic, id);
     insert into ratchet.heads (pipeline) select pipeline from ratchet.pipelines;
-    insert into ratchet.sources (pipeline, source, topic, topic_id, cause, partitions, first_txid, begun)
-        select pipeline, 1, topic, topic_id, 'first', 1, 1,
-            '{{"rule": "earliest", "starts": {{"0": 0}}, "logs": {{"0": 0}}}}'
+    insert into ratchet.sources (pipeline, source, cause, partitions, first_txid, begun)
+        select pipeline, 1, 'first', 1, 1, '{{"rule": "earliest", "starts": {{"0": 0}}, "logs": {{"0": 0}}}}'
         from ratchet.pipelines;
+    insert into ratchet.topics (pipeline, source, number, topic, topic_id)
+        select pipeline, 1, 0, topics->0->>'topic', topics->0->>'id' from ratchet.pipelines;
     insert into ratchet.ranges (pipeline, txid, source, partition, until_offset)
         select pipeline, 0, 1, 0, 0 from ratchet.pipelines;
     analyze;

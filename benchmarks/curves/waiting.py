@@ -27,8 +27,8 @@ CONNECTION = "bench_waiting"
 """The Airflow connection of the ledger, which is in the environment."""
 
 _LINES = """
-    insert into ratchet.pipelines (pipeline, topic, topic_id, last_txid)
-        select 'line_' || n, 't', 'bench', {each} + 1 from generate_series(1, {pipelines}) n;
+    insert into ratchet.pipelines (pipeline, topics, last_txid)
+        select 'line_' || n, '[{{"topic": "t", "id": "bench"}}]', {each} + 1 from generate_series(1, {pipelines}) n;
     insert into ratchet.heads (pipeline) select pipeline from ratchet.pipelines;
     insert into ratchet.transactions
         (pipeline, txid, revision, epoch, state, claim, dag_id, run_id, clear_number, lease_until, code_hash, txn_time)

@@ -115,7 +115,7 @@ def validate() -> None:
             load(reference, field)
         kind = kind_of(spec)
         by = f"{spec.transform} over {kind}" if isinstance(spec.transform, str) else str(kind)
-        typer.echo(f"{spec.name}: {spec.source.name} → {by} → {', '.join(s.name for s in spec.sinks)}")
+        typer.echo(f"{spec.name}: {spec.source.title} → {by} → {', '.join(s.name for s in spec.sinks)}")
 
 
 @app.command()
@@ -273,7 +273,7 @@ def accept_loss(
         said = actions.accept_loss(
             ledger,
             spec,
-            partial(brokers.offsets, spec.source.name),
+            partial(brokers.offsets, spec.source),
             reason_given(reason),
             who(),
             dry_run=dry_run,
@@ -299,7 +299,7 @@ def repartitioned(
 
     spec, since = load_pipeline(name), moment_given(at)
     with ledger_of_environment() as ledger, Kafka(kafka_properties()) as brokers:
-        offsets = partial(brokers.offsets, spec.source.name)
+        offsets = partial(brokers.offsets, spec.source)
         say(
             repartition.repartitioned(ledger, spec, offsets, reason_given(reason), who(), since, dry_run=dry_run),
             as_json,

@@ -49,6 +49,8 @@ NAME = typer.Argument(help="The pipeline.", show_default=False, autocompletion=_
 NAMES = typer.Argument(help="The pipelines; all, where none is named.", show_default=False, autocompletion=_pipelines)
 TXID = typer.Argument(help="The transaction.", min=1, show_default=False)
 
+TOPIC = typer.Option(help="Which topic is meant, where the line is of several.", show_default=False)
+
 FAULTS = 3
 """The exit status where something is not as it should be."""
 _SERVERS = ("RATCHET_LEDGER_URL", "RATCHET_KAFKA", "RATCHET_SPARK", "RATCHET_AIRFLOW_URL", "RATCHET_AIRFLOW_TOKEN")

@@ -15,6 +15,7 @@ from rich.text import Text
 from ratchet.command import (
     JSON,
     NAME,
+    TOPIC,
     kafka_properties,
     ledger_of_environment,
     moment_given,
@@ -46,7 +47,7 @@ def plan(
 
     spec, until = load_pipeline(name), moment_given(interval_end, "--interval-end")
     with ledger_of_environment(lock_seconds=5) as ledger, Kafka(kafka_properties()) as brokers:
-        offsets = partial(brokers.offsets, spec.source.name)
+        offsets = partial(brokers.offsets, spec.source)
         found = upcoming(ledger, spec, offsets, until)
     print_done(found, [*lines_of(found)], as_json)
 
@@ -54,14 +55,17 @@ def plan(
 def preview(
     name: Annotated[str, NAME],
     records: Annotated[int, typer.Option(help="So many offsets at most.", min=1, max=100_000)] = 10,
+    topic: Annotated[str | None, TOPIC] = None,
     partition: Annotated[int | None, typer.Option(help="Of this partition, from --offset on.", min=0)] = None,
     offset: Annotated[int | None, typer.Option(help="The first one, in --partition.", min=0)] = None,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Show what the next records become: the rows of each sink, and dead letters with their reasons; write nothing."""
+    from ratchet.ledger.transactions import read_line
     from ratchet.operate.excerpt import next_records, records_at
     from ratchet.protocol.beginning import times
     from ratchet.source.kafka import Kafka
+    from ratchet.source.offsets import KnownLogs
     from ratchet.spark.engine import session_for
     from ratchet.spark.preview import preview as look
     from ratchet.spec.loading import load_pipeline
@@ -71,12 +75,15 @@ def preview(
     spec = load_pipeline(name)
     asked = servers(spec)
     with Kafka(asked.kafka) as brokers:
-        offsets = brokers.offsets(spec.source.name, None, None, *times(spec))
-    if partition is not None and offset is not None:
-        work = records_at(spec, offsets, partition, offset, records)
-    else:
-        with ledger_of_environment() as ledger:
-            work = next_records(ledger, spec, offsets, records)
+        if partition is not None and offset is not None:
+            work = records_at(spec, brokers.offsets(spec.source), partition, offset, records, topic)
+        else:
+            with ledger_of_environment() as ledger:
+                with ledger.snapshot() as conn:
+                    line = read_line(conn, spec.name)
+                known = KnownLogs(line.topics) if line else None
+                offsets = brokers.offsets(spec.source, None, known, *times(spec))
+                work = next_records(ledger, spec, offsets, records)
     url = variables().get("RATCHET_SPARK")
     with ExitStack() as stack:
         stack.enter_context(progress(f"{spec.name}: reading and transforming"))

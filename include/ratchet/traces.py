@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from ratchet.command import JSON, NAME, TXID, kafka_properties, ledger_of_environment, print_json, print_json_each
+from ratchet.command import (
+    JSON,
+    NAME,
+    TOPIC,
+    TXID,
+    kafka_properties,
+    ledger_of_environment,
+    print_json,
+    print_json_each,
+)
 from ratchet.errors import SettingsError
+from ratchet.ledger.topics import titled
 from ratchet.ledger.work import counted, name_of, utc
 from ratchet.printing import print_parts
 from ratchet.protocol.pause import why_paused
@@ -48,14 +58,16 @@ def lag(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Say how far lines are behind Kafka, and when retention deletes what waits; needs RATCHET_KAFKA."""
-    from ratchet.operate.snapshot.lag import lags
+    from ratchet.operate.snapshot.lag import lags, topics_asked
     from ratchet.source.topics import Topics
     from ratchet.spec.loading import load_pipeline, load_pipelines
 
     specs = [load_pipeline(name)] if name else list(load_pipelines().values())
     # Kafka is asked first: what the ledger has committed since then is no lag.
     with ledger_of_environment() as ledger, Topics(kafka_properties()) as brokers:
-        ends = brokers.ends({spec.source.name for spec in specs})
+        with ledger.snapshot() as conn:
+            names = topics_asked(conn, specs)
+        ends = brokers.ends(names)
         with ledger.snapshot() as conn:
             found = lags(conn, [spec.name for spec in specs], ends, brokers.times)
     if as_json:
@@ -74,6 +86,7 @@ def where(
     name: Annotated[str, NAME],
     partition: Annotated[int, typer.Argument(help="Of the topic.", min=0, show_default=False)],
     offset: Annotated[int, typer.Argument(help="Of the record.", min=0, show_default=False)],
+    topic: Annotated[str | None, TOPIC] = None,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Say which transaction has a record, and which rows it has given in each sink."""
@@ -81,7 +94,7 @@ def where(
     from ratchet.spec.loading import load_pipeline
 
     with ledger_of_environment() as ledger:
-        found = look(ledger, load_pipeline(name), partition, offset)
+        found = look(ledger, load_pipeline(name), partition, offset, topic)
     if as_json:
         print_json(asdict(found))
     else:
@@ -187,7 +200,8 @@ def _whole(of: Whole) -> Iterator[str | Table]:
         table.add_row(*_cells(f"{r.topic}-{r.partition}", *at))
     yield table
     for lost in of.losses:
-        where = f"{lost.partition}[{lost.from_offset},{lost.until_offset})"
+        named = f"{lost.topic}-" if len({r.topic for r in of.ranges}) > 1 else ""
+        where = f"{named}{lost.partition}[{lost.from_offset},{lost.until_offset})"
         yield f"{where} is taken out by {lost.who}: {lost.reason}"
     table = _table(
         "epoch", "slice", "try", "voted", "records", "dead", "seconds", "rows", "application", title="slices"
@@ -216,8 +230,9 @@ def _lags(found: Iterable[Lag]) -> Table:
     table = _table("pipeline", "records", "waiting", "oldest", "deleted in", "", numbers=("records", "waiting"))
     for of in found:
         odd = "" if of.paused_behind is None else f"paused behind {of.paused_behind}"
-        odd = odd if of.is_told else f"topic {of.topic} is not shown"
-        odd = f"topic {of.topic} was made again" if of.is_made_again else odd
+        named = titled(of.topic.split(", "))
+        odd = odd if of.is_told else f"{named} {'are not all' if ', ' in named else 'is not'} shown"
+        odd = f"{named} was made again" if of.is_made_again else odd
         odd = f"{counted(of.lost, 'offset is', 'offsets are')} LOST" if of.lost else odd
         left = (of.deleted_at - of.at).total_seconds() if of.deleted_at else None
         table.add_row(*_cells(of.pipeline, of.records, of.waiting, _span(of.seconds), _span(left), odd))
@@ -235,7 +250,7 @@ def _span(seconds: float | None) -> str:
 
 
 def _where(of: Where) -> Iterator[str]:
-    at = f"{of.pipeline}: offset {of.offset} of partition {of.partition}"
+    at = f"{of.pipeline}: offset {of.offset} of partition {of.partition}{f' of {of.topic}' if of.is_of_several else ''}"
     if not of.places:
         if of.planned_until is None:
             yield f"{at}: no plan has this partition"

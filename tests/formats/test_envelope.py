@@ -40,6 +40,14 @@ def keyed(kind: str, *keys: bytes | None, **given) -> Opened:
     return opened(Topic("t", value=Json("a int"), key=f"k {kind}"), *(Message(key, b"{}") for key in keys), **given)
 
 
+def test_a_column_can_be_the_topic_of_its_record():
+    topic = Topic(["t", "u"], value=Json("a int, of string from _topic not null"))
+    sent = batch_of([Message(None, b"{}"), Message(None, b"{")])
+    named = Envelope(topic, topics_of=lambda partitions: pa.array(["u"] * len(partitions))).open(sent)
+    assert (cells(named, "of"), list(errors(named))) == ({0: "u"}, [1])
+    assert cells(opened(Topic("t", value=Json("of string from _topic")), Message(None, b"{}")), "of") == {0: "t"}
+
+
 def test_a_key_is_required_where_asked():
     assert cells(keyed("string", None), "k") == {0: None}
     assert errors(keyed("string", None, key_required=True)) == {0: "no key"}

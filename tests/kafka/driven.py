@@ -39,7 +39,7 @@ class Driven:
 
     def begin(self, spec: Pipeline, run: str) -> Begun:
         """A run's begin, which must give a transaction."""
-        offsets = partial(self.client.offsets, spec.source.name)
+        offsets = partial(self.client.offsets, spec.source)
         begun = begin(self.ledger, spec, Run(spec.name, run), offsets, always_active)
         assert isinstance(begun, Begun), begun
         return begun

@@ -13,7 +13,6 @@ from sqlalchemy import select
 
 from ratchet import Append, Json, KafkaTopic, Pipeline, Topic
 from ratchet.destinations.kafka_marks import key_of
-from ratchet.destinations.kafka_topic import MARKS
 from ratchet.destinations.port import Destination, Mark, Outside, Owner
 from ratchet.errors import SettingsError
 from ratchet.ledger import steps
@@ -23,6 +22,7 @@ from ratchet.protocol.begun import Begun
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.follow import look
 from ratchet.sinks.lookup import sink_of
+from ratchet.spec.subscription import MARKS
 from tests.ledger.staging import Log, do, start
 
 

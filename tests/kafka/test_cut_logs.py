@@ -9,7 +9,7 @@ import pytest
 from ratchet.dev.stack import Stack
 from ratchet.source.kafka import Kafka
 from ratchet.source.lineage import Lineage
-from ratchet.source.offsets import TopicOffsets
+from ratchet.source.offsets import KnownLogs, TopicOffsets
 from tests.source.topics import make_topic, producer
 
 
@@ -22,7 +22,7 @@ def fill(stack: Stack, topic: str, records: int, partition: int = 0) -> None:
 
 def look(stack: Stack, topic: str, known: dict[int, Lineage]) -> TopicOffsets:
     with Kafka(stack.kafka) as client:
-        return client.offsets(topic, known=known)
+        return client.offsets(topic, known=KnownLogs(lineages=known))
 
 
 @pytest.mark.invariant("I2")

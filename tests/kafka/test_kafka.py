@@ -54,6 +54,14 @@ def by_hand(properties: dict[str, str], tool: str, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+def placed(topic: str, offsets: dict[int, int]) -> dict[tuple[str, int], int]:
+    return {(topic, partition): at for partition, at in offsets.items()}
+
+
+def mirrored(client: Kafka, group: str, topic: str) -> dict[int, int]:
+    return {partition: at for (_, partition), at in client.mirrored(group, [topic]).items()}
+
+
 def wait_until_stable(client: Kafka, topic: str, offset: int) -> None:
     """The broker writes markers after it has answered the producer; wait for them, 10 s at most."""
     deadline = time.monotonic() + 10
@@ -66,7 +74,7 @@ def test_offsets_of_every_partition(kafka_properties, client, make_topic):
     send(kafka_properties, topic, [b"a", b"b"], partition=1)
     client.admin.delete_records({TopicPartition(topic, 1): 1})
     found = client.offsets(topic)
-    assert found.topic == topic
+    assert found.topics.names == (topic,)
     assert found.beginning == {0: 0, 1: 1, 2: 0}
     assert found.stable == {0: 0, 1: 2, 2: 0}
 
@@ -150,22 +158,22 @@ def test_a_group_shows_exactly_the_offsets_that_are_mirrored(kafka_properties, c
     topic, other, group = make_topic(3), make_topic(), f"ratchet-{uuid4().hex}"
     send(kafka_properties, topic, [b"a"] * 5)
     send(kafka_properties, topic, [b"b"] * 3, partition=1)
-    assert client.mirrored(group, topic) == {}
-    client.mirror(group, topic, {0: 4, 1: 3})
-    client.mirror(group, other, {0: 0})
-    assert client.mirrored(group, topic) == {0: 4, 1: 3}
+    assert mirrored(client, group, topic) == {}
+    client.mirror(group, placed(topic, {0: 4, 1: 3}))
+    client.mirror(group, placed(other, {0: 0}))
+    assert mirrored(client, group, topic) == {0: 4, 1: 3}
     assert described(kafka_properties, group) == {(topic, 0): (4, 1), (topic, 1): (3, 0), (other, 0): (0, 0)}
     # Exactly what is given, back as well; what is not given stays.
-    client.mirror(group, topic, {0: 2})
-    client.mirror(group, topic, {})
-    assert client.mirrored(group, topic) == {0: 2, 1: 3}
-    assert client.mirrored(group, other) == {0: 0}
+    client.mirror(group, placed(topic, {0: 2}))
+    client.mirror(group, placed(topic, {}))
+    assert mirrored(client, group, topic) == {0: 2, 1: 3}
+    assert mirrored(client, group, other) == {0: 0}
 
 
 def test_offsets_of_a_group_with_live_members_are_left_alone(kafka_properties, client, make_topic):
     topic, group = make_topic(), f"ratchet-{uuid4().hex}"
     send(kafka_properties, topic, [b"a"] * 5)
-    client.mirror(group, topic, {0: 1})
+    client.mirror(group, placed(topic, {0: 1}))
     member = KafkaConsumer(group_id=group, bootstrap_servers=kafka_properties["bootstrap.servers"])
     try:
         # Known before it joins: kafka-python 3.0.12 can hang when a topic becomes known while it is joining.
@@ -173,21 +181,21 @@ def test_offsets_of_a_group_with_live_members_are_left_alone(kafka_properties, c
         member.subscribe([topic])
         until("the group's member has its partition", lambda: member.poll(timeout_ms=100) or member.assignment())
         with pytest.raises(GroupHasMembers, match=f"{group}.*live members.*stop its consumers"):
-            client.mirror(group, topic, {0: 3})
-        assert client.mirrored(group, topic) == {0: 1}
+            client.mirror(group, placed(topic, {0: 3}))
+        assert mirrored(client, group, topic) == {0: 1}
     finally:
         member.close(autocommit=False)
-    client.mirror(group, topic, {0: 3})
-    assert client.mirrored(group, topic) == {0: 3}
+    client.mirror(group, placed(topic, {0: 3}))
+    assert mirrored(client, group, topic) == {0: 3}
 
 
 def test_offsets_of_a_partition_that_is_not_there_are_not_mirrored(kafka_properties, client, make_topic):
     topic, group = make_topic(), f"ratchet-{uuid4().hex}"
-    with pytest.raises(UnknownTopic, match=r"no partitions \[1, 7\]; no offset was set"):
-        client.mirror(group, topic, {0: 0, 1: 0, 7: 2})
+    with pytest.raises(UnknownTopic, match=f"{topic}-1, {topic}-7 at .* is not there; no offset was set"):
+        client.mirror(group, placed(topic, {0: 0, 1: 0, 7: 2}))
     with pytest.raises(UnknownTopic, match="absent"):
-        client.mirror(group, "absent", {0: 0})
-    assert client.mirrored(group, topic) == {}
+        client.mirror(group, placed("absent", {0: 0}))
+    assert mirrored(client, group, topic) == {}
 
 
 def test_an_unknown_topic_is_named_with_its_broker_and_not_created(kafka_properties, client):
@@ -204,7 +212,7 @@ def test_a_compacted_topic_is_refused(client, make_topic):
 
 def test_a_topic_made_again_has_another_id(client, make_topic):
     topic = make_topic()
-    before = client.offsets(topic).topic_id
+    before = client.offsets(topic).topics.ids[topic]
     client.admin.delete_topics([topic])
     deadline = time.monotonic() + 30
     while True:
@@ -215,7 +223,7 @@ def test_a_topic_made_again_has_another_id(client, make_topic):
             # The broker deletes in its own time; until then the name is taken.
             if time.monotonic() > deadline:
                 raise
-    assert client.offsets(topic).topic_id != before
+    assert client.offsets(topic).topics.ids[topic] != before
 
 
 def test_an_unreachable_broker_is_said_within_fifteen_seconds():

@@ -13,7 +13,6 @@ from kafka.admin import NewPartitions
 from ratchet import Append, Json, KafkaTopic, Text
 from ratchet.destinations import kafka_marks, kafka_producer
 from ratchet.destinations.kafka_producer import TransactionalProducer
-from ratchet.destinations.kafka_topic import MARKS
 from ratchet.errors import (
     DestinationRefused,
     DestinationUnreachable,
@@ -31,6 +30,7 @@ from ratchet.operate.migrate import migrate
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.follow import follow
+from ratchet.spec.subscription import MARKS
 from tests.ledger.staging import do, start, state
 
 from .sent import Sent, read, sending, spec_of

@@ -6,10 +6,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from ratchet.destinations.kafka_topic import MARKS
 from ratchet.errors import DestinationRefused, DestinationUnreachable, SettingsError
 from ratchet.ledger.connection import Ledger
 from ratchet.source.kafka import Kafka
+from ratchet.spec.subscription import MARKS
 
 from .sent import Sent, sending, spec_of
 from .test_rights import granted, made

@@ -87,7 +87,7 @@ class Rig(Driven):
         return done.failed, [f"{line.get('pipeline')}: {line['event']}" for line in lines]
 
     def mirrored(self, spec: Pipeline) -> dict[int, int]:
-        return self.client.mirrored(f"ratchet-{spec.name}", spec.source.name)
+        return {p: at for (_, p), at in self.client.mirrored(f"ratchet-{spec.name}", spec.source.names).items()}
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_of_pipelines_that_are_idle_airflow_is_asked_nothing_and_kafka_once(rig,
     rig.started.clear()
     rig.airflow.asked = 0
     asked: list[str] = []
-    for name in ("offsets", "mirrored", "mirror", "topic_id"):
+    for name in ("offsets", "mirrored", "mirror", "ids"):
         inner = getattr(Kafka, name)
         monkeypatch.setattr(Kafka, name, partial(_counted, asked, name, inner))
     failed, said = rig.maintain(*specs)

@@ -80,11 +80,11 @@ def test_a_topic_whose_policy_cannot_be_read_is_not_taken_as_uncompacted(guarded
 def test_a_group_and_its_topic_are_named(guarded, bobs, topic):
     with Kafka(bobs) as client, granted(guarded, *ENOUGH, topic=topic):
         named = f"on consumer group 'watched' and on topic {topic!r}"
-        assert f"READ {named}" in refusal(lambda: client.mirror("watched", topic, {0: 0}))
-        assert f"DESCRIBE {named}" in refusal(lambda: client.mirrored("watched", topic))
+        assert f"READ {named}" in refusal(lambda: client.mirror("watched", {(topic, 0): 0}))
+        assert f"DESCRIBE {named}" in refusal(lambda: client.mirrored("watched", [topic]))
         with granted(guarded, "READ", group="watched"):
-            client.mirror("watched", topic, {0: 0})
-            assert client.mirrored("watched", topic) == {0: 0}
+            client.mirror("watched", {(topic, 0): 0})
+            assert client.mirrored("watched", [topic]) == {(topic, 0): 0}
 
 
 @pytest.mark.parametrize("rights", [(), ("DESCRIBE",)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -13,6 +13,7 @@ from ratchet.ledger import writers
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import dead_letters, events, heads, transactions
 from ratchet.ledger.states import State
+from ratchet.ledger.topics import Topics
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import OffsetRange, Run, SinkVote, SliceToken, SliceWork, Tag, Vote
 from ratchet.operate.verify import verify
@@ -27,7 +28,7 @@ from ratchet.sinks.lookup import sink_of, sinks_of
 from ratchet.source.interval import Ahead, IntervalEnd
 from ratchet.source.letters import letters_of
 from ratchet.source.lineage import Lineage
-from ratchet.source.offsets import TopicOffsets
+from ratchet.source.offsets import KnownLogs, TopicOffsets
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.proof.reference import Make, staged_rows
 
@@ -74,15 +75,15 @@ class Log:
     def offsets(
         self,
         before: IntervalEnd | None = None,
-        known: Mapping[int, Lineage] | None = None,
+        known: KnownLogs | None = None,
         since: datetime | None = None,
     ) -> TopicOffsets:
         wanted = self.wanted[before.at] if before else None
         self.asked += [before] if before else []
-        logs = (dict(self.end), dict(self.lineages), dict(self.kept)) if known is not None else ()
+        logs = (dict(self.end), dict(self.lineages), dict(self.kept)) if known and known.lineages is not None else ()
         ends = dict(self.beginning), dict(self.stable)
         told = {"ahead": self.ahead if before else {}, "since": self.since[since] if since else None}
-        return TopicOffsets(self.topic, self.topic_id, *ends, wanted, *logs, **told)
+        return TopicOffsets(Topics.one(self.topic, self.topic_id), *ends, wanted, *logs, **told)
 
 
 def always_active(dag_id: str, run_id: str) -> bool:

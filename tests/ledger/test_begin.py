@@ -18,9 +18,8 @@ from ratchet.protocol.another import wants_another_run
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Skip, Skipped
 from ratchet.protocol.claims import settle
-from ratchet.protocol.sources import Lineages
 from ratchet.source.interval import Ahead
-from ratchet.source.offsets import TopicOffsets, Undecided
+from ratchet.source.offsets import KnownLogs, TopicOffsets, Undecided
 
 from .staging import (
     PLAIN,
@@ -178,8 +177,8 @@ def test_an_answer_about_logs_is_of_use_only_where_the_same_is_known_of_them_sti
     start(ledger, SPEC, log, "a")
     asked = []
 
-    def meanwhile(before: datetime | None, known: Lineages) -> TopicOffsets:
-        asked.append(known)
+    def meanwhile(before: datetime | None, known: KnownLogs) -> TopicOffsets:
+        asked.append(known.lineages)
         found = log.offsets(before, known)
         if len(asked) == 1:
             # Another run finds two new leaders, of which the answer knew one.

@@ -30,7 +30,7 @@ from ratchet.protocol.another import arrived_records
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Begun, Skip
 from ratchet.protocol.commit import Committed, commit
-from ratchet.source.offsets import TopicOffsets
+from ratchet.source.offsets import KnownLogs, TopicOffsets
 from ratchet.source.topics import Ends
 from ratchet.spec.pipeline import Pipeline
 
@@ -238,7 +238,7 @@ def test_what_lies_before_the_beginning_is_no_loss_no_lag_and_not_looked_for(led
     prepare(ledger, spec, begun)
     commit(ledger, spec, begun.claim)
     assert [fault for check in verify(ledger, spec) for fault in check.faults] == []
-    assert effects_of(ledger, begun.claim, ()).watermark == {0: 50, 1: 50}
+    assert effects_of(ledger, begun.claim, ()).watermark == {"0": 50, "1": 50}
     # Retention comes up to where the line is, and not beyond.
     log.beginning, log.stable = {0: 50, 1: 50}, {0: 54, 1: 50}
     ends = {"t": Ends("t", "first", log.beginning, log.stable, 3_600_000, None, {})}
@@ -287,7 +287,7 @@ def test_a_line_that_has_begun_without_records_wants_no_run_until_some_come(ledg
 def test_a_look_at_the_next_records_is_at_those_with_which_the_line_would_begin(ledger, cut):
     for rule, at, _, _ in RULES:
         spec = of(rule)
-        work = next_records(ledger, spec, cut.offsets(None, {}, *beginning.times(spec)), 1000)
+        work = next_records(ledger, spec, cut.offsets(None, KnownLogs(lineages={}), *beginning.times(spec)), 1000)
         wanted = [OffsetRange("t", p, at[p], until) for p, until in cut.stable.items() if at[p] < until]
         assert list(work.ranges) == wanted
 

@@ -142,6 +142,7 @@ def test_abort_begins_nothing_and_the_next_run_does(ledger, log, ratchet):
         "opened": None,
         "pause": None,
         "lifted": None,
+        "left": [],
         "dry_run": False,
     }
     assert state(ledger, 1) == State.ABORTED
@@ -201,8 +202,8 @@ def test_a_loss_is_looked_for_in_the_topic_itself_which_the_environment_names(le
     answer = json.loads(out)
     assert status == 0 and answer["opened"]["cause"] == "made_again" and answer["dry_run"]
     assert answer["opened"]["starts"] == [
-        {"partition": 0, "offset": 0, "planned_until": 10},
-        {"partition": 1, "offset": 0, "planned_until": 10},
+        {"topic": "t", "partition": 0, "offset": 0, "planned_until": 10},
+        {"topic": "t", "partition": 1, "offset": 0, "planned_until": 10},
     ]
 
 
@@ -219,7 +220,7 @@ def test_the_time_since_which_keys_are_elsewhere_has_a_zone(ledger, log, ratchet
     admin.close()
     asked = ("repartitioned", "line", "--reason", "x", "--at", "2024-05-01T10:00:00+02:00", "--dry-run")
     status, _, err = ratchet(*asked, RATCHET_KAFKA=json.dumps(kafka_properties))
-    assert status == 1 and "`ratchet accept-loss line --reason …` comes first" in err
+    assert status == 1 and "made again; nothing was planned; `ratchet accept-loss line --reason …`" in err
 
 
 MISFITS = {

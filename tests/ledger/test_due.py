@@ -162,7 +162,7 @@ def test_a_stale_answer_of_kafka_makes_nothing_due_in_another_log(ledger, log):
 
     def ask(*given):
         answer = answers.pop(0)(*given) if len(answers) > 1 else answers[0](*given)
-        if answer.topic_id == "first":
+        if answer.topics.ids["t"] == "first":
             accept_loss(ledger, SPEC, made_again.offsets, "made again", "somebody")
         return answer
 

@@ -24,7 +24,7 @@ def test_a_commit_tells_of_all_that_it_took_along_and_the_others_again_of_themse
     two = (2, 0, ["t-0[10,20)", "t-1[10,20)"], 20)
     effects = effects_of(ledger, first.claim, done.txids)
     assert told(effects) == [one, two]
-    assert effects.watermark == {0: 20, 1: 20}
+    assert effects.watermark == {"0": 20, "1": 20}
     assert set(effects.transactions[0].rows) == {"rows", "totals", "latest", "dead_letters"}
     # The second one's own commit finds it committed; so does a try of the first that is repeated.
     again = commit(ledger, SPEC, second.claim)

@@ -22,6 +22,7 @@ from ratchet.protocol.commit import commit
 from ratchet.protocol.plan import reached
 from ratchet.protocol.votes import cast_vote, take_try
 from ratchet.sinks.lookup import sink_of
+from ratchet.source.offsets import KnownLogs
 
 from .staging import (
     PLAIN,
@@ -183,7 +184,7 @@ def test_a_cut_is_where_the_log_ends_and_not_where_a_transaction_hangs(ledger, l
 def test_a_loss_is_not_accepted_by_an_answer_from_before_a_plan(ledger, log):
     start(ledger, SPEC, log, "a")
     log.stable = {0: 20, 1: 10}
-    answers = [log.offsets(None, {})]
+    answers = [log.offsets(None, KnownLogs(lineages={}))]
 
     def meanwhile(*asked):
         log.stable = {0: 25, 1: 10}
@@ -242,7 +243,10 @@ def test_what_a_cut_log_has_lost_is_not_begun_anew_with_other_code(ledger, log):
 def test_a_loss_is_not_looked_for_in_a_topic_of_another_name(ledger, log):
     start(ledger, SPEC, log, "a")
     log.topic, log.topic_id, log.beginning = "u", "second", {0: 7, 1: 7}
+    other = SPEC.model_copy(update={"source": SPEC.source.model_copy(update={"name": "u"})})
     with pytest.raises(TopicChanged, match="the ledger's ranges are of topic t, not of u"):
+        accept_loss(ledger, other, log.offsets, "deleted", "somebody")
+    with pytest.raises(TopicChanged, match="of topic t, and none of them is in Kafka and in the spec"):
         accept_loss(ledger, SPEC, log.offsets, "deleted", "somebody")
     with ledger.begin() as conn:
         assert conn.execute(select(losses)).all() == []

@@ -302,7 +302,7 @@ def test_keys_are_said_to_have_moved_only_where_that_means_something(moving, top
     with pytest.raises(IllegalMove, match="has 3 partitions, and had as many before"):
         say(moving, topic)
     topic.topic_id = "second"
-    with pytest.raises(TopicChanged, match="`ratchet accept-loss moving --reason …` comes first"):
+    with pytest.raises(TopicChanged, match="made again; nothing was planned; `ratchet accept-loss moving"):
         say(moving, topic)
 
 

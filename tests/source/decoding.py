@@ -23,7 +23,7 @@ DECODER = Decoder()
 
 def decode(data: bytes, position: int = 0, lo: int = 0, hi: int = END, aborted=()) -> list[tuple]:
     frames = frames_of(PLACE, data, position)
-    found = list(DECODER.decode(frames, aborted, lo, hi, 4))
+    found = list(DECODER.decode(frames, aborted, lo, hi, 4, frames.place.partition))
     assert all(batch.schema.equals(SCHEMA) and batch.num_rows for batch in found)
     assert all(set(batch.column("_source").to_pylist()) == {4} for batch in found)
     assert all(set(batch.column("_partition").to_pylist()) == {7} for batch in found)

@@ -66,9 +66,7 @@ class Rig:
     def begin(self, spec: Pipeline, run_id: str = "run") -> list[SliceWork]:
         """Plan a transaction and take the first try at each of its slices."""
         migrate(self.ledger.url, [spec])
-        begun = begin(
-            self.ledger, spec, Run("dag", run_id), partial(self.client.offsets, spec.source.name), lambda *_: True
-        )
+        begun = begin(self.ledger, spec, Run("dag", run_id), partial(self.client.offsets, spec.source), lambda *_: True)
         assert isinstance(begun, Begun), begun
         self.claim = begun.claim
         return [self.retry(spec, part.number) for part in begun.slices]
@@ -108,7 +106,11 @@ def address(transform: Callable) -> str:
 
 
 def spec_of(
-    topic: str, transform: Callable | Sql | None = every, value: str = "a int, b string", sinks=None, **given
+    topic: str | list[str],
+    transform: Callable | Sql | None = every,
+    value: str = "a int, b string",
+    sinks=None,
+    **given,
 ) -> Pipeline:
     source = {k: given.pop(k) for k in ("key", "tombstones", "reader") if k in given}
     return Pipeline(

@@ -17,6 +17,7 @@ from pyspark.sql import functions
 
 from ratchet import Accumulate, Append, Upsert
 from ratchet.errors import Fenced, RecordsLost, TopicChanged
+from ratchet.ledger.topics import Topics
 from ratchet.ledger.work import OffsetRange
 from ratchet.operate import verify
 from ratchet.operate.difference import differences, lines_of
@@ -121,7 +122,7 @@ def test_a_topic_made_again_is_another_topic(rig):
     spec = spec_of(topic)
     (work,) = rig.begin(spec)
     with pytest.raises(TopicChanged, match=topic):
-        rig.run(spec, replace(work, topic_id="another"))
+        rig.run(spec, replace(work, topics=Topics.one(work.topics.names[0], "another")))
 
 
 @pytest.mark.invariant("I2")
@@ -143,7 +144,7 @@ def test_a_slice_of_which_all_was_accepted_as_lost_votes_though_its_topic_is_ano
     rig.send(topic, *numbered(range(3)))
     spec = spec_of(topic)
     (work,) = rig.begin(spec)
-    assert rig.run(spec, replace(work, ranges=(), topic_id="another")).records == 0
+    assert rig.run(spec, replace(work, ranges=(), topics=Topics.one(work.topics.names[0], "another"))).records == 0
 
 
 @pytest.mark.invariant("I1")
@@ -362,3 +363,35 @@ def test_a_dry_run_of_a_replay_says_which_rows_and_keys_differ_and_changes_nothi
         left = conn.exec_driver_sql("select relname from pg_class where starts_with(relname, 'tried')").all()
     assert left == []
     assert [fault for check in verify.verify(rig.ledger, spec) for fault in check.faults] == []
+
+
+@pytest.mark.invariant("I1")
+@pytest.mark.parametrize("reader", ["columnar", "spark"])
+@pytest.mark.parametrize("transform", [None, every], ids=["worker lane", "frame lane"])
+def test_a_slice_of_several_topics_is_read_and_its_rows_name_theirs(rig, reader, transform):
+    topics = [rig.topic(2), rig.topic(), rig.topic()]
+    rig.send(topics[0], *numbered(range(3)), partition=1)
+    rig.send(topics[1], *numbered(range(10, 14)), b"{")
+    rig.send(topics[2], *numbered(range(20, 22)))
+    sinks = [Append(SINK, columns="a int, t string")]
+    spec = spec_of(topics, transform, "a int, t string from _topic", sinks, reader=reader)
+    (work,) = rig.begin(spec)
+    vote = rig.run(spec, work)
+    assert (vote.records, vote.dead_letters) == (10, 1)
+    assert vote.reached == {1: 3, 1_000_000: 5, 2_000_000: 2}
+    rig.check(spec, work, vote)
+    commit(rig.ledger, spec, rig.claim)
+    with psycopg.connect(rig.ledger.url) as conn:
+        rows = conn.execute(sql.SQL("select _topic, _partition, _offset, a, t from {}").format(sql.Identifier(SINK)))
+        assert sorted(rows.fetchall()) == sorted(
+            [
+                *((topics[0], 1, n, n, topics[0]) for n in range(3)),
+                *((topics[1], 0, n, 10 + n, topics[1]) for n in range(4)),
+                *((topics[2], 0, n, 20 + n, topics[2]) for n in range(2)),
+            ]
+        )
+        dead = conn.execute('select topic, partition, "offset" from ratchet.dead_letters').fetchall()
+        assert dead == [(topics[1], 0, 4)]
+    with pytest.raises(TopicChanged, match=f"topic {topics[1]} has id"):
+        again = [replace(each, topic_id="another") if each.name == topics[1] else each for each in work.topics]
+        rig.run(spec, replace(work, topics=Topics(tuple(again))))

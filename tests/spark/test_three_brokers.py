@@ -119,7 +119,7 @@ def test_the_client_waits_for_the_new_leader_and_the_new_coordinator(rig, cluste
     topic = make_topic(client, partitions=3)
     for partition in range(3):
         rig.send(topic, *[b"a"] * 10, partition=partition)
-    client.mirror("watched", topic, {0: 1})
+    client.mirror("watched", {(topic, 0): 1})
     before = client.offsets(topic)
     # The coordinator of the group; with three partitions it leads one of the topic's too.
     until("every replica of the offsets is in sync", lambda: len(state(client, "__consumer_offsets")[0][1]) == 3, 60)
@@ -130,6 +130,6 @@ def test_the_client_waits_for_the_new_leader_and_the_new_coordinator(rig, cluste
     assert client.offsets(topic) == before
     assert state(client, topic)[led][0] != victim
     assert client.committed_records_between(OffsetRange(topic, led, 2, 10)) == 8
-    client.mirror("watched", topic, {0: 2, 1: 7})
-    assert client.mirrored("watched", topic) == {0: 2, 1: 7}
+    client.mirror("watched", {(topic, 0): 2, (topic, 1): 7})
+    assert client.mirrored("watched", [topic]) == {(topic, 0): 2, (topic, 1): 7}
     until("the broker is started again", lambda: came_back(cluster, said, victim, pid))

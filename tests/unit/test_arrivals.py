@@ -13,11 +13,12 @@ from ratchet.protocol.arrivals import (
     Arrived,
     Arriving,
 )
+from ratchet.spec.subscription import Subscription
 
 
 def arrived(min_records: int = 100, max_wait: float = 60) -> Arrived:
     """One whose topic was empty when it was first seen, at second 0."""
-    made = Arrived(Arriving("orders", "orders.v1", 4, min_records, max_wait))
+    made = Arrived(Arriving("orders", Subscription(("orders.v1",)), 4, min_records, max_wait))
     made.sees(0, {0: 0, 1: 0})
     made.waiting(0, {})
     return made
@@ -51,7 +52,7 @@ def test_records_that_trickle_in_count_as_older_by_a_hundredth_at_most_and_cost_
 
 
 def test_what_is_there_at_the_first_look_counts_as_waiting_for_long_enough():
-    seen = Arrived(Arriving("orders", "orders.v1", 4, 100, 3600))
+    seen = Arrived(Arriving("orders", Subscription(("orders.v1",)), 4, 100, 3600))
     seen.sees(0, {0: 7})
     assert seen.why(0, seen.waiting(0, {})) == "7 records wait since before this watch"
     assert seen.why(0, seen.waiting(0, {0: 7})) is None

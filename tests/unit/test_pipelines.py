@@ -110,6 +110,30 @@ def test_an_error_names_the_field(changes, field):
     [
         (lambda: Topic("no spaces", value=VALUE), "Topic.name"),
         (lambda: Topic("t\n", value=VALUE), "Topic.name"),
+        (lambda: Topic(["t", "no spaces"], value=VALUE), "Topic.name: 'no spaces' is no name of a topic"),
+        (lambda: Topic(["t", "u", "t"], value=VALUE), "Topic.name: 't' is named twice"),
+        (lambda: Topic([], value=VALUE), "Topic.name: the list is empty; name a topic, or give a pattern"),
+        (lambda: Topic(5, value=VALUE), "Topic.name: it is a int; give the name of a topic, or a list of names"),
+        (lambda: Topic([f"t{n}" for n in range(2001)], value=VALUE), "Topic.name: 2,001 topics are too many"),
+        (lambda: Topic(value=VALUE), "give either the name of a topic, or a list of names, or pattern"),
+        (
+            lambda: Topic("t", pattern="t.*", value=VALUE),
+            "give either the name of a topic, or a list of names, or pattern",
+        ),
+        (lambda: Topic(pattern="t(", value=VALUE), r"Topic.pattern: 't\(' is no regular expression: missing \)"),
+        (lambda: Topic(pattern="", value=VALUE), "Topic.pattern: it is empty; give a regular expression"),
+        (lambda: Topic("t", join="newest", value=VALUE), "Topic.join"),
+        (
+            lambda: Topic(["t", "u"], value=VALUE, begin={0: 5}),
+            "begin: of several topics it is {topic: {partition: offset}}",
+        ),
+        (lambda: Topic(["t", "u"], value=VALUE, begin={"t": {0: 5}}), "which names each of them"),
+        (lambda: Topic("t", value=VALUE, begin={"t": {0: 5}}), "begin: of one topic it is {partition: offset}"),
+        (
+            lambda: Topic(["t", "u"], value=VALUE, begin={"t": {0: 5}, "u": 3}),
+            "'u': 3 is not {partition: offset} of a topic",
+        ),
+        (lambda: Topic(["t", "u"], value=VALUE, begin={"t": {0: 5}, "u": {0: -3}}), "-3 is no offset of partition 0"),
         (lambda: Topic("t", value="id int"), r"Topic.value: it is a str; give a format such as Json\(…\)"),
         (lambda: Topic("t"), "Topic.value"),
         (lambda: Topic("t", value=VALUE, key="a int, b int"), "Topic.key"),
@@ -304,6 +328,22 @@ def test_what_is_no_destination_is_refused():
     assert pipeline(sinks=[Append("orders", columns="id int", to=to)]).code_hash == (
         pipeline(sinks=[Append("orders", columns="id int")]).code_hash
     )
+
+
+def test_several_topics_and_a_sink_that_goes_by_places_are_refused():
+    how = {"key": "id bigint", "value": Json("name string")}
+    last = Upsert("last", key="id bigint", columns="name string")
+    for topics in (Topic(["t", "u"], **how), Topic(pattern="t.*", **how)):
+        with pytest.raises(SpecError, match="'last' keeps the last record of a key by its place in its partition"):
+            pipeline(source=topics, sinks=[last], transform=None)
+        ordered = Upsert("last", key="id bigint", columns="name string", order="name")
+        assert pipeline(source=topics, sinks=[ordered], transform=None).sinks == [ordered]
+    assert pipeline(source=Topic(["t"], **how), sinks=[last], transform=None).source.name == "t"
+
+
+def test_which_topics_there_are_is_no_part_of_the_plan_hash():
+    one, other = (pipeline(source=Topic(names, value=VALUE)) for names in (["orders", "more"], ["orders", "others"]))
+    assert one.plan_hash == other.plan_hash == pipeline().plan_hash
 
 
 def test_an_upsert_without_order_needs_the_kafka_key():

@@ -114,6 +114,7 @@ def test_a_column_that_is_repeated_or_illegal_is_named(wanted, data):
                 ("y struct<a: int, A: int>", "column 'y' has the unknown type 'struct<a: int, A: int>'"),
                 ("y int default 5", "column 'y': 'default 5' is not understood"),
                 ("y int from @id", "column 'y': from takes the name of a field, in quotes where it is odd"),
+                ("y int from _topic", "column 'y': the name of the record's topic is a string, and not a int"),
                 ("y string from _timestamp", "column 'y': the record's timestamp is a timestamp, and not a string"),
                 ("y string from _key.id", "column 'y': _key has no such part"),
                 ('y int from "\ud800"', "column 'y': '\\ud800' holds half of a surrogate pair"),

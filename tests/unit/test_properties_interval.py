@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ratchet.ledger.topics import Topics
 from ratchet.ledger.work import OffsetRange
 from ratchet.source import interval
 from ratchet.source.interval import Ahead, IntervalEnd, Stamps, interval_ends
@@ -48,7 +49,7 @@ def ends_of(logs: dict[int, Partition], most: int) -> tuple[dict[int, int], dict
 
     end = IntervalEnd(END, NOW, {p: log.start for p, log in logs.items()}, most)
     found, stable = {p: log.found for p, log in logs.items()}, {p: len(log.entries) for p, log in logs.items()}
-    return *interval_ends("t", end, found, stable, read), looked
+    return *interval_ends(Topics.one("t"), end, found, stable, read), looked
 
 
 entries = st.lists(st.tuples(st.sampled_from([EARLY, EARLY, LATER, ABSURD]), st.booleans()), max_size=60)

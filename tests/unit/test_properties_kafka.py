@@ -67,5 +67,5 @@ def test_a_topic_without_an_id_is_refused(none):
     found = {"name": "orders", "topic_id": none, "partitions": [{"partition_index": 0}]}
     with Kafka({"bootstrap.servers": "old:9092"}) as client:
         with pytest.raises(SettingsError, match="Kafka at old:9092 gives topic 'orders' no id"):
-            client._id_and_partitions(found)
-        assert client._id_and_partitions({**found, "topic_id": UUID(int=7)}) == (str(UUID(int=7)), [0])
+            client._id_of(found)
+        assert client._id_of({**found, "topic_id": UUID(int=7)}) == str(UUID(int=7))

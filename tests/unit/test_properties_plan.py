@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ratchet.ledger.topics import Topics
 from ratchet.ledger.work import OffsetRange
 from ratchet.protocol.plan import backlog, cut, plan, read_ranges, without, write_ranges
 from ratchet.source.offsets import TopicOffsets
@@ -30,7 +31,7 @@ def planned_from(of, most):
     stable = {p: max(a, b) for p, (a, b, _, _) in of.items()}
     previous = {p: before for p, (_, _, before, _) in of.items() if before is not None}
     wanted = {p: end for p, (_, _, _, end) in of.items() if end is not None} or None
-    offsets = TopicOffsets("t", "id", beginning, stable)
+    offsets = TopicOffsets(Topics.one("t", "id"), beginning, stable)
     # A partition that comes to a topic that the line knows has lost what is deleted of it.
     start = {p: previous.get(p, 0) for p in of}
     until = {p: max(start[p], min(stable[p], (wanted or {}).get(p, stable[p]))) for p in of}
@@ -63,7 +64,7 @@ def test_a_plan_starts_where_the_last_one_ended_and_takes_no_more_than_there_is_
 @given(ends(), st.integers(1, 200))
 def test_plans_one_after_the_other_take_every_offset_once(of, most):
     _, start, until = planned_from(of, most)
-    offsets, previous, taken = TopicOffsets("t", "id", start, until), dict(start), Counter()
+    offsets, previous, taken = TopicOffsets(Topics.one("t", "id"), start, until), dict(start), Counter()
     while planned := plan(previous, offsets, most):
         taken.update((r.partition, o) for r in planned for o in range(r.from_offset, r.until_offset))
         previous |= {r.partition: r.until_offset for r in planned}
@@ -93,7 +94,7 @@ def test_a_cut_loses_and_doubles_nothing_and_its_slices_are_alike(of, most):
         assert named[:3] == [f"t-{r.partition} [{r.from_offset},{r.until_offset})" for r in s.ranges[:3]]
         assert named[3:] == ([f"and {len(s.ranges) - 3} more"] if len(s.ranges) > 3 else [])
         stored = json.loads(json.dumps(write_ranges(s.ranges)))
-        assert read_ranges("t", stored) == s.ranges
+        assert read_ranges(Topics.one("t"), stored) == s.ranges
 
 
 few = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 200), st.integers(0, 60)), unique_by=lambda r: r[0])

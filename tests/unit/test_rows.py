@@ -21,6 +21,7 @@ from ratchet.ledger.rows import (
     Transaction,
     WriterRow,
 )
+from ratchet.ledger.topics import Topics
 from ratchet.ledger.work import utc
 
 TABLES = {
@@ -35,7 +36,9 @@ TABLES = {
     Event: schema.events,
     Prune: schema.prunes,
 }
-LINE = Line("line", "t", "first", 1, 5, 0, 0, 0, datetime.now(UTC), None, None, 0, None, None, None, None, 3)
+LINE = Line(
+    "line", Topics.one("t", "first"), 1, 5, 0, 0, 0, datetime.now(UTC), None, None, 0, None, None, None, None, 3
+)
 OF_OTHERS = {Line: ["head"]}
 """Fields of a row that stand beside it in another table."""
 

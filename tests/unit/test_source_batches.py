@@ -83,7 +83,7 @@ def test_pieces_are_of_bounded_size_and_no_batch_is_cut(monkeypatch):
     monkeypatch.setattr(columns, "SIZE", 1000)
     monkeypatch.setattr(columns, "ROWS", 10)
     log = [Batch(20 * n, [Record(i, b"v" * 30 * n) for i in range(20)], (LZ4, NONE)[n % 2]) for n in range(8)]
-    found = list(DECODER.decode(frames_of(PLACE, b"".join(b.bytes() for b in log), 0), (), 0, END, 0))
+    found = list(DECODER.decode(frames_of(PLACE, b"".join(b.bytes() for b in log), 0), (), 0, END, 0, PLACE.partition))
     assert [batch.num_rows for batch in found] == [20] * 8
     assert rows(found) == [row for batch in log for row in batch.rows()]
 
@@ -120,7 +120,9 @@ def test_any_time_of_a_record_is_kept_or_the_nearest_there_is(base, deltas, appe
     """A producer may stamp a record with any number; no such record keeps the others from being read."""
     of = [Record(at, b"v", millis=delta) for at, delta in enumerate(deltas)]
     how = {} if appended is None else {"latest": appended, "attributes": APPENDED}
-    (found,) = DECODER.decode(frames_of(PLACE, Batch(0, of, codec, timestamp=base, **how).bytes(), 0), (), 0, END, 0)
+    (found,) = DECODER.decode(
+        frames_of(PLACE, Batch(0, of, codec, timestamp=base, **how).bytes(), 0), (), 0, END, 0, PLACE.partition
+    )
     found.validate(full=True)
     # Java adds 64-bit numbers so.
     sums = [(base + delta + 2**63) % 2**64 - 2**63 if appended is None else appended for delta in deltas]
@@ -247,7 +249,7 @@ from ratchet.source.columnar import Cursor
 from ratchet.source.columns import Decoder
 from ratchet.source.frames import Place, frames_of
 frames = frames_of(Place("t", 0), bytes.fromhex(sys.argv[1]), 0)
-print(*(batch.num_rows for batch in Decoder().decode(frames, (), 0, 9, 0)), "pandas" in sys.modules)
+print(*(batch.num_rows for batch in Decoder().decode(frames, (), 0, 9, 0, 0)), "pandas" in sys.modules)
 """
     data = Batch(0, [Record(at) for at in range(9)]).bytes()
     done = subprocess.run([sys.executable, "-c", script, data.hex()], capture_output=True, text=True, check=True)

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from ratchet import Append, Json, Pipeline, Topic
 from ratchet.errors import BrokenBatch
+from ratchet.ledger.topics import Topics
 from ratchet.ledger.work import OffsetRange
 from ratchet.source.columnar import ColumnarReading
 from ratchet.source.letters import Letters
@@ -20,8 +21,9 @@ from ratchet.spark.tally import Tally
 
 USUAL = {"bootstrap.servers": "a:1"}
 UNFIT = {**USUAL, "client.dns.lookup": "resolve_canonical_bootstrap_servers_only"}
+TOPICS = Topics.one("t", "id")
 RANGES = (OffsetRange("t", 0, 5, 500_000), OffsetRange("t", 1, 0, 9))
-WORK = SimpleNamespace(ranges=RANGES, topic_id="id", token=SimpleNamespace(txid=7, slice=3), releases=None)
+WORK = SimpleNamespace(ranges=RANGES, topics=TOPICS, token=SimpleNamespace(txid=7, slice=3), releases=None)
 
 
 def choose(monkeypatch, reader: str, kafka: dict[str, str], work=WORK):
@@ -33,7 +35,7 @@ def choose(monkeypatch, reader: str, kafka: dict[str, str], work=WORK):
     spark = SimpleNamespace(range=lambda *bounds: ("parts", *bounds))
     with capture_logs() as logged:
         intake, given = slices._intake(spark, spec, work, Servers(kafka))
-    assert (intake.topic, intake.topic_id, intake.servers) == (spec.source, "id", Servers(kafka))
+    assert (intake.topic, intake.topics, intake.servers) == (spec.source, TOPICS, Servers(kafka))
     return intake, given, logged
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from airflow.sdk import Asset, AssetWatcher
@@ -13,6 +13,7 @@ from ratchet.airflow.outlets import GROUP
 from ratchet.protocol.arrivals import Arriving
 from ratchet.spec.parts import Arrivals
 from ratchet.spec.pipeline import Pipeline
+from ratchet.spec.subscription import Subscription
 
 
 class ArrivalsTrigger(BaseEventTrigger):
@@ -27,26 +28,29 @@ class ArrivalsTrigger(BaseEventTrigger):
         kafka: str,
         ledger: str,
         pipeline: str,
-        topic: str,
+        topics: Sequence[str],
         max_in_flight: int,
         min_records: int,
         max_wait: float,
         begins_late: bool = False,
+        pattern: str | None = None,
     ):
         super().__init__()
         self.kafka, self.ledger = kafka, ledger
-        self.arriving = Arriving(pipeline, topic, max_in_flight, min_records, max_wait, begins_late)
+        source = Subscription(tuple(topics), pattern)
+        self.arriving = Arriving(pipeline, source, max_in_flight, min_records, max_wait, begins_late)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         arguments = {
             "kafka": self.kafka,
             "ledger": self.ledger,
             "pipeline": self.arriving.pipeline,
-            "topic": self.arriving.topic,
+            "topics": [*self.arriving.source.names],
             "max_in_flight": self.arriving.max_in_flight,
             "min_records": self.arriving.min_records,
             "max_wait": self.arriving.max_wait,
             "begins_late": self.arriving.begins_late,
+            "pattern": self.arriving.source.pattern,
         }
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
@@ -61,11 +65,12 @@ def arrivals_of(spec: Pipeline, runs: Arrivals) -> Asset:
         kafka=spec.kafka,
         ledger=spec.ledger,
         pipeline=spec.name,
-        topic=spec.source.name,
+        topics=spec.source.names,
         max_in_flight=spec.max_in_flight,
         min_records=runs.min_records,
         max_wait=runs.max_wait.total_seconds(),
         begins_late=spec.source.begin == "latest",
+        pattern=spec.source.pattern,
     )
     watcher = AssetWatcher(name=f"ratchet-{spec.name}", trigger=trigger)
     return Asset(f"x-ratchet://{spec.name}/arrivals", group=GROUP, watchers=[watcher])

@@ -48,7 +48,7 @@ class BeginOperator(BaseOperator):
             if params.get("reason"):
                 log.info(f"run {run} was started because: {params['reason']}")
             with Ledger(connections.ledger_url(spec.ledger)) as ledger, Kafka(kafka) as brokers:
-                offsets = partial(brokers.offsets, spec.source.name)
+                offsets = partial(brokers.offsets, spec.source)
                 try:
                     begun = begin(
                         ledger,

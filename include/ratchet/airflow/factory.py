@@ -14,6 +14,7 @@ from ratchet.airflow.process import SLICE_NAME, ProcessOperator
 from ratchet.airflow.run import START
 from ratchet.airflow.settle import SettleOperator
 from ratchet.airflow.started import BEGIN
+from ratchet.ledger.topics import titled
 from ratchet.ledger.work import counted
 from ratchet.sinks.lookup import sinks_of
 from ratchet.spec.pipeline import Pipeline
@@ -35,7 +36,7 @@ def make_dag(spec: Pipeline) -> DAG:
     of_tasks = arguments.of_tasks(spec)
     with DAG(
         spec.name,
-        description=spec.description or f"Transactions from topic {spec.source.name}",
+        description=spec.description or f"Transactions from {titled(spec.source.names or [spec.source.title])}",
         schedule=_schedule(spec),
         start_date=START,
         catchup=False,
@@ -95,6 +96,12 @@ def _params(spec: Pipeline) -> dict[str, Param]:
     }
 
 
+def _topics(spec: Pipeline) -> str:
+    if spec.source.pattern is not None:
+        return f"Topics whose names match `{spec.source.pattern}`"
+    return f"Topic{'s' if spec.source.is_several else ''} {', '.join(f'`{name}`' for name in spec.source.names)}"
+
+
 def describe(spec: Pipeline) -> str:
     """What the DAG's page says: what is read, what is written, the caps, and what a clear does."""
     tombstones = {
@@ -106,7 +113,7 @@ def describe(spec: Pipeline) -> str:
         "Each run is one transaction: it takes a range of offsets, and all its rows become visible at once, in order.",
         "",
         "### Reads",
-        f"Topic `{spec.source.name}` as {spec.source.value.kind}: `{spec.source.value.columns}`"
+        f"{_topics(spec)} as {spec.source.value.kind}: `{spec.source.value.columns}`"
         + (f", key `{', '.join(map(str, spec.source.key_columns))}`" if spec.source.key else "")
         + f". {'' if spec.source.value.deletes else tombstones[spec.source.tombstones]}".rstrip(),
         "",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from itertools import groupby
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ratchet.operate.attention import Standing
     from ratchet.source.kafka import Kafka
 
+T = TypeVar("T")
 PIPELINES_PER_TASK = 500
 """A task looks at so many; of one that is idle it knows so by a few queries over all of them."""
 PASS_SECONDS = 240.0
@@ -194,18 +195,25 @@ class Pass:
         if not looking and not shown:
             return
         with self._for_all(specs), Kafka(connections.kafka_properties(connection)) as brokers:
-            stable = _unless_told_apart(lambda: brokers.stable_of({spec.source.name for spec in looking}))
-            groups = {f"ratchet-{spec.name}": spec.source.name for spec in specs if spec.name in shown}
+            topics = {name: standing.line.topics for name, standing in standings.items()}
+            asked = {name for spec in looking for name in topics[spec.name].names}
+            stable = _unless_told_apart(lambda: brokers.stable_of(asked))
+            groups = [f"ratchet-{spec.name}" for spec in specs if spec.name in shown]
             mirrored = _unless_told_apart(lambda: brokers.mirrored_of(groups))
             steps: list[tuple[Pipeline, Callable[[], None]]] = [
                 (spec, partial(self._mirror, ledger, spec, brokers))
                 for spec in specs
                 if spec.name in shown
-                and (mirrored.get(f"ratchet-{spec.name}") != shown[spec.name] or standings[spec.name].is_between)
+                and (
+                    not _shows(mirrored.get(f"ratchet-{spec.name}", {}), topics[spec.name].places(shown[spec.name]))
+                    or standings[spec.name].is_between
+                )
             ]
             for spec in looking:
-                standing, ends = standings[spec.name], stable.get(spec.source.name)
-                if ends is None or may_have_records(standing, ends):
+                standing, of = standings[spec.name], topics[spec.name]
+                names = [each.name for each in of if not each.left]
+                ends = {of.partition(name, p): at for name in names for p, at in stable.get(name, {}).items()}
+                if not stable.keys() >= {*names} or may_have_records(standing, ends):
                     is_new = not standing.line.last_txid
                     steps.append((spec, partial(self._records, ledger, spec, brokers, is_new=is_new)))
             silent = 0
@@ -241,7 +249,7 @@ class Pass:
         if self._ti.get_dr_count(dag_id=spec.name, states=["running"]):
             return
         try:
-            waiting = waiting_records(ledger, spec, partial(brokers.offsets, spec.source.name))
+            waiting = waiting_records(ledger, spec, partial(brokers.offsets, spec.source))
         except UnknownTopic as error:
             # Of a line that has not begun the topic may come with its first records.
             if not is_new:
@@ -304,7 +312,12 @@ class Pass:
             self.failed.setdefault(spec.name, f"{type(error).__name__}: {error}")
 
 
-def _unless_told_apart(ask: Callable[[], dict[str, dict[int, int]]]) -> dict[str, dict[int, int]]:
+def _shows(mirrored: Mapping[tuple[str, int], int], reached: Mapping[tuple[str, int], int]) -> bool:
+    """Whether a consumer group has the offsets that the ledger has reached."""
+    return {place: mirrored.get(place) for place in reached} == reached
+
+
+def _unless_told_apart(ask: Callable[[], dict[str, T]]) -> dict[str, T]:
     """What Kafka says of many; nothing where it refuses because of one of them, so that each is asked for by itself."""
     try:
         return ask()

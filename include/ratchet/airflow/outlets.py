@@ -45,7 +45,7 @@ def _extra(effects: Effects, sink: str, told: list[Effect]) -> dict[str, Any]:
                 "txid": effect.txid,
                 "revision": effect.revision,
                 "ranges": [
-                    {"topic": r.topic, "partition": r.partition, "from": r.from_offset, "until": r.until_offset}
+                    {"topic": r.topic, "partition": r.place[1], "from": r.from_offset, "until": r.until_offset}
                     for r in effect.ranges
                 ],
                 "rows": effect.rows[sink],
@@ -53,5 +53,5 @@ def _extra(effects: Effects, sink: str, told: list[Effect]) -> dict[str, Any]:
             }
             for effect in told
         ],
-        "watermark": {str(partition): until for partition, until in sorted(effects.watermark.items())},
+        "watermark": dict(effects.watermark),
     }

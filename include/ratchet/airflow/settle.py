@@ -16,13 +16,11 @@ from ratchet.ledger.states import State
 from ratchet.logs import about, get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
     from ratchet.ledger.rows import Transaction
     from ratchet.source.interval import IntervalEnd
-    from ratchet.source.lineage import Lineage
-    from ratchet.source.offsets import TopicOffsets
+    from ratchet.source.offsets import KnownLogs, TopicOffsets
     from ratchet.spec.pipeline import Pipeline
 
 
@@ -70,13 +68,13 @@ class SettleOperator(BaseOperator):
 
 
 def _offsets(
-    spec: Pipeline, before: IntervalEnd | None, known: Mapping[int, Lineage] | None, since: datetime | None = None
+    spec: Pipeline, before: IntervalEnd | None, known: KnownLogs | None, since: datetime | None = None
 ) -> TopicOffsets:
-    """What Kafka says of the topic, over a connection that is opened for it: mostly it is not asked."""
+    """What Kafka says of the topics, over a connection that is opened for it: mostly it is not asked."""
     from ratchet.source.kafka import Kafka
 
     with Kafka(connections.kafka_properties(spec.kafka)) as brokers:
-        return brokers.offsets(spec.source.name, before, known, since)
+        return brokers.offsets(spec.source, before, known, since)
 
 
 def _reason(states: dict[str, Any], row: Transaction, error: str | None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from contextvars import Context
@@ -20,6 +20,7 @@ from ratchet.errors import BrokerUnreachable, LedgerUnreachable, RatchetError, U
 from ratchet.ledger.work import counted
 from ratchet.logs import about, get_logger, quiet_clients
 from ratchet.protocol.arrivals import Arrived, Arriving
+from ratchet.spec.subscription import Subscription
 
 if TYPE_CHECKING:
     from ratchet.ledger.connection import Ledger
@@ -115,6 +116,18 @@ class Watching:
             thread.shutdown(wait=False)
 
 
+def _ends_of(
+    source: Subscription, stable: Mapping[str, Mapping[int, int]]
+) -> tuple[dict[tuple[str, int], int], str | None]:
+    """({(topic, partition): its end}, what of the topics is not there, as people read it)."""
+    names = [name for name in source.names if name not in stable]
+    wanted = [name for name in stable if source.wants(name)]
+    missing = f"topic {names[0]!r}" if names else None
+    if not wanted and source.pattern is not None:
+        missing = f"a topic that matches {source.pattern!r}"
+    return {(name, p): at for name in wanted for p, at in stable[name].items()}, missing
+
+
 def _said(error: Exception) -> str:
     line = " ".join(str(error).split())
     return line if isinstance(error, RatchetError) else f"{type(error).__name__}: {line}"
@@ -151,28 +164,30 @@ class _Look:
         from ratchet.operate import attention
 
         brokers, ledger = self._connected()
-        stable = brokers.stable_of({watch.of.topic for watch in watches})
+        patterns = [watch.of.source for watch in watches if watch.of.source.pattern is not None]
+        stable = brokers.stable_of({name for watch in watches for name in watch.of.source.names}, patterns)
         now = time.monotonic()
         grown: list[_Watch] = []
         for watch in watches:
-            if watch.of.topic not in stable:
-                watch.say(f"topic {watch.of.topic!r} is not there, or a partition of it has no leader; watches for it")
-            elif watch.arrived.sees(now, stable[watch.of.topic]):
+            found, missing = _ends_of(watch.of.source, stable)
+            if missing is not None:
+                watch.say(f"{missing} is not there, or a partition of it has no leader; watches for it")
+            elif watch.arrived.sees(now, found):
                 grown.append(watch)
         if not grown:
             return [], None
         with ledger.begin() as conn:
             standings = attention.standings(conn, [watch.of.pipeline for watch in grown])
-        found: list[tuple[_Watch, str]] = []
+        reasons: list[tuple[_Watch, str]] = []
         for watch in grown:
             try:
                 why = self._why(watch, standings.get(watch.of.pipeline), now)
             except Exception as error:
                 # What was found for others is noted as asked for, and so it is.
-                return found, error
+                return reasons, error
             if why is not None:
-                found.append((watch, why))
-        return found, None
+                reasons.append((watch, why))
+        return reasons, None
 
     def _why(self, watch: _Watch, standing: Standing | None, now: float) -> str | None:
         """Why a run should be started now, which its begin will find as well; None if none should."""
@@ -183,7 +198,7 @@ class _Look:
                 return None
             arrived.asked(now, None)
             return "the line begins with this run, at the last stable offsets"
-        records = arrived.waiting(now, standing.planned if standing else {})
+        records = arrived.waiting(now, standing.line.topics.places(standing.planned) if standing else {})
         is_between = standing is not None and standing.is_between
         if not is_between and arrived.why(now, records) is None:
             return None
@@ -206,7 +221,7 @@ class _Look:
         brokers, ledger = self._connected()
         of = watch.of
         try:
-            found = arrived_records(ledger, of.pipeline, of.max_in_flight, partial(brokers.offsets, of.topic))
+            found = arrived_records(ledger, of.pipeline, of.max_in_flight, partial(brokers.offsets, of.source))
         except (BrokerUnreachable, LedgerUnreachable):
             raise
         except UnknownTopic as error:

@@ -13,11 +13,11 @@ import kafka.errors as client_errors
 from kafka import IsolationLevel, OffsetSpec
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from ratchet.destinations.kafka_topic import MARKS
 from ratchet.destinations.port import Mark, Undecided
 from ratchet.errors import DestinationRefused, UnknownTopic
 from ratchet.ledger.work import OffsetRange
 from ratchet.source.kafka import Kafka
+from ratchet.spec.subscription import MARKS
 
 CONFIGS = {
     "cleanup.policy": "compact",

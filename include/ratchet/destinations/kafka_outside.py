@@ -12,7 +12,7 @@ from psycopg import sql
 from ratchet.destinations.content import Change, Content, Puts
 from ratchet.destinations.kafka_marks import Kept, Marks, key_of
 from ratchet.destinations.kafka_producer import Headers, ProducerFenced, TransactionalProducer
-from ratchet.destinations.kafka_topic import MARKS, KafkaTopic
+from ratchet.destinations.kafka_topic import KafkaTopic
 from ratchet.destinations.port import Mark, Outside, Owner, Undecided
 from ratchet.destinations.rendered import asked, asked_of_keys
 from ratchet.errors import (
@@ -25,6 +25,7 @@ from ratchet.errors import (
     UnknownTopic,
 )
 from ratchet.spec.columns import Column
+from ratchet.spec.subscription import MARKS
 
 _SILENT_SECONDS = 120
 """So long whoever sends may ask nothing of the ledger: longer than Kafka is waited for."""

@@ -14,9 +14,8 @@ from ratchet.destinations.fitting import unfit_for_json, unfit_for_key
 from ratchet.destinations.port import Destination, Outside, Owner
 from ratchet.spec.columns import Column
 from ratchet.spec.destination import ReachedBy
+from ratchet.spec.subscription import MARKS
 
-MARKS = "ratchet_marks"
-"""The topic in which it is noted what each pipeline has sent to each topic."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +93,7 @@ class Envelope:
     """Opens the records of a topic; with `key_required` one without a key is an error.
 
     `private` keeps what was found in a record out of its error. `endpoints` are the servers that formats name, by the
-    ids of their connections.
+    ids of their connections. `topics_of` names the topic of each of some partitions; without it there is one.
     """
 
     def __init__(
@@ -103,7 +103,9 @@ class Envelope:
         key_required: bool = False,
         private: bool = False,
         endpoints: Mapping[str, Endpoint] | None = None,
+        topics_of: Callable[[pa.Int32Array], pa.StringArray] | None = None,
     ):
+        self._topics_of = topics_of or (lambda partitions: pa.array([topic.title] * len(partitions), pa.string()))
         self._types = {c.name: c.type for c in topic.columns} if private else None
         self._decoder = decoder_of(topic.value, Use("value", endpoints or {}))
         self._tombstones = topic.tombstones
@@ -221,7 +223,7 @@ class Envelope:
         return _PerRecord(arrays, errors, decoded.found, decoded.beside, decoded.cut)
 
     def _record_parts(self, batch: pa.RecordBatch) -> _PerRecord:
-        """The columns that come from the record's timestamp, key and headers."""
+        """The columns that come from the record's timestamp, topic, key and headers."""
         arrays: dict[str, pa.Array] = {}
         errors: dict[int, str] = {}
         cut = 0
@@ -233,6 +235,8 @@ class Envelope:
                 odd = np.flatnonzero(times.is_null().to_numpy(zero_copy_only=False)).tolist()
                 said = f"column {column.name}: the record's own time is {NO_TIME}, wanted {column.type}"
                 found = _PerRecord({column.name: times.cast(arrow_type(column.type))}, dict.fromkeys(odd, said))
+            elif part.part == "_topic":
+                found = _PerRecord({column.name: self._topics_of(batch.column("_partition"))}, {})
             elif part.part == "_key":
                 found = _texts(column, batch.column("_key"), "column")
             elif part.header is not None:

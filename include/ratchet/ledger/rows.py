@@ -10,6 +10,7 @@ from typing import Any, Self
 from sqlalchemy import Result, RowMapping
 
 from ratchet.ledger.states import UNFINISHED, State
+from ratchet.ledger.topics import Topics
 from ratchet.ledger.work import Claim, name_of, turn_of
 
 
@@ -58,8 +59,7 @@ class Line(_Row):
     """A pipeline's line of transactions: how long it is, and how far each kind of work on it has come."""
 
     pipeline: str
-    topic: str
-    topic_id: str
+    topics: Topics
     source: int
     last_txid: int
     compacted: int
@@ -76,6 +76,10 @@ class Line(_Row):
     paused_at: datetime | None
     head: int
     """Of the pipeline's row in `heads`; the other fields are those of its row in `pipelines`."""
+
+    @classmethod
+    def _columns(cls, row: RowMapping) -> dict[str, Any]:
+        return {**super()._columns(row), "topics": Topics.read(row["topics"])}
 
     @property
     def turn(self) -> int:

@@ -46,8 +46,7 @@ pipelines = Table(
     "pipelines",
     metadata,
     Column("pipeline", Text, primary_key=True),
-    Column("topic", Text, nullable=False),
-    Column("topic_id", Text, nullable=False, comment="Kafka's id of the topic that new plans are of"),
+    Column("topics", JSONB, nullable=False, comment="[{topic, id, left}] by number: those of `topics` of this source"),
     Column("source", SmallInteger, nullable=False, server_default="1", comment="the source that new plans are of"),
     Column("last_txid", BigInteger, nullable=False, server_default="0"),
     _upto("compacted", "up to this txid deltas are a base, and nothing can be revised"),
@@ -82,8 +81,6 @@ sources = Table(
     metadata,
     Column("pipeline", Text, primary_key=True),
     Column("source", SmallInteger, primary_key=True, comment="rows carry it as _source"),
-    Column("topic", Text, nullable=False),
-    Column("topic_id", Text, nullable=False),
     Column("cause", Text, nullable=False, comment="why it begins: first, cut, made_again or repartitioned"),
     Column("partitions", Integer, nullable=False, comment="among how many the keys of its records are divided"),
     Column("first_txid", BigInteger, comment="its first transaction; null while the source before is still planned"),
@@ -91,8 +88,31 @@ sources = Table(
         "begun", JSONB, comment="of the first one: {rule, starts, logs, told}, where the line began and by which rule"
     ),
     ForeignKeyConstraint(["pipeline"], ["ratchet.pipelines.pipeline"], name="sources_pipeline"),
-    comment="the logs whose records a pipeline has taken, numbered from 1: a topic, and what it became where a person "
-    "accepted that it was cut or made again, or that its keys have gone to other partitions",
+    comment="the logs whose records a pipeline has taken, numbered from 1: its topics, and what they became where a "
+    "person accepted that one was cut or made again, or that its keys have gone to other partitions",
+)
+
+topics = Table(
+    "topics",
+    metadata,
+    Column("pipeline", Text, primary_key=True),
+    Column("source", SmallInteger, primary_key=True),
+    Column(
+        "number",
+        SmallInteger,
+        primary_key=True,
+        autoincrement=False,
+        comment="a partition of the line is number * 1000000 + the partition in Kafka",
+    ),
+    Column("topic", Text, nullable=False),
+    Column("topic_id", Text, nullable=False, comment="Kafka's id of it in this source"),
+    Column("joined_txid", BigInteger, comment="the transaction that it joined before; null if since the source began"),
+    Column("begun", JSONB, comment="of one that joined: {rule, starts, logs}, where it began and by which rule"),
+    ForeignKeyConstraint(
+        ["pipeline", "source"], ["ratchet.sources.pipeline", "ratchet.sources.source"], name="topics_source"
+    ),
+    UniqueConstraint("pipeline", "source", "topic", name="a_topic_has_one_number"),
+    comment="the topics of each source; a topic keeps its number in all of them",
 )
 
 leader_epochs = Table(
@@ -100,7 +120,7 @@ leader_epochs = Table(
     metadata,
     Column("pipeline", Text, primary_key=True),
     Column("source", SmallInteger, primary_key=True),
-    Column("partition", Integer, primary_key=True),
+    Column("partition", Integer, primary_key=True, comment="of the line, as in `topics`"),
     Column("leader_epoch", Integer, primary_key=True, comment="Kafka's number of a partition's leader"),
     Column("from_offset", BigInteger, nullable=False, comment="the first offset of it"),
     ForeignKeyConstraint(
@@ -331,6 +351,7 @@ dead_letters = Table(
     Column("key", LargeBinary),
     Column("value", LargeBinary),
     Column("headers", JSON),
+    Column("topic_number", Integer),
 )
 """The view that readers have of dead letters: those up to their pipeline's head."""
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+
+from ratchet.ledger.topics import Topics, of_kafka
 
 
 @dataclass(frozen=True, order=True)
 class OffsetRange:
-    """`[from_offset, until_offset)` of one topic partition, half-open; offsets are Kafka's."""
+    """`[from_offset, until_offset)` of a partition, half-open; `partition` is the line's, offsets are Kafka's."""
 
     topic: str
     partition: int
@@ -23,8 +25,23 @@ class OffsetRange:
     def __len__(self) -> int:
         return self.until_offset - self.from_offset
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """(topic, Kafka's partition)."""
+        return self.topic, of_kafka(self.partition)
+
+    @property
+    def where(self) -> str:
+        """The partition as Kafka names it, `flights-0`."""
+        return f"{self.topic}-{of_kafka(self.partition)}"
+
+    @property
+    def told(self) -> OffsetRange:
+        """The same with Kafka's partition, for people and other programs; it reads alike."""
+        return replace(self, partition=of_kafka(self.partition))
+
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}[{self.from_offset},{self.until_offset})"
+        return f"{self.where}[{self.from_offset},{self.until_offset})"
 
 
 def divided(ranges: Sequence[OffsetRange], size: int) -> list[tuple[OffsetRange, ...]]:
@@ -182,6 +199,7 @@ class SliceWork:
     """All that a job needs to know of its slice.
 
     `relations` maps a sink to the table that its rows are written into, `source` is the number that they carry.
+    `topics` are those of that source.
     `lineages` are the leader epochs of the logs that were planned: {partition: ((leader epoch, first offset), ...)}.
     `releases` is None where Kafka has the records; those of a release are dead letters whose errors contain that text.
     """
@@ -190,7 +208,7 @@ class SliceWork:
     ranges: tuple[OffsetRange, ...]
     relations: dict[str, Relation]
     txn_time: datetime
-    topic_id: str
+    topics: Topics
     source: int
     lineages: Mapping[int, tuple[tuple[int, int], ...]]
     releases: str | None = None

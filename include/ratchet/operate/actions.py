@@ -12,6 +12,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, SliceRow, Transaction
 from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.states import State
+from ratchet.ledger.topics import number_of, of_kafka
 from ratchet.ledger.transactions import (
     instead_of,
     is_in,
@@ -23,11 +24,11 @@ from ratchet.ledger.transactions import (
 )
 from ratchet.ledger.work import OffsetRange, Run
 from ratchet.operate.decisions import Decided, advanced, changed, discard, finish, lock, record_losses, take_out
-from ratchet.operate.outcome import Change, Move, Opened, Outcome, Start, losses_of, opened_lines
-from ratchet.protocol import beginning, claims, due, halts, plan, sources
+from ratchet.operate.outcome import Change, Left, Move, Opened, Outcome, Start, left_lines, losses_of, opened_lines
+from ratchet.protocol import beginning, claims, due, halts, membership, plan, sources
 from ratchet.protocol.begin import KafkaOffsets
 from ratchet.protocol.sources import Cause
-from ratchet.source.offsets import TopicOffsets
+from ratchet.source.offsets import KnownLogs, TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
 
@@ -90,32 +91,39 @@ def accept_loss(
 
     What no plan has taken becomes a transaction that is voided; what an unfinished plan still has to read is taken
     out of its slices. Votes that stand keep their records. Where a log was cut, or the topic made again, the next
-    source begins: every record that came since is taken, and what was committed stays. Raises IllegalMove when nothing
-    is lost, or leaders have changed meanwhile.
+    source begins: every record that came since is taken, and what was committed stays. A topic of several that is gone,
+    or that the spec does not name any more, is left. Raises IllegalMove when nothing is lost, or leaders have changed
+    meanwhile.
     """
     with ledger.begin() as conn:
         line = lock(conn, spec)
         known = sources.known(conn, line)
-    offsets = kafka_offsets(None, known.lineages)
-    if offsets.topic != line.topic:
-        raise TopicChanged(f"{spec.name}: the ledger's ranges are of topic {line.topic}, not of {offsets.topic}")
-    if offsets.topic_id != line.topic_id:
+    if not any(spec.source.wants(name) for name in line.topics.names):
+        raise TopicChanged(f"{spec.name}: the ledger's ranges are of {line.topics.title}, not of {spec.source.title}")
+    offsets = kafka_offsets(None, replace(known.logs, may_lack=True))
+    again = membership.made_again(line.topics, offsets)
+    if again:
         # Of another topic's logs nothing is known.
-        offsets = kafka_offsets(None, {})
+        lineages = {p: of for p, of in known.lineages.items() if number_of(p) not in again}
+        offsets = kafka_offsets(None, KnownLogs(line.topics, lineages, may_lack=True))
+    # One that would join does so with the next run.
+    offsets = offsets.of(range(len(line.topics)))
 
     def decide(conn: Connection) -> Decided:
         line = lock(conn, spec)
         if sources.known(conn, line) != known:
             raise IllegalMove(f"{spec.name}: a run has planned meanwhile; nothing was accepted; look again")
         changes = _lose_planned(conn, spec, line, offsets, reason, who)
-        opened = _open_source(conn, line, offsets, reason, who)
-        changes += _lose_unplanned(conn, spec, lock(conn, spec), offsets, reason, who)
-        if not changes and opened is None:
+        left = _leave_topics(conn, spec, line, offsets, reason, who)
+        stays = offsets.of(set(range(len(line.topics))) - membership.gone(spec, line.topics, offsets))
+        opened = _open_source(conn, lock(conn, spec), stays, reason, who)
+        changes += _lose_unplanned(conn, spec, lock(conn, spec), stays, reason, who)
+        if not changes and not left and opened is None:
             raise IllegalMove(f"{spec.name}: Kafka has every offset that is needed; there is no loss to accept")
         # The run that met the loss could not ask; and offsets of the source before mean nothing any more.
-        due.ask(conn, lock(conn, spec), offsets)
+        due.ask(conn, lock(conn, spec), stays)
         outcome, met = advanced(conn, spec, Move.ACCEPT_LOSS, changes, lock(conn, spec), dry_run=dry_run)
-        return replace(outcome, opened=opened), met
+        return replace(outcome, opened=opened, left=left), met
 
     return finish(ledger, spec, decide, dry_run)
 
@@ -151,7 +159,7 @@ def _lose_unplanned(
     # What lies beyond the source's end is the business of the one that waits.
     gone_until = course.limit(offsets, offsets.beginning) or offsets.beginning
     missing = [
-        OffsetRange(offsets.topic, partition, until, gone_until[partition])
+        offsets.range(partition, until, gone_until[partition])
         for partition, until in sorted(course.left.items())
         if gone_until.get(partition, 0) > until
     ]
@@ -171,24 +179,29 @@ def _lose_unplanned(
 
 
 def _open_source(conn: Connection, line: Line, offsets: TopicOffsets, reason: str, who: str) -> Opened | None:
-    """The next source, where the log of the newest was cut or its topic made again."""
+    """The next source, where a log of the newest was cut or a topic made again."""
     course = plan.course_of(conn, line)
-    planned, cut = course.taken, sources.cut_logs(course.fixed, offsets)
-    if line.topic_id != offsets.topic_id:
-        starts, cause = dict.fromkeys(offsets.stable, 0), Cause.MADE_AGAIN
-    elif cut:
-        starts = {p: min(at, cut.get(p, at)) for p, at in planned.items()}
-        cause = Cause.CUT
-    else:
+    again = membership.made_again(line.topics, offsets)
+    cut = sources.cut_logs({p: at for p, at in course.fixed.items() if number_of(p) not in again}, offsets)
+    # Also of topics that are left: what is planned of them may have to be read yet.
+    planned = plan.previous_until(conn, line.pipeline, line.source) | course.taken
+    if not again and not cut:
         return None
-    passed_over = sources.waiting(conn, line)
+    cause = Cause.MADE_AGAIN if again else Cause.CUT
+    starts = {p: min(at, cut.get(p, at)) for p, at in planned.items() if number_of(p) not in again}
+    starts |= {p: 0 for p in offsets.stable if number_of(p) in again}
+    passed_over, renewed = sources.waiting(conn, line), membership.renewed(line.topics, offsets)
     number = sources.open_next(conn, line, offsets, starts, cause)
     opened = Opened(
         number,
-        offsets.topic,
-        offsets.topic_id,
+        renewed.of,
+        tuple(renewed.names[n] for n in sorted(again)),
         cause,
-        tuple(Start(p, at, planned.get(p, 0)) for p, at in sorted(starts.items()) if at != planned.get(p, 0)),
+        tuple(
+            Start(*renewed.place(p), at, planned.get(p, 0))
+            for p, at in sorted(starts.items())
+            if at != planned.get(p, 0)
+        ),
         passed_over,
     )
     if line.last_txid:
@@ -196,6 +209,31 @@ def _open_source(conn: Connection, line: Line, offsets: TopicOffsets, reason: st
         said = {"why": reason, "source": number, "opened": opened_lines(line.pipeline, opened)}
         history.record(conn, newest, who=who, move=str(Move.ACCEPT_LOSS), detail=said)
     return opened
+
+
+def _leave_topics(
+    conn: Connection, spec: Pipeline, line: Line, offsets: TopicOffsets, reason: str, who: str
+) -> tuple[Left, ...]:
+    """Leave those topics that are gone, or that the spec does not name any more."""
+    numbers = membership.gone(spec, line.topics, offsets)
+    if not numbers:
+        return ()
+    if all(each.left or number in numbers for number, each in enumerate(line.topics)):
+        raise TopicChanged(
+            f"{spec.name}: the ledger's ranges are of {line.topics.title}, and none of them is in Kafka and in the spec; "
+            "nothing was accepted; give the pipeline a new name, and its sinks new tables, to begin anew"
+        )
+    previous = plan.previous_until(conn, line.pipeline, line.source)
+    membership.leave(conn, line, numbers)
+    left = tuple(
+        Left(line.topics.of[number].name, {of_kafka(p): at for p, at in previous.items() if number_of(p) == number})
+        for number in sorted(numbers)
+    )
+    if line.last_txid:
+        newest = read_transaction(conn, line.pipeline, line.last_txid, lock=True)
+        said = {"why": reason, "left": left_lines(line.pipeline, left)}
+        history.record(conn, newest, who=who, move=str(Move.ACCEPT_LOSS), detail=said)
+    return left
 
 
 def _lose_planned(
@@ -219,6 +257,7 @@ def _lose_planned(
 def _lose_of(
     conn: Connection, spec: Pipeline, line: Line, row: Transaction, offsets: TopicOffsets, reason: str, who: str
 ) -> list[Change]:
+    again = membership.made_again(line.topics, offsets)
     source = sources.source_of(conn, row.pipeline, row.txid)
     ends = sources.ends(conn, row.pipeline, source)
     mine = (slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
@@ -228,9 +267,9 @@ def _lose_of(
     changes: list[Change] = []
     for part in parts:
         gone: list[OffsetRange] = []
-        for r in plan.read_ranges(line.topic, part.ranges):
+        for r in plan.read_ranges(line.topics, part.ranges):
             first, last = offsets.beginning.get(r.partition, 0), r.until_offset
-            if line.topic_id != offsets.topic_id:
+            if number_of(r.partition) in again or r.topic not in offsets.topics.ids:
                 last = r.from_offset
             else:
                 last = offsets.same(r.partition, last)

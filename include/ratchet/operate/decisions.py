@@ -73,7 +73,7 @@ def changed(
     row: Transaction, from_state: State | None, reason: str | None, ranges: Iterable[OffsetRange] = ()
 ) -> Change:
     """What has become of a transaction."""
-    return Change(row.txid, row.revision, None, from_state, row.state, tuple(ranges), reason)
+    return Change(row.txid, row.revision, None, from_state, row.state, tuple(r.told for r in ranges), reason)
 
 
 def take_out(
@@ -85,7 +85,7 @@ def take_out(
     mine = (slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
     fenced = {"ranges": left, "try_number": slices.c.try_number + 1}
     conn.execute(update(slices).where(*mine, slices.c.slice == part.slice).values(fenced))
-    return Change(row.txid, row.revision, part.slice, row.state, row.state, tuple(gone), reason)
+    return Change(row.txid, row.revision, part.slice, row.state, row.state, tuple(r.told for r in gone), reason)
 
 
 def record_losses(

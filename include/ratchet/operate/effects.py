@@ -28,12 +28,13 @@ class Effect:
 class Effects:
     """Transactions that are committed, in order.
 
-    `watermark` is of the whole line: {partition: before which offset every record has taken effect, or is given up}.
+    `watermark` is of the whole line: {partition: before which offset every record has taken effect, or is given up}. Of
+    a line of several topics a partition is named as `topic-partition`, of another one by its number.
     """
 
     pipeline: str
     transactions: tuple[Effect, ...]
-    watermark: Mapping[int, int]
+    watermark: Mapping[str, int]
 
 
 def effects_of(ledger: Ledger, claim: Claim, committed: tuple[int, ...], besides: int = 0) -> Effects:
@@ -47,7 +48,9 @@ def effects_of(ledger: Ledger, claim: Claim, committed: tuple[int, ...], besides
         assert line is not None, "a foreign key holds each transaction to its pipeline"
         behind = () if claim.revision else range(claim.txid, min(claim.txid + besides, line.head) + 1)
         wanted = sorted({(claim.txid, claim.revision), *((txid, claim.revision) for txid in (*committed, *behind))})
-        _, watermark = plan.reached(conn, line)
+        _, reached = plan.reached(conn, line)
+        only = len(line.topics) == 1
+        watermark = {str(p) if only else line.topics.said(p): at for p, at in sorted(reached.items())}
         found = [read_transaction(conn, claim.pipeline, *row) for row in wanted]
         effects = [
             Effect(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ratchet.ledger.rows import Pause
 from ratchet.ledger.states import State
+from ratchet.ledger.topics import LineTopic
 from ratchet.ledger.work import OffsetRange, counted, name_of, utc
 from ratchet.protocol.pause import behind_of, why_paused
 from ratchet.protocol.sources import Cause
@@ -48,6 +50,7 @@ class Change:
 class Start:
     """Where a partition goes on in a new source, and up to where the source before was planned."""
 
+    topic: str
     partition: int
     offset: int
     planned_until: int
@@ -58,15 +61,24 @@ class Opened:
     """The source that a line goes on with: at once, or where keys have moved when the one before is planned to its end.
 
     `starts` are the partitions that do not go on where plans had ended; where keys have moved, all of them.
-    `passed_over` is the source that waited to begin, and never will.
+    `made_again` are those of its topics that have other ids than before. `passed_over` is the source that waited
+    to begin, and never will.
     """
 
     source: int
-    topic: str
-    topic_id: str
+    topics: tuple[LineTopic, ...]
+    made_again: tuple[str, ...]
     cause: Cause
     starts: tuple[Start, ...]
     passed_over: int | None = None
+
+
+@dataclass(frozen=True)
+class Left:
+    """A topic of which nothing more is planned: {Kafka's partition: up to where it was planned}."""
+
+    topic: str
+    planned: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -75,8 +87,8 @@ class Outcome:
 
     `head` is where the head stands after it. `committed` are the txids that it committed on the way; `failed` is the
     one at which that ended because it cannot be applied, and `failed_why` says why. `opened` is the source that the
-    move has made. `pause` is the one at which the line stops after the move, `lifted` the one that the move has lifted
-    or moved.
+    move has made, `left` are the topics that the line leaves. `pause` is the one at which the line stops after the
+    move, `lifted` the one that the move has lifted or moved.
     """
 
     move: Move
@@ -89,12 +101,14 @@ class Outcome:
     opened: Opened | None = None
     pause: Pause | None = None
     lifted: Pause | None = None
+    left: tuple[Left, ...] = ()
     dry_run: bool = False
 
 
 def lines_of(outcome: Outcome) -> list[str]:
     """What a person reads of it."""
     said = [line for change in outcome.changes for line in _change(outcome, change)]
+    said += left_lines(outcome.pipeline, outcome.left)
     said += opened_lines(outcome.pipeline, outcome.opened) if outcome.opened else []
     said += _pause(outcome) if outcome.move in (Move.PAUSE_AT, Move.RESUME) else []
     if outcome.move in _MOVE_THE_HEAD and not (outcome.changes and all(map(_is_done_before, outcome.changes))):
@@ -113,12 +127,27 @@ def left_of(pipeline: str, change: Change) -> list[str]:
     return [f"{pipeline}: {change}, slice {change.slice}, leaves {r} to the next source" for r in change.ranges]
 
 
+def left_lines(pipeline: str, left: Iterable[Left]) -> list[str]:
+    """A line for each topic that a line leaves."""
+    lines: list[str] = []
+    for of in left:
+        ends = ", ".join(f"{of.topic}-{partition} at {at}" for partition, at in sorted(of.planned.items()))
+        said = f"topic {of.topic} is left: nothing more of it is planned, what was committed stays"
+        lines.append(f"{pipeline}: {said}; its plans end there: {ends}")
+    return lines
+
+
 def opened_lines(pipeline: str, opened: Opened) -> list[str]:
     """What has become of the source, and where partitions go on."""
     number = opened.source
     stays = f"source {number} begins; what was committed of the one before stays"
+    again = [
+        f"topic {each.name} was made again, with id {each.topic_id}"
+        for each in opened.topics
+        if each.name in opened.made_again
+    ]
     said = {
-        Cause.MADE_AGAIN: f"topic {opened.topic} was made again, with id {opened.topic_id}: {stays}",
+        Cause.MADE_AGAIN: f"{'; '.join(again)}: {stays}",
         Cause.CUT: f"a log was cut: {stays}",
         Cause.REPARTITIONED: f"keys are in other partitions from the offsets below on: source {number} begins there, "
         "when all that is before them is planned; of a key in both, its record in the later source is the last",
@@ -130,7 +159,7 @@ def opened_lines(pipeline: str, opened: Opened) -> list[str]:
         again = again if opened.cause == Cause.CUT else ""
         lines.append(f"{pipeline}: source {opened.passed_over}, which waited, never begins{again}")
     for at in opened.starts:
-        where = f"{opened.topic}-{at.partition}"
+        where = f"{at.topic}-{at.partition}"
         lines.append(f"{pipeline}: {where} goes on at offset {at.offset}; it was planned up to {at.planned_until}")
     return lines
 

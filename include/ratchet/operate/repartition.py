@@ -7,17 +7,18 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, or_, select, update
 
-from ratchet.errors import IllegalMove, TopicChanged
+from ratchet.errors import IllegalMove
 from ratchet.ledger import history
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, SliceRow, Transaction
 from ratchet.ledger.schema import slices, sources, transactions
 from ratchet.ledger.states import State
+from ratchet.ledger.topics import Topics
 from ratchet.ledger.transactions import is_row, move, read_transaction
 from ratchet.ledger.work import OffsetRange, counted, utc
 from ratchet.operate.decisions import Decided, finish, lock, take_out
 from ratchet.operate.outcome import Change, Move, Opened, Outcome, Start, left_of, opened_lines
-from ratchet.protocol import due, halts, plan
+from ratchet.protocol import due, halts, membership, plan
 from ratchet.protocol.begin import KafkaOffsets
 from ratchet.protocol.plan import Course
 from ratchet.protocol.sources import Cause, announce, ends, known, needs_partitions, newest, remember, source_of
@@ -57,15 +58,11 @@ def repartitioned(
         if since is not None:
             # What is committed stays where it is, so it need not be looked at.
             since = replace(since, starts=_taken(conn, line, _chain(conn, line)))
-    offsets = kafka_offsets(since, seen.lineages)
+    offsets = kafka_offsets(since, seen.logs)
 
     def decide(conn: Connection) -> Decided:
         line = lock(conn, spec)
-        if (line.topic, line.topic_id) != (offsets.topic, offsets.topic_id):
-            raise TopicChanged(
-                f"{spec.name}: the ledger's ranges are of topic {line.topic} with id {line.topic_id}, Kafka has "
-                f"{offsets.topic} with id {offsets.topic_id}; `ratchet accept-loss {spec.name} --reason …` comes first"
-            )
+        membership.check(spec, line.topics, offsets.topics)
         if known(conn, line) != seen:
             raise IllegalMove(f"{spec.name}: a run has planned meanwhile; nothing was decided; look again")
         course = plan.course_of(conn, line)
@@ -79,8 +76,9 @@ def repartitioned(
         changes = _leave(conn, spec, line, first, starts, reason, who)
         # The run that met the new partitions could not ask.
         due.ask(conn, line, offsets)
-        places = tuple(Start(p, start, course.previous.get(p, 0)) for p, start in sorted(starts.items()))
-        opened = Opened(number, offsets.topic, offsets.topic_id, Cause.REPARTITIONED, places)
+        at_ = [(offsets.topics.place(p), start, course.previous.get(p, 0)) for p, start in sorted(starts.items())]
+        places = tuple(Start(*place, start, planned) for place, start, planned in at_)
+        opened = Opened(number, offsets.topics.of, (), Cause.REPARTITIONED, places)
         if line.last_txid:
             newest_ = read_transaction(conn, line.pipeline, line.last_txid, lock=True)
             said = {"why": reason, "source": number, "opened": opened_lines(line.pipeline, opened)}
@@ -104,7 +102,7 @@ def _starts(conn: Connection, line: Line, course: Course, offsets: TopicOffsets,
     before = newest(conn, line)[1]
     if len(offsets.stable) <= before:
         raise IllegalMove(
-            f"{line.pipeline}: topic {offsets.topic} has {counted(len(offsets.stable), 'partition')}, "
+            f"{line.pipeline}: {offsets.title} has {counted(len(offsets.stable), 'partition')}, "
             "and had as many before; where keys have moved all the same, say since when with --at"
         )
     old = {p: end if p < before else 0 for p, end in ends_now.items()}
@@ -148,16 +146,16 @@ def _leave(
     changes: list[Change] = []
     for row in Transaction.all(found):
         if source_of(conn, row.pipeline, row.txid) >= first:
-            changes += _leave_of(conn, spec, row, starts, reason, who)
+            changes += _leave_of(conn, spec, line, row, starts, reason, who)
     return changes
 
 
 def _leave_of(
-    conn: Connection, spec: Pipeline, row: Transaction, starts: dict[int, int], reason: str, who: str
+    conn: Connection, spec: Pipeline, line: Line, row: Transaction, starts: dict[int, int], reason: str, who: str
 ) -> list[Change]:
     mine = (slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
     parts = SliceRow.all(conn.execute(select(slices).where(*mine).order_by(slices.c.slice)))
-    beyond = [(part, _beyond(part, spec.source.name, starts)) for part in parts]
+    beyond = [(part, _beyond(part, line.topics, starts)) for part in parts]
     if not any(gone for _, gone in beyond):
         return []
     if row.state == State.VOIDED:
@@ -175,6 +173,6 @@ def _leave_of(
     return changes
 
 
-def _beyond(part: SliceRow, topic: str, starts: dict[int, int]) -> list[OffsetRange]:
+def _beyond(part: SliceRow, topics: Topics, starts: dict[int, int]) -> list[OffsetRange]:
     """What of a slice's ranges the next source takes."""
-    return [gone for r in plan.read_ranges(topic, part.ranges) for gone in plan.outside(r, 0, starts[r.partition])]
+    return [gone for r in plan.read_ranges(topics, part.ranges) for gone in plan.outside(r, 0, starts[r.partition])]

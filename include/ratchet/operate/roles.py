@@ -29,6 +29,7 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "writers": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "leader_epochs": ("SELECT", "INSERT", "DELETE"),
     "sources": ("SELECT", "INSERT", "UPDATE"),
+    "topics": ("SELECT", "INSERT"),
     "dead_letters": ("SELECT",),
     "destinations": ("SELECT", "INSERT", "UPDATE"),
     "exchanged": ("SELECT", "INSERT", "DELETE"),

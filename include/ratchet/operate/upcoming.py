@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ratchet.errors import BrokerUnreachable, LedgerUnreachable, Locked, NotMigrated, RatchetError, SpecError
@@ -12,14 +12,13 @@ from ratchet.ledger.migrations import REVISION
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import OffsetRange, Run, counted, name_of
 from ratchet.operate.migrate import differences, has_ledger, unseen
-from ratchet.protocol import due
+from ratchet.protocol import due, membership
 from ratchet.protocol.begin import KafkaOffsets, begin
 from ratchet.protocol.beginning import Beginning, chosen, of_first
 from ratchet.protocol.begun import Begun, Skipped
 from ratchet.protocol.plan import Course, Slice, course_of, starts
 from ratchet.source.interval import IntervalEnd
-from ratchet.source.lineage import Lineage
-from ratchet.source.offsets import TopicOffsets
+from ratchet.source.offsets import KnownLogs, TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
 _RUN = Run("ratchet", "plan")
@@ -56,8 +55,9 @@ class Upcoming:
     revision: int | None
     epoch: int | None
     slices: tuple[Slice, ...]
-    waiting: Mapping[int, int]
-    """{partition: so many offsets that Kafka has decided and this transaction leaves}; empty if Kafka was not asked."""
+    waiting: Mapping[int, int] | Mapping[str, int]
+    """{partition: so many offsets that Kafka has decided and this transaction leaves}, of a line of several topics by
+    `topic-partition`; empty if Kafka was not asked."""
     begins: str | None
     """Where the line begins, and by which rule of the spec; None where Kafka was not asked, or it has transactions."""
     not_due: str | None
@@ -93,9 +93,7 @@ def upcoming(
         silent.append(run_id)
         return True
 
-    def offsets(
-        before: IntervalEnd | None, known: Mapping[int, Lineage] | None, *since: datetime | None
-    ) -> TopicOffsets:
+    def offsets(before: IntervalEnd | None, known: KnownLogs | None, *since: datetime | None) -> TopicOffsets:
         answers.append(kafka_offsets(before, known, *since))
         return answers[-1]
 
@@ -124,7 +122,7 @@ def upcoming(
         begun.claim.txid if begun else None,
         begun.claim.revision if begun else None,
         begun.claim.epoch if begun else None,
-        begun.slices if begun else (),
+        tuple(Slice(part.number, tuple(r.told for r in part.ranges)) for part in begun.slices) if begun else (),
         _left(course, answers[-1], begun) if course else {},
         str(begins) if begins else None,
         not_due,
@@ -150,7 +148,11 @@ def lines_of(found: Upcoming) -> Iterator[str]:
     yield from (f"  slice {part.number}: {_ranges(part.ranges)}" for part in found.slices)
     left = sum(found.waiting.values())
     if left:
-        by = ", ".join(f"{offsets:,} of partition {p}" for p, offsets in found.waiting.items() if offsets)
+        by = ", ".join(
+            f"{offsets:,} of {'partition ' if isinstance(p, int) else ''}{p}"
+            for p, offsets in found.waiting.items()
+            if offsets
+        )
         yield f"  {counted(left, 'more offset waits', 'more offsets wait')}: {by}"
     if found.not_due:
         yield f"  runs that start by themselves leave them: {found.not_due.removeprefix(f'{name}: ')}"
@@ -192,15 +194,18 @@ def _stands(ledger: Ledger, spec: Pipeline, offsets: TopicOffsets) -> tuple[Cour
     with ledger.snapshot() as conn:
         line = read_line(conn, spec.name)
         if line is not None:
-            course = course_of(conn, line)
-            return course.next if course.is_at_end else course, of_first(conn, line)
+            course = course_of(conn, membership.as_joined(line, offsets))
+            course = course.next if course.is_at_end else course
+            new = membership.starts(spec, line.topics, offsets)
+            return replace(course, previous=new | course.previous), of_first(conn, line)
     begins = chosen(spec, offsets)
     return Course(begins.starts), begins
 
 
-def _left(course: Course, offsets: TopicOffsets, begun: Begun | None) -> dict[int, int]:
+def _left(course: Course, offsets: TopicOffsets, begun: Begun | None) -> dict[int, int] | dict[str, int]:
     """{partition: offsets that are decided and not planned}, beside what `begun` would take."""
     at = starts(course.previous, offsets)
     for r in (r for part in (begun.slices if begun else ()) for r in part.ranges):
         at[r.partition] = max(at.get(r.partition, 0), r.until_offset)
-    return {p: max(0, stable - at[p]) for p, stable in sorted(offsets.stable.items())}
+    left = {p: max(0, stable - at[p]) for p, stable in sorted(offsets.stable.items())}
+    return left if len(offsets.topics) == 1 else {offsets.topics.said(p): number for p, number in left.items()}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ratchet.ledger import steps
+from ratchet.ledger import steps, topic_rows
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.transactions import lock_pipeline, read_line, read_transaction
 from ratchet.ledger.work import name_of
-from ratchet.protocol import claims
+from ratchet.protocol import claims, membership
 from ratchet.protocol.claims import IsActive
 from ratchet.protocol.commit import move_on
 from ratchet.protocol.compact import compact
@@ -17,7 +17,6 @@ from ratchet.protocol.expire import expire
 from ratchet.protocol.follow import Open, follow, nowhere
 from ratchet.protocol.leftovers import discard_finished
 from ratchet.protocol.plan import reached
-from ratchet.protocol.sources import topic_of
 from ratchet.source.kafka import Kafka
 from ratchet.spec.pipeline import Pipeline
 
@@ -75,15 +74,19 @@ def mirror(ledger: Ledger, spec: Pipeline, brokers: Kafka) -> str | None:
     """
     with ledger.begin() as conn:
         line = read_line(conn, spec.name)
-        source, offsets = reached(conn, line) if line else (None, {})
-        topic_id = topic_of(conn, spec.name, source)[1] if source is not None else None
-    group = f"ratchet-{spec.name}"
-    if not offsets or brokers.topic_id(spec.source.name)[0] != topic_id:
+        if line is None:
+            return None
+        source, offsets = reached(conn, line)
+        topics = topic_rows.of_source(conn, spec.name, source)
+    offsets = topics.places(membership.present(offsets, line.topics))
+    group, names = f"ratchet-{spec.name}", {topic for topic, _ in offsets}
+    if not offsets or any(brokers.ids(names).get(name) != topics.ids[name] for name in names):
         return None
-    if brokers.mirrored(group, spec.source.name) == offsets:
+    if brokers.mirrored(group, names) == offsets:
         return None
-    brokers.mirror(group, spec.source.name, offsets)
-    return f"consumer group {group} is at " + ", ".join(f"{p}: {offset}" for p, offset in sorted(offsets.items()))
+    brokers.mirror(group, offsets)
+    shown = (f"{p if len(line.topics) == 1 else f'{topic}-{p}'}: {at}" for (topic, p), at in sorted(offsets.items()))
+    return f"consumer group {group} is at " + ", ".join(shown)
 
 
 def _end_lost(ledger: Ledger, spec: Pipeline, is_active: IsActive) -> Iterator[str]:

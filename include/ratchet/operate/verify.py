@@ -187,7 +187,7 @@ def _tiling(conn: Connection, line: Line, since: int, say: Say) -> Check:
     faults = Faults()
     reached = _reached(conn, line, since)
     of = (sources.c.pipeline == ranges.c.pipeline) & (sources.c.source == ranges.c.source)
-    query = select(ranges, sources.c.topic, sources.c.first_txid).join(sources, of)
+    query = select(ranges, sources.c.first_txid).join(sources, of)
     query = query.where(ranges.c.pipeline == line.pipeline, ranges.c.txid >= since)
     count, txid = 0, since - 1
     for row in conn.execute(query.order_by(ranges.c.txid), execution_options={"yield_per": _AT_A_TIME}):
@@ -197,7 +197,7 @@ def _tiling(conn: Connection, line: Line, since: int, say: Say) -> Check:
         place = (row.source, row.partition)
         if row.from_offset != reached.get(place):
             faults.add(
-                f"transaction {row.txid}: {row.topic}-{row.partition} starts at {row.from_offset}, "
+                f"transaction {row.txid}: {line.topics.said(row.partition)} starts at {row.from_offset}, "
                 f"the range before it ends at {reached.get(place)}"
             )
         if row.first_txid is None or row.txid < row.first_txid:

@@ -131,7 +131,7 @@ def accept_loss(request: Request, dag_id: str, user: User, asked: Move) -> JSONR
             asked_for = repr((of, more))
             if asked_for not in answers:
                 with Kafka(kafka_properties(spec.kafka)) as brokers:
-                    answers[asked_for] = brokers.offsets(spec.source.name, *of, **more)
+                    answers[asked_for] = brokers.offsets(spec.source, *of, **more)
             return answers[asked_for]
 
         return actions.accept_loss(ledger, spec, offsets, reason, who, dry_run=dry_run)

@@ -15,7 +15,7 @@ from ratchet.errors import Fenced, RatchetError
 from ratchet.operate.erase import key_given
 from ratchet.operate.snapshot import letters as dead
 from ratchet.operate.snapshot import words
-from ratchet.operate.snapshot.lag import Lag, lags
+from ratchet.operate.snapshot.lag import Lag, lags, topics_asked
 from ratchet.operate.snapshot.places import origins, where
 from ratchet.operate.snapshot.status import Status, statuses
 from ratchet.operate.snapshot.timeline import timeline
@@ -193,14 +193,16 @@ def where_is(
     user: User,
     partition: Annotated[int, Query(ge=0)],
     offset: Annotated[int, Query(ge=0)],
+    topic: str | None = None,
 ) -> JSONResponse:
     """Which transactions have a record, and its rows in each sink; of private pipelines' rows as of letters.
 
-    `shown` are the rows once more, each as text: JavaScript rounds numbers of more than 15 digits.
+    Of a line of several topics `topic` says which is meant. `shown` are the rows once more, each as text: JavaScript
+    rounds numbers of more than 15 digits.
     """
     pipelines = known(request)
     spec = pipelines.spec(dag_id)
-    found = document(where(pipelines.ledger(spec), spec, partition, offset))
+    found = document(where(pipelines.ledger(spec), spec, partition, offset, topic or None))
     withheld = _is_withheld(spec, user)
     for place in found["places"]:  # pyright: ignore[reportGeneralTypeIssues]: a list
         for sink in place["sinks"]:
@@ -232,7 +234,7 @@ def _line(spec: Pipeline, of: Status, may_move: bool) -> dict[str, object]:
         "unfinished": unfinished,
         "destinations": places,
         "in_flight": of.in_flight,
-        "topic": spec.source.name,
+        "topic": of.topic or spec.source.title,
         "sinks": [sink.name for sink in spec.sinks],
         "is_private": spec.private,
         "may_move": may_move,
@@ -246,7 +248,9 @@ def _line(spec: Pipeline, of: Status, may_move: bool) -> dict[str, object]:
 def _lags(pipelines: Pipelines, specs: list[Pipeline]) -> list[Lag]:
     with Topics(kafka_properties(specs[0].kafka)) as brokers:
         # Kafka first: what the ledger has committed since then is no lag.
-        ends = brokers.ends({spec.source.name for spec in specs})
+        with pipelines.ledger(specs[0]).snapshot() as conn:
+            names = topics_asked(conn, specs)
+        ends = brokers.ends(names)
         with pipelines.ledger(specs[0]).snapshot() as conn:
             return list(lags(conn, [spec.name for spec in specs], ends, brokers.times).values())
 

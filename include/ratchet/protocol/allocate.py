@@ -13,7 +13,7 @@ from ratchet.ledger.rows import Line
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import next_txid
 from ratchet.ledger.work import Run, counted, utc
-from ratchet.protocol import beginning, claims, due, halts, sources
+from ratchet.protocol import beginning, claims, due, halts, membership, sources
 from ratchet.protocol.begun import Begun, Skip, Skipped, given
 from ratchet.protocol.halt import why_halted
 from ratchet.protocol.pause import why_paused
@@ -98,6 +98,10 @@ def _allocate(
         # Another run has found new leaders, or a person has accepted another log: the answer is not to what is known.
         # Or another run has planned, and where the interval ends was looked for from where plans ended before.
         return ask(conn, line)
+    if sources.waiting(conn, line) is not None:
+        # Those that have come join the source that waits, once it begins.
+        offsets = offsets.of(range(len(line.topics)))
+    line = membership.join(conn, spec, line, offsets)
     anchor(conn, line, offsets)
     sources.check_partitions(conn, spec, line, offsets)
     course = course_of(conn, line)
@@ -125,9 +129,12 @@ def _allocate(
     store(conn, spec.name, row.txid, line.source, planned)
     store_cut(conn, spec.name, row.txid, cut(planned, spec.slice_records))
     begun = beginning.of_first(conn, line)
+    joined = membership.joined(conn, line, row.txid)
     news = [str(each) for each in (begun, beginning.tell_change(conn, spec, line)) if each]
+    news += [membership.told(each) for each in joined]
     said = {"from": None, "ranges": [str(r) for r in planned], "why": "; ".join(("allocated", *news))}
     detail = {**said, "begins": begun.stored} if begun else said
+    detail |= {"joins": [each.stored for each in joined]} if joined else {}
     history.record(conn, row, who=str(run), move=str(State.OPEN), detail=detail)
     odd = filter(None, (offsets.held_back(only_hanging=True), offsets.stamped_ahead()))
     return given(conn, spec, row.token, "allocated", "; ".join(("allocated", *odd, *news)))
@@ -138,7 +145,7 @@ def _why_nothing(conn: Connection, line: Line, offsets: TopicOffsets, wants: Wan
     held = offsets.held_back()
     behind = f"; {held}" if held else ""
     if wants.interval_end is None or offsets.wanted is None:
-        return f"no records wait in topic {offsets.topic} below its last stable offset{behind}"
+        return f"no records wait in {offsets.title} below its last stable offset{behind}"
     by = taken_by(conn, line, offsets.wanted)
-    before = f"no records from before {utc(wants.interval_end)} wait in topic {offsets.topic}"
+    before = f"no records from before {utc(wants.interval_end)} wait in {offsets.title}"
     return (f"{before}: transaction {by} took the last of them" if by else before) + behind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ratchet.ledger.connection import Ledger
@@ -11,11 +11,11 @@ from ratchet.ledger.rows import Line
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import counted, name_of
-from ratchet.protocol import due, halts, replays
+from ratchet.protocol import due, halts, membership, replays
 from ratchet.protocol.begin import KafkaOffsets
 from ratchet.protocol.claims import IsActive, abandoned, unclaimed
 from ratchet.protocol.plan import Course, backlog, course_of
-from ratchet.source.offsets import TopicOffsets
+from ratchet.source.offsets import KnownLogs, TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
 
@@ -94,10 +94,13 @@ def arrived_records(
         course = course_of(conn, line) if line else None
     if halt or (line is not None and not line.has_room(max_in_flight)):
         return None
-    offsets = kafka_offsets(None, None)
+    offsets = kafka_offsets(None, KnownLogs(line.topics) if line else None)
     # A line that has not begun may begin later than the logs do: the run that is started decides that.
     course = course or Course(offsets.beginning)
     course = course.next if course.is_at_end else course
+    # What has come in a topic that has not joined yet may be part of the line: the run that is started decides.
+    new = membership.added(line.topics, offsets.topics) if line else ()
+    course = replace(course, previous=offsets.of(new).beginning | course.previous)
     wanted = due_until(line, offsets) if due_until else None
     waiting = backlog(course.previous, offsets, course.limit(offsets, wanted))
     return WaitingRecords(waiting) if waiting else None

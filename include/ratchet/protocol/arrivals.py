@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ratchet.ledger.work import counted
+from ratchet.spec.subscription import Subscription
 
-Ends = Mapping[int, int]
-"""{partition: an offset}."""
+Ends = Mapping[tuple[str, int], int]
+"""{(topic, partition): an offset}."""
 
 LOOK_ANYHOW_SECONDS = 15.0
 """A line whose topic has not grown is looked at again after so long: a person may have moved it."""
@@ -25,13 +26,13 @@ _SAMPLES = 100
 
 @dataclass(frozen=True)
 class Arriving:
-    """A pipeline whose runs records start; `max_wait` is in seconds.
+    """A pipeline whose runs records start; `max_wait` is in seconds. `source` are its topics.
 
     If its line `begins_late`, it begins where the logs end when its first run does, so no record has to wait for that.
     """
 
     pipeline: str
-    topic: str
+    source: Subscription
     max_in_flight: int
     min_records: int
     max_wait: float
@@ -54,7 +55,7 @@ class Arrived:
         self._held_since: float | None = None
 
     def sees(self, now: float, ends: Ends) -> bool:
-        """Note how far the topic reaches; whether the line has to be looked at."""
+        """Note how far the topics reach; whether the line has to be looked at."""
         if ends != self._ends:
             first = self._ends is None
             if not first and self._grown and now - self._grown[-1][0] < self.of.max_wait / _SAMPLES:

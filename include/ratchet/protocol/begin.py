@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
@@ -35,18 +34,18 @@ from ratchet.protocol.revise import check, check_cut, check_sent, revise
 from ratchet.protocol.sources import Known
 from ratchet.sinks import tables
 from ratchet.source.interval import IntervalEnd
-from ratchet.source.lineage import Lineage
-from ratchet.source.offsets import TopicOffsets
+from ratchet.source.offsets import KnownLogs, TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
 
 class KafkaOffsets(Protocol):
-    """Asks Kafka for a topic's offsets; given an interval, also for those `wanted` at which it ends, given what was
-    known of its logs, whether they are the same, and given a time, for those `since` which records are as late.
+    """Asks Kafka for the offsets of a line's topics, which keep the numbers that are known; given an interval, also for
+    those `wanted` at which it ends, given what was known of their logs, whether they are the same, and given a time,
+    for those `since` which records are as late.
     """
 
     def __call__(
-        self, before: IntervalEnd | None, known: Mapping[int, Lineage] | None, since: datetime | None = None, /
+        self, before: IntervalEnd | None, known: KnownLogs | None, since: datetime | None = None, /
     ) -> TopicOffsets: ...
 
 
@@ -128,12 +127,12 @@ def _heard(
     """What Kafka says when so much is known; TopicChanged where its topic is not the line's."""
     before = end_of_interval(ledger, spec, wants.interval_end, wants.max_records)
     since = beginning.times(spec) if known == sources.NOTHING_KNOWN else ()
-    offsets = kafka_offsets(before, known.lineages, *since)
+    offsets = kafka_offsets(before, known.logs, *since)
     with ledger.begin(dry_run=dry_run) as conn:
         begins = sources.register(conn, spec, offsets)
         # The line may have been dropped meanwhile, which has to stay so.
         tables.probe(conn, spec)
-    return KafkaSaid(offsets, sources.JUST_BEGUN if begins else known)
+    return KafkaSaid(offsets, sources.just_begun(offsets) if begins else known)
 
 
 def _decide(

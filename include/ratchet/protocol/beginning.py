@@ -12,9 +12,11 @@ from sqlalchemy import ColumnElement, Connection, func, insert, literal, select,
 from ratchet.errors import Fenced, SpecError
 from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import ranges, sources
+from ratchet.ledger.topics import Topics, of_line
 from ratchet.ledger.work import utc
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
+from ratchet.spec.source import Offsets
 
 FIRST = 1
 """The number of a line's first source."""
@@ -27,17 +29,22 @@ _LONGEST_RULE = 100
 class Beginning:
     """Where a line begins in each partition that it finds, where the logs began then, and by which rule of the spec."""
 
-    topic: str
+    topics: Topics
     rule: str
     starts: dict[int, int]
     logs: dict[int, int]
 
     def __str__(self) -> str:
-        places = [f"{self.topic}-{p} at {at}" for p, at in sorted(self.starts.items())]
+        places = [f"{self.topics.said(p)} at {at}" for p, at in sorted(self.starts.items())]
         more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
         before = sum(at - self.logs[p] for p, at in self.starts.items())
         left = f"; the {before:,} offsets that Kafka had before that are no part of it" if before else ""
         return f"the line begins by begin={_short(self.rule)}: {', '.join(places[:_NAMED])}{more}{left}"
+
+    @classmethod
+    def read(cls, topics: Topics, said: Mapping[str, Any]) -> Beginning:
+        """From the form in which the ledger has it."""
+        return cls(topics, said["rule"], *(_numbers(said[name]) for name in ("starts", "logs")))
 
     @property
     def stored(self) -> dict[str, Any]:
@@ -62,8 +69,8 @@ def chosen(spec: Pipeline, offsets: TopicOffsets) -> Beginning:
                 raise Fenced(f"{spec.name}: the line was dropped while this run began; nothing was begun; run again")
             starts = offsets.since
         case _:
-            starts = _checked(spec.name, topic.begin, offsets)
-    return Beginning(topic.name, topic.rule, dict(starts), dict(offsets.beginning))
+            starts = _checked(spec.name, _by_line(spec.name, topic.begin, offsets), offsets)
+    return Beginning(offsets.topics, topic.rule, dict(starts), dict(offsets.beginning))
 
 
 def times(spec: Pipeline) -> tuple[datetime, ...]:
@@ -92,7 +99,7 @@ def keep(conn: Connection, pipeline: str, beginning: Beginning) -> None:
 def kept(conn: Connection, line: Line) -> Beginning:
     """Where a line has begun."""
     said = conn.execute(select(sources.c.begun).where(*_first(line))).scalar_one()
-    return Beginning(line.topic, said["rule"], *(_numbers(said[name]) for name in ("starts", "logs")))
+    return Beginning.read(line.topics, said)
 
 
 def of_first(conn: Connection, line: Line) -> Beginning | None:
@@ -116,24 +123,41 @@ def tell_change(conn: Connection, spec: Pipeline, line: Line) -> str | None:
     )
 
 
+def _by_line(pipeline: str, begin: Offsets, offsets: TopicOffsets) -> dict[int, int]:
+    """The named offsets by partition of the line; SpecError where a topic is not there, or is not named."""
+    topics, found = offsets.topics, dict[int, int]()
+    for key, at in begin.items():
+        if not isinstance(at, dict):
+            found[int(key)] = at
+            continue
+        number = topics.number(str(key))
+        if number is None:
+            raise SpecError(f"{pipeline}: Topic.begin: {key!r} is none of {topics.title}; nothing was begun")
+        found |= {of_line(number, partition): offset for partition, offset in at.items()}
+    return found
+
+
 def _checked(pipeline: str, begin: Mapping[int, int], offsets: TopicOffsets) -> Mapping[int, int]:
     """The named offsets, which must be of all partitions and within their logs."""
-    where = f"{pipeline}: Topic.begin: topic {offsets.topic}"
+    where, topics = f"{pipeline}: Topic.begin", offsets.topics
     absent, unnamed = sorted(begin.keys() - offsets.stable.keys()), sorted(offsets.stable.keys() - begin.keys())
     if absent:
-        has = ", ".join(map(str, sorted(offsets.stable)))
-        raise SpecError(f"{where} has no partition {absent[0]}; it has {has}; nothing was begun")
+        topic, partition = topics.place(absent[0])
+        has = ", ".join(map(str, topics.by_topic(offsets.stable)[topic]))
+        raise SpecError(f"{where}: topic {topic} has no partition {partition}; it has {has}; nothing was begun")
     if unnamed:
+        topic, partition = topics.place(unnamed[0])
         raise SpecError(
-            f"{where} has partition {unnamed[0]} as well, and nothing says where it begins; nothing was begun; name "
-            "all partitions"
+            f"{where}: topic {topic} has partition {partition} as well, and nothing says where it begins; nothing was "
+            "begun; name all partitions"
         )
-    for partition, at in sorted(begin.items()):
-        first, end = offsets.beginning[partition], offsets.end.get(partition, offsets.stable[partition])
+    for p, at in sorted(begin.items()):
+        first, end = offsets.beginning[p], offsets.end.get(p, offsets.stable[p])
+        topic, partition = topics.place(p)
         if not first <= at <= end:
             raise SpecError(
-                f"{where}: the log of partition {partition} is from offset {first} to {end}, and {at} is not within; "
-                "nothing was begun; name an offset of it, its end among them"
+                f"{where}: topic {topic}: the log of partition {partition} is from offset {first} to {end}, and {at} "
+                "is not within; nothing was begun; name an offset of it, its end among them"
             )
     return begin
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from sqlalchemy import Connection, select
 
+from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import slices
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import Claim, counted
@@ -63,9 +64,9 @@ class Skipped:
 
 def given(conn: Connection, spec: Pipeline, claim: Claim, how: How, why: str) -> Begun:
     """What a run is given that holds this claim; `how` it came to it, and `why`."""
-    cut_ = _cut(conn, spec, claim)
     line = read_line(conn, spec.name)
     assert line is not None, "a foreign key holds each transaction to its pipeline"
+    cut_ = _cut(conn, line, claim)
     waits = None if claim.revision else waits_for(conn, line, claim.txid)
     place = "it waits for no turn" if claim.revision else "it is next in line"
     message = (
@@ -75,11 +76,11 @@ def given(conn: Connection, spec: Pipeline, claim: Claim, how: How, why: str) ->
     return Begun(claim, cut_, how, message)
 
 
-def _cut(conn: Connection, spec: Pipeline, claim: Claim) -> tuple[Slice, ...]:
+def _cut(conn: Connection, line: Line, claim: Claim) -> tuple[Slice, ...]:
     """All slices of a claim's epoch, in order."""
     rows = conn.execute(
         select(slices.c.slice, slices.c.ranges)
-        .where(slices.c.pipeline == spec.name, slices.c.txid == claim.txid, slices.c.epoch == claim.epoch)
+        .where(slices.c.pipeline == line.pipeline, slices.c.txid == claim.txid, slices.c.epoch == claim.epoch)
         .order_by(slices.c.slice)
     ).all()
-    return tuple(Slice(row.slice, read_ranges(spec.source.name, row.ranges)) for row in rows)
+    return tuple(Slice(row.slice, read_ranges(line.topics, row.ranges)) for row in rows)

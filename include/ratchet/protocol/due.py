@@ -14,8 +14,9 @@ from ratchet.errors import RatchetError
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import pipelines
-from ratchet.ledger.transactions import lock_pipeline
-from ratchet.source.offsets import TopicOffsets
+from ratchet.ledger.transactions import lock_pipeline, read_line
+from ratchet.protocol import membership
+from ratchet.source.offsets import KnownLogs, TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -42,13 +43,15 @@ def ask_besides(ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets) -> 
     What is adopted is finished without Kafka.
     """
     try:
-        offsets = kafka_offsets(None, None)
+        with ledger.begin() as conn:
+            line = read_line(conn, spec.name)
+        offsets = kafka_offsets(None, KnownLogs(line.topics) if line else None)
     except RatchetError as error:
         return f"no more is due than before, since Kafka was not heard: {error}"
     with ledger.begin() as conn:
         line = lock_pipeline(conn, spec.name)
-        if line is not None and line.topic_id == offsets.topic_id:
-            ask(conn, line, offsets)
+        if line is not None and not membership.made_again(line.topics, offsets):
+            ask(conn, line, offsets.of(range(len(line.topics))))
     return None
 
 

@@ -56,7 +56,7 @@ def deltas(conn: Connection, spec: Pipeline, line: Line, row: Transaction) -> It
         renamed = len(renames.among(own.get(sink.table)))
         awaited_as = row.revision if sink.name in awaited else None
         told = private, renamed, release, awaited_as
-        yield sink, Delta(spec.name, line.topic, row.txid, rows, replaces, since, until, *told)
+        yield sink, Delta(spec.name, line.topics, row.txid, rows, replaces, since, until, *told)
 
 
 @contextmanager

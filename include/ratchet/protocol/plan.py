@@ -8,12 +8,14 @@ from datetime import datetime
 from sqlalchemy import Connection, func, insert, literal_column, select
 
 from ratchet.errors import RecordsLost, TopicChanged
-from ratchet.ledger import letters
+from ratchet.ledger import letters, topic_rows
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, Transaction
-from ratchet.ledger.schema import losses, ranges, slices, sources
+from ratchet.ledger.schema import losses, ranges, slices, topics
+from ratchet.ledger.topics import Topics
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import OffsetRange, divided
+from ratchet.protocol import membership
 from ratchet.protocol.sources import cut_logs, ends, source_of
 from ratchet.source.interval import IntervalEnd
 from ratchet.source.offsets import TopicOffsets
@@ -30,7 +32,7 @@ class Slice:
     @property
     def name(self) -> str:
         """What a person reads in Airflow's grid: `flights-0 [120,240) · flights-3 [0,55)`."""
-        said = [f"{r.topic}-{r.partition} [{r.from_offset},{r.until_offset})" for r in self.ranges]
+        said = [f"{r.where} [{r.from_offset},{r.until_offset})" for r in self.ranges]
         return " · ".join(said[:3]) + (f" · and {len(said) - 3} more" if len(said) > 3 else "")
 
     def __len__(self) -> int:
@@ -85,7 +87,8 @@ class Course:
 
 def course_of(conn: Connection, line: Line) -> Course:
     """Where the plans of a line go on."""
-    return Course(previous_until(conn, line.pipeline, line.source), ends(conn, line.pipeline, line.source))
+    previous = previous_until(conn, line.pipeline, line.source)
+    return Course(membership.present(previous, line.topics), ends(conn, line.pipeline, line.source))
 
 
 MOST_OFFSETS = 2**63 - 1
@@ -120,11 +123,11 @@ def check_readable(pipeline: str, course: Course, offsets: TopicOffsets) -> None
     next source is to begin: there may be no record at it for long, or one that has nothing to do with the decision.
     """
     for partition, until in sorted(course.left.items()):
-        where = f"{pipeline}: {offsets.topic}-{partition}"
+        where = f"{pipeline}: {offsets.topics.said(partition)}"
         if partition not in offsets.stable:
             raise TopicChanged(f"{where} is gone, though the ledger has planned it up to offset {until}")
         if offsets.beginning[partition] > until:
-            missing = OffsetRange(offsets.topic, partition, until, offsets.beginning[partition])
+            missing = offsets.range(partition, until, offsets.beginning[partition])
             raise RecordsLost(
                 f"{where}: retention has deleted {missing}, {len(missing):,} offsets that no transaction has taken; "
                 "nothing was planned; lengthen the topic's retention.ms, and go on without the missing records by "
@@ -137,9 +140,10 @@ def check_readable(pipeline: str, course: Course, offsets: TopicOffsets) -> None
         though = f"the ledger has planned it up to {until}"
         if until <= at:
             though = f"keys are said to be in other partitions from offset {fixed[partition]} on"
+        log = offsets.topics.said(partition)
         raise RecordsLost(
-            f"{pipeline}: the log of {offsets.topic}-{partition} was cut at offset {at}{grown}, though {though}, as by "
-            f"an unclean change of leader or a restored disk; nothing was planned; `ratchet accept-loss {pipeline} "
+            f"{pipeline}: the log of {log} was cut at offset {at}{grown}, though {though}, as "
+            f"by an unclean change of leader or a restored disk; nothing was planned; `ratchet accept-loss {pipeline} "
             f"--reason …` goes on from {min(at, until)} with every new record, and keeps what was committed of the old "
             "ones"
         )
@@ -165,7 +169,7 @@ def plan(
         left = max_records - sum(share.values())
         for p in sorted(backlog, key=lambda p: (-(backlog[p] * max_records % total), p))[:left]:
             share[p] += 1
-    return [OffsetRange(offsets.topic, p, start[p], start[p] + n) for p, n in share.items() if n]
+    return [offsets.range(p, start[p], start[p] + n) for p, n in share.items() if n]
 
 
 def starts(previous: dict[int, int], offsets: TopicOffsets) -> dict[int, int]:
@@ -250,10 +254,12 @@ def cut_of(conn: Connection, row: Transaction, epoch: int) -> list[list[list[int
     return list(conn.execute(select(c.ranges).where(*mine).order_by(c.slice)).scalars())
 
 
-def cut_letters(conn: Connection, row: Transaction, before: int, errors: str) -> None:
+def cut_letters(conn: Connection, line: Line, row: Transaction, before: int, errors: str) -> None:
     """Give the epoch of a release those slices of epoch `before` that have dead letters which it takes."""
     parts = cut_of(conn, row, before)
-    held = [part for part in parts if letters.count(conn, row.pipeline, row.txid, errors, read_ranges("", part))]
+    held = [
+        part for part in parts if letters.count(conn, row.pipeline, row.txid, errors, read_ranges(line.topics, part))
+    ]
     new = {"pipeline": row.pipeline, "txid": row.txid, "epoch": row.epoch}
     conn.execute(insert(slices), [{**new, "slice": number, "ranges": part} for number, part in enumerate(held)])
 
@@ -303,17 +309,17 @@ def taken_by(conn: Connection, line: Line, wanted: dict[int, int]) -> int | None
 def ranges_of(conn: Connection, pipeline: str, txid: int) -> list[OffsetRange]:
     """The plan of a transaction, by partition."""
     rows = conn.execute(
-        select(sources.c.topic, ranges.c.partition, ranges.c.from_offset, ranges.c.until_offset)
-        .join(sources, (sources.c.pipeline == ranges.c.pipeline) & (sources.c.source == ranges.c.source))
+        select(topics.c.topic, ranges.c.partition, ranges.c.from_offset, ranges.c.until_offset)
+        .join(topics, topic_rows.is_of(ranges))
         .where(ranges.c.pipeline == pipeline, ranges.c.txid == txid)
         .order_by(ranges.c.partition)
     )
     return [OffsetRange(*row) for row in rows]
 
 
-def read_ranges(topic: str, stored: list[list[int]]) -> tuple[OffsetRange, ...]:
+def read_ranges(of: Topics, stored: list[list[int]]) -> tuple[OffsetRange, ...]:
     """The ranges of a slice from their stored form `[[partition, from_offset, until_offset], ...]`."""
-    return tuple(OffsetRange(topic, *numbers) for numbers in stored)
+    return tuple(OffsetRange(of.name(partition), partition, *ends) for partition, *ends in stored)
 
 
 def write_ranges(of: tuple[OffsetRange, ...]) -> list[list[int]]:
@@ -340,7 +346,7 @@ def voted_and_gone(conn: Connection, row: Transaction, offsets: TopicOffsets) ->
     ).scalars()
     gone: list[OffsetRange] = []
     until_of = ends(conn, row.pipeline, source_of(conn, row.pipeline, row.txid))
-    for r in (r for stored in voted for r in read_ranges(offsets.topic, stored)):
+    for r in (r for stored in voted for r in read_ranges(offsets.topics, stored)):
         beginning = offsets.beginning.get(r.partition, r.until_offset)
         end = offsets.same(r.partition, r.until_offset)
         if until_of is not None:

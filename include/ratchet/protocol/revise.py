@@ -57,7 +57,7 @@ def release(
     original = read_transaction(conn, spec.name, txid)
     why = f"releases {counted(number, 'dead letter')} of transaction {txid}"
     row = _open(conn, spec, run, original, why, asked_code, errors)
-    cut_letters(conn, row, applied.epoch, errors)
+    cut_letters(conn, line, row, applied.epoch, errors)
     return row.token
 
 
@@ -117,7 +117,7 @@ def check_release(conn: Connection, spec: Pipeline, line: Line, txid: int, error
     if not number:
         of_which = f" whose errors contain {errors!r}" if errors else ""
         raise NotRevisable(f"{where} has no dead letters{of_which}; there is nothing to release")
-    planned = [r for part in cut_of(conn, applied, applied.epoch) for r in read_ranges(spec.source.name, part)]
+    planned = [r for part in cut_of(conn, applied, applied.epoch) for r in read_ranges(line.topics, part)]
     if letters.count(conn, spec.name, txid, errors, planned) != number:
         raise NotRevisable(f"{where} has dead letters that are none of its records, as `ratchet verify` tells")
     check_adding(conn, spec, applied)

@@ -1,29 +1,31 @@
-"""A line's sources: which log its plans are of, and the leader epochs by which a log that was cut is told.
+"""A line's sources: which logs its plans are of, and the leader epochs by which a log that was cut is told.
 
-A source is one topic id, one lineage of its partitions' logs, and one division of keys among partitions. Where a person
-accepts that a log was cut, or that a topic was made again, the next source begins: its offsets may repeat those of the
-source before. Where keys have gone to other partitions, the next source waits until the one before is planned up to
-where the next one starts: no transaction has records of both.
+A source is one id for each topic, one lineage of its partitions' logs, and one division of keys among partitions. Where
+a person accepts that a log was cut, or that a topic was made again, the next source begins: offsets of that topic may
+repeat those of the source before. Where keys have gone to other partitions, the next source waits until the one before
+is planned up to where the next one starts: no transaction has records of both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
 from sqlalchemy import Connection, delete, func, insert, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from ratchet.errors import Repartitioned, TopicChanged
+from ratchet.errors import Repartitioned
+from ratchet.ledger import topic_rows
 from ratchet.ledger.rows import Line
-from ratchet.ledger.schema import heads, leader_epochs, pipelines, ranges, sources, transactions
+from ratchet.ledger.schema import heads, leader_epochs, pipelines, ranges, sources, topics, transactions
+from ratchet.ledger.topics import Topics, number_of
 from ratchet.ledger.work import counted
-from ratchet.protocol import beginning
+from ratchet.protocol import beginning, membership
 from ratchet.protocol.beginning import FIRST
 from ratchet.source.lineage import Lineage
-from ratchet.source.offsets import TopicOffsets
+from ratchet.source.offsets import KnownLogs, TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
 Lineages = dict[int, Lineage]
@@ -53,48 +55,48 @@ class Known:
     opened_at: datetime | None
     source: int
     lineages: Lineages
+    topics: Topics = field(default_factory=Topics)
 
     def has_logs_of(self, other: Known) -> bool:
         """Whether the same is known of the same logs."""
-        return (self.source, self.lineages) == (other.source, other.lineages)
+        return (self.source, self.lineages, self.topics) == (other.source, other.lineages, other.topics)
+
+    @property
+    def logs(self) -> KnownLogs:
+        """What Kafka is asked with."""
+        return KnownLogs(self.topics, self.lineages)
 
 
 NOTHING_KNOWN = Known(0, None, 0, {})
 """Before a line has begun."""
-JUST_BEGUN = Known(0, None, FIRST, {})
-"""Of a line that has begun, and nothing else."""
+
+
+def just_begun(offsets: TopicOffsets) -> Known:
+    """Of a line that has begun with what Kafka has said, and nothing else."""
+    return Known(0, None, FIRST, {}, offsets.topics)
 
 
 def register(conn: Connection, spec: Pipeline, offsets: TopicOffsets) -> bool:
-    """The pipeline's row with where its line begins, made by its first run; and the check that its topic is the same.
+    """The pipeline's row with where its line begins, made by its first run; and the check that its topics are
+    the same.
 
     Whether the line begins by this answer; an answer from before it has begun by another one may be older than that.
     Raises SpecError where the line cannot begin as its spec says; TopicChanged.
     """
-    pipeline, of = spec.name, {"topic": offsets.topic, "topic_id": offsets.topic_id}
-    line = upsert(pipelines).values(pipeline=pipeline, source=FIRST, **of).on_conflict_do_nothing()
-    begins = conn.execute(line.returning(pipelines.c.pipeline)).scalar_one_or_none() is not None
+    pipeline = spec.name
+    line = upsert(pipelines).values(pipeline=pipeline, source=FIRST, topics=offsets.topics.stored)
+    begun_now = line.on_conflict_do_nothing().returning(pipelines.c.pipeline)
+    begins = conn.execute(begun_now).scalar_one_or_none() is not None
     if begins:
         # Whoever begins at the same time waits here, and finds what was decided.
         begun = beginning.decide(conn, spec, offsets)
         conn.execute(insert(heads).values(pipeline=pipeline))
         first = {"source": FIRST, "cause": Cause.FIRST, "partitions": len(offsets.stable), "first_txid": 1}
-        conn.execute(insert(sources).values(pipeline=pipeline, begun=begun.stored, **first, **of))
+        conn.execute(insert(sources).values(pipeline=pipeline, begun=begun.stored, **first))
+        topic_rows.keep(conn, pipeline, FIRST, offsets.topics)
         beginning.keep(conn, pipeline, begun)
-    topic, topic_id = conn.execute(
-        select(pipelines.c.topic, pipelines.c.topic_id).where(pipelines.c.pipeline == pipeline)
-    ).one()
-    if topic != offsets.topic:
-        raise TopicChanged(
-            f"{pipeline}: the ledger's ranges are of topic {topic}, the spec's topic is {offsets.topic}; nothing was "
-            "planned; give the pipeline a new name, and its sinks new tables, to begin anew with this topic"
-        )
-    if topic_id != offsets.topic_id:
-        raise TopicChanged(
-            f"{pipeline}: the ledger's ranges are of topic {topic} with id {topic_id}; Kafka's {offsets.topic} has "
-            f"id {offsets.topic_id}: it was deleted and made again; nothing was planned; "
-            f"`ratchet accept-loss {pipeline} --reason …` goes on with the records of the new one"
-        )
+    stored = conn.execute(select(pipelines.c.topics).where(pipelines.c.pipeline == pipeline)).scalar_one()
+    membership.check(spec, Topics.read(stored), offsets.topics)
     return begins
 
 
@@ -117,7 +119,7 @@ def known(conn: Connection, line: Line) -> Known:
     c = transactions.c
     mine = (c.pipeline == line.pipeline, c.txid == line.last_txid, c.revision == 0)
     opened_at = conn.execute(select(c.opened_at).where(*mine)).scalar_one_or_none()
-    return Known(line.last_txid, opened_at, line.source, lineages(conn, line.pipeline, line.source))
+    return Known(line.last_txid, opened_at, line.source, lineages(conn, line.pipeline, line.source), line.topics)
 
 
 def remember(conn: Connection, line: Line, before: Known, found: Mapping[int, Lineage]) -> None:
@@ -145,13 +147,6 @@ def cut_logs(previous: Mapping[int, int], offsets: TopicOffsets) -> dict[int, in
     return found
 
 
-def topic_of(conn: Connection, pipeline: str, source: int) -> tuple[str, str]:
-    """The name and Kafka's id of a source's topic."""
-    c = sources.c
-    row = conn.execute(select(c.topic, c.topic_id).where(c.pipeline == pipeline, c.source == source)).one()
-    return row.topic, row.topic_id
-
-
 def source_of(conn: Connection, pipeline: str, txid: int) -> int:
     """The source that a transaction's ranges are of."""
     query = select(func.max(ranges.c.source)).where(ranges.c.pipeline == pipeline, ranges.c.txid == txid)
@@ -161,23 +156,27 @@ def source_of(conn: Connection, pipeline: str, txid: int) -> int:
 def ends(conn: Connection, pipeline: str, source: int) -> dict[int, int] | None:
     """{partition: up to where a source can still be read}; None for the newest, which has no end.
 
-    A later source of the same topic has the same records below where it starts, one of another topic has none.
+    A later source has the same records of a topic below where it starts, unless that was made again.
     """
-    rows = conn.execute(
-        select(sources.c.source, sources.c.topic_id)
-        .where(sources.c.pipeline == pipeline, sources.c.source >= source)
-        .order_by(sources.c.source)
-    ).all()
-    return ends_of([(row.source, row.topic_id) for row in rows], lambda number: _starts(conn, pipeline, number))
+    c = topics.c
+    mine = (c.pipeline == pipeline, c.source >= source)
+    rows = conn.execute(select(c.source, c.number, c.topic_id).where(*mine).order_by(c.source, c.number))
+    found: dict[int, dict[int, str]] = {}
+    for of, number, topic_id in rows:
+        found.setdefault(of, {})[number] = topic_id
+    return ends_of([*found.items()], lambda number: _starts(conn, pipeline, number))
 
 
-def ends_of(of: Sequence[tuple[int, str]], starts: Callable[[int], Mapping[int, int]]) -> dict[int, int] | None:
-    """The same of the first of these (source, topic id), which follow one another and start there."""
+def ends_of(
+    of: Sequence[tuple[int, Mapping[int, str]]], starts: Callable[[int], Mapping[int, int]]
+) -> dict[int, int] | None:
+    """The same of the first of these (source, {topic's number: its id}), which follow one another and start there."""
     found: dict[int, int] | None = None
-    for number, topic_id in of[1:]:
-        before = found
-        same = topic_id == of[0][1]
-        found = {p: min(at if same else 0, (before or {}).get(p, at)) for p, at in starts(number).items()}
+    for source, ids in of[1:]:
+        before = found or {}
+        same = {number for number, topic_id in ids.items() if of[0][1].get(number) == topic_id}
+        at_most = {p: at if number_of(p) in same else 0 for p, at in starts(source).items()}
+        found = {p: min(at, before.get(p, at)) for p, at in at_most.items()}
     return found
 
 
@@ -209,7 +208,7 @@ def check_partitions(conn: Connection, spec: Pipeline, line: Line, offsets: Topi
         conn.execute(update(sources).where(*of).values(partitions=len(offsets.stable)))
         return
     raise Repartitioned(
-        f"{spec.name}: topic {offsets.topic} has {counted(len(offsets.stable), 'partition')}, "
+        f"{spec.name}: {offsets.title} has {counted(len(offsets.stable), 'partition')}, "
         f"{partitions} were there before: "
         f"producers give keys to other partitions now, and {', '.join(sinks)} has no order column by which the last "
         f"record of such a key is told; nothing was planned; `ratchet repartitioned {spec.name} --reason …` goes on, "
@@ -260,9 +259,9 @@ def open_next(conn: Connection, line: Line, offsets: TopicOffsets, starts: Mappi
     """
     number = announce(conn, line, offsets, starts, cause)
     remember(conn, replace(line, source=number), NOTHING_KNOWN, offsets.lineages)
-    of = {"topic": offsets.topic, "topic_id": offsets.topic_id}
     mine = (sources.c.pipeline == line.pipeline, sources.c.source == number)
     conn.execute(update(sources).where(*mine).values(first_txid=line.last_txid + 1))
+    of = {"topics": membership.renewed(line.topics, offsets).stored}
     conn.execute(update(pipelines).where(pipelines.c.pipeline == line.pipeline).values(source=number, due=None, **of))
     return number
 
@@ -275,8 +274,8 @@ def announce(conn: Connection, line: Line, offsets: TopicOffsets, starts: Mappin
     if cause == Cause.CUT:
         partitions = conn.execute(select(c.partitions).where(*mine)).scalar_one()
     number = newest(conn, line)[0] + 1
-    of = {"topic": offsets.topic, "topic_id": offsets.topic_id, "cause": cause, "partitions": partitions}
-    conn.execute(insert(sources).values(pipeline=line.pipeline, source=number, **of))
+    conn.execute(insert(sources).values(pipeline=line.pipeline, source=number, cause=cause, partitions=partitions))
+    topic_rows.keep(conn, line.pipeline, number, membership.renewed(line.topics, offsets))
     row = {"pipeline": line.pipeline, "source": number, "txid": 0, "from_offset": None}
     conn.execute(insert(ranges), [{**row, "partition": p, "until_offset": at} for p, at in sorted(starts.items())])
     return number

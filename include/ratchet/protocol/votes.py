@@ -13,7 +13,7 @@ from sqlalchemy import Connection, func, select, update
 from sqlalchemy.exc import ProgrammingError
 
 from ratchet.errors import Fenced, OtherCode, Refused
-from ratchet.ledger import history, letters, writers
+from ratchet.ledger import history, letters, topic_rows, writers
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import check_try, read_slice
 from ratchet.ledger.rows import SliceRow, Transaction, WriterRow
@@ -24,7 +24,7 @@ from ratchet.ledger.work import Claim, Relation, SinkVote, SliceToken, SliceWork
 from ratchet.protocol.failures import other_code
 from ratchet.protocol.plan import read_ranges
 from ratchet.protocol.prepare import Prepared, prepare_if_complete
-from ratchet.protocol.sources import lineages, source_of, topic_of
+from ratchet.protocol.sources import lineages, source_of
 from ratchet.sinks import delta, stage
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Rows, Sink
@@ -209,15 +209,15 @@ def _next_try(conn: Connection, spec: Pipeline, row: Transaction, current: Slice
 
 def _work(conn: Connection, spec: Pipeline, row: Transaction, current: SliceRow) -> SliceWork:
     source = source_of(conn, row.pipeline, row.txid)
-    topic, topic_id = topic_of(conn, row.pipeline, source)
+    topics = topic_rows.of_source(conn, row.pipeline, source)
     return SliceWork(
         token=SliceToken(
             row.pipeline, row.txid, row.epoch, current.slice, current.try_number, row.revision, current.nonce
         ),
-        ranges=read_ranges(topic, current.ranges),
+        ranges=read_ranges(topics, current.ranges),
         relations=stage.relations(conn, sinks_of(spec), row),
         txn_time=row.txn_time,
-        topic_id=topic_id,
+        topics=topics,
         source=source,
         lineages=lineages(conn, row.pipeline, source),
         releases=row.releases,

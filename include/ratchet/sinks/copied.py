@@ -6,8 +6,9 @@ from functools import cache
 from typing import ClassVar, Literal
 
 from pydantic import field_validator
-from sqlalchemy import Connection, MetaData, Table, delete, insert, literal
+from sqlalchemy import ColumnElement, Connection, MetaData, Table, case, delete, insert, literal
 
+from ratchet.ledger.topics import PER_TOPIC, Topics
 from ratchet.sinks import delta
 from ratchet.sinks.kept import Kept
 from ratchet.sinks.port import Applied, Delta, Taken, Touched
@@ -65,7 +66,7 @@ class Copied(Kept, frozen=True):
 
     def fold(self, conn: Connection, of: Delta) -> Applied:
         into, staged = self.target, delta.table(of.rows.relation, self)
-        given = {"_topic": literal(of.topic), TXID.name: staged.c._txid}
+        given = {"_topic": _name(of.topics, staged.c._partition), TXID.name: staged.c._txid}
         names = [c.name for c in into.columns]
         picked = delta.named(of.rows, self).with_only_columns(*(given.get(n, staged.c.get(n)) for n in names))
         copying = insert(into).from_select(names, picked).execution_options(preserve_rowcount=True)
@@ -79,6 +80,13 @@ class Copied(Kept, frozen=True):
         if of.release is None:
             conn.execute(delete(self.target).where(self.target.c._txid == of.txid))
         return self.fold(conn, of)
+
+
+def _name(topics: Topics, partition: ColumnElement[int]) -> ColumnElement[str]:
+    """The topic that a partition of the line is of."""
+    if len(topics) == 1:
+        return literal(topics.names[0])
+    return case(dict(enumerate(topics.names)), value=partition // PER_TOPIC)
 
 
 @cache

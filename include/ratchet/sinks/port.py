@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sqlalchemy import Connection, FromClause, Select, Table
 
 from ratchet.ledger.schema import DELTA_SCHEMA
+from ratchet.ledger.topics import Topics
 from ratchet.ledger.work import OffsetRange, Relation
 from ratchet.sinks.types import SENT, SOURCE, TXID, WRITER
 from ratchet.spec.columns import Column, parse_columns
@@ -75,7 +76,7 @@ class Delta:
     """What one transaction contributes to one sink, as its commit folds it; `rows` says where that stands."""
 
     pipeline: str
-    topic: str
+    topics: Topics
     txid: int
     rows: Rows
     replaces: bool

@@ -5,7 +5,8 @@ from __future__ import annotations
 from psycopg import sql
 from sqlalchemy import Connection
 
-from ratchet.ledger.schema import heads, sources
+from ratchet.ledger.schema import heads, topics
+from ratchet.ledger.topics import PER_TOPIC
 from ratchet.sinks.port import Sink
 
 
@@ -17,7 +18,7 @@ def create(conn: Connection, pipeline: str, sink: Sink, existing: list[str]) -> 
     statement = sql.SQL(
         "create or replace view {view} as select {columns} from {rows} d "
         # Unique, so a query that asks for no topic joins nothing.
-        "left join {sources} s on s.pipeline = {pipeline} and s.source = d._source "
+        "left join {topics} t on t.pipeline = {pipeline} and t.source = d._source and t.number = d._partition / {per} "
         # Of a comparison with what it does not know PostgreSQL expects a third of the rows, and takes block ranges for
         # all of them; of a sum it knows no index, and reads the table as it is.
         "where d._txid + 0 <= (select txid from {heads} where pipeline = {pipeline})"
@@ -25,7 +26,8 @@ def create(conn: Connection, pipeline: str, sink: Sink, existing: list[str]) -> 
         view=sql.Identifier(*sink.table),
         columns=sql.SQL(", ").join(columns),
         rows=sql.Identifier(*sink.home),
-        sources=sql.Identifier(str(sources.schema), sources.name),
+        topics=sql.Identifier(str(topics.schema), topics.name),
+        per=sql.Literal(PER_TOPIC),
         heads=sql.Identifier(str(heads.schema), heads.name),
         pipeline=sql.Literal(pipeline),
     )
@@ -36,5 +38,8 @@ def create(conn: Connection, pipeline: str, sink: Sink, existing: list[str]) -> 
 
 def _column(name: str) -> sql.Composable:
     if name == "_topic":
-        return sql.SQL("s.topic as _topic")
+        return sql.SQL("t.topic as _topic")
+    if name == "_partition":
+        # As Kafka numbers it, beside the topic.
+        return sql.SQL("d._partition % {} as _partition").format(sql.Literal(PER_TOPIC))
     return sql.SQL("d.{}").format(sql.Identifier(name))

@@ -313,7 +313,8 @@ class ColumnarReading:
             partition = place.topic, place.partition
             source = self._origins.get(place.topic, Origin()).number
             range_ = piece.range
-            for batch in decoder.decode(piece.frames, piece.aborted, range_.from_offset, range_.until_offset, source):
+            ends = range_.from_offset, range_.until_offset
+            for batch in decoder.decode(piece.frames, piece.aborted, *ends, source, range_.partition):
                 self.records += batch.num_rows
                 yield batch
             self.reached[partition] = min(piece.frames.position, range_.until_offset)

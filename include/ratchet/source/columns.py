@@ -37,8 +37,12 @@ class Decoder:
     def __init__(self) -> None:
         self._scratch = Scratch()
 
-    def decode(self, frames: Frames, aborted: Aborted, lo: int, hi: int, source: int) -> Iterator[pa.RecordBatch]:
-        """The committed records with lo <= offset < hi; nothing where there are none. Raises BrokenBatch."""
+    def decode(
+        self, frames: Frames, aborted: Aborted, lo: int, hi: int, source: int, partition: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The committed records with lo <= offset < hi, which carry `source` and `partition`; nothing where there are
+        none. Raises BrokenBatch.
+        """
         frames = frames.upto(hi)
         frames.check()
         wanted = np.flatnonzero(committed(frames, aborted) & (frames.headers["count"] > 0) & (frames.ends > lo))
@@ -64,12 +68,12 @@ class Decoder:
             rows += line[compiled.COUNT]
             size += line[compiled.END] - line[compiled.START]
             if rows >= ROWS or size >= SIZE:
-                yield from self._columns(frames, table, rows, size, lo, hi, source)
+                yield from self._columns(frames, table, rows, size, lo, hi, source, partition)
                 rows = size = 0
                 table = []
                 self._scratch.clear()
         if table:
-            yield from self._columns(frames, table, rows, size, lo, hi, source)
+            yield from self._columns(frames, table, rows, size, lo, hi, source, partition)
 
     def _decompressed(self, frames: Frames, line: Line) -> Line:
         """A batch's line in the table that the walk goes by, which has its codec first, where its records lie now."""
@@ -84,7 +88,7 @@ class Decoder:
         return codec, start, end, count, base, *more
 
     def _columns(
-        self, frames: Frames, table: list[Line], rows: int, size: int, lo: int, hi: int, source: int
+        self, frames: Frames, table: list[Line], rows: int, size: int, lo: int, hi: int, source: int, partition: int
     ) -> Iterator[pa.RecordBatch]:
         batches = np.array(table, np.int64)
         raw, scratch = frames.octets, self._scratch.content
@@ -114,7 +118,7 @@ class Decoder:
         yield pa.RecordBatch.from_arrays(
             [
                 _numbers(pa.int16(), np.full(n, source, np.int16)),
-                _numbers(pa.int32(), np.full(n, frames.place.partition, np.int32)),
+                _numbers(pa.int32(), np.full(n, partition, np.int32)),
                 _numbers(pa.int64(), offsets[:n]),
                 _numbers(TIMESTAMP, timestamps[:n]),
                 _binary(n, key_ends, keys, key_size, key_valid, null_keys),

@@ -63,7 +63,7 @@ def cursors_of(ranges: Sequence[OffsetRange], fetch_bytes: int) -> list[Cursor]:
     """One for each partition; those of empty ranges have nothing to do."""
     by_partition: dict[Partition, list[OffsetRange]] = {}
     for range_ in ranges:
-        by_partition.setdefault((range_.topic, range_.partition), []).append(range_)
+        by_partition.setdefault(range_.place, []).append(range_)
     cursors: list[Cursor] = []
     for (topic, partition), of in by_partition.items():
         of.sort(key=lambda range_: range_.from_offset)

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ratchet.ledger.topics import Topics
 from ratchet.ledger.work import OffsetRange
 
 FIRST_LOOK = 1_000
@@ -87,7 +88,7 @@ Read = Callable[[list[OffsetRange]], Iterator[Stamps]]
 
 
 def interval_ends(
-    topic: str, end: IntervalEnd, found: Mapping[int, int], stable: Mapping[int, int], read: Read
+    topics: Topics, end: IntervalEnd, found: Mapping[int, int], stable: Mapping[int, int], read: Read
 ) -> tuple[dict[int, int], dict[int, Ahead]]:
     """({partition: the offset at which the interval ends}, what is stamped absurdly late below it).
 
@@ -100,7 +101,7 @@ def interval_ends(
     ahead: dict[int, Ahead] = {}
     size, known = FIRST_LOOK, 0
     while position and known < end.most:
-        ranges = [OffsetRange(topic, p, at, min(at + size, stable[p])) for p, at in sorted(position.items())]
+        ranges = [OffsetRange(topics.name(p), p, at, min(at + size, stable[p])) for p, at in sorted(position.items())]
         ends |= _ends_within(ranges, end, ahead, read)
         for r in ranges:
             start = end.starts.get(r.partition, 0)

@@ -24,7 +24,8 @@ SCHEMA = pa.schema(
         pa.field("_headers", HEADERS),
     ]
 )
-"""A record as a row. `_headers` is null where a record has none; `_timestamp` is the broker's where the topic says so.
+"""A record as a row; `_partition` is the line's. `_headers` is null where a record has none; `_timestamp` is the
+broker's where the topic says so.
 
 Kafka's times are any 64-bit number of milliseconds; one that no number of microseconds holds is the nearest that does,
 which is no whole number of milliseconds.

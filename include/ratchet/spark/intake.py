@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ratchet.errors import IncompleteRead
 from ratchet.formats.envelope import Envelope, Opened
+from ratchet.ledger.topics import PER_TOPIC, Topics
 from ratchet.ledger.work import OffsetRange, divided
 from ratchet.source.columnar import ColumnarSource
 from ratchet.source.letters import Letters
@@ -26,14 +27,14 @@ MOST_PARTS = 16
 
 @dataclass(frozen=True)
 class Intake:
-    """What tasks read of a slice and how they open it, carried to the workers by value.
+    """What tasks read of a slice and how they open it, carried to the workers by value; `topics` are those of the plan.
 
     With `parts` each task is given numbers of parts and reads those itself; without, its batches are records already.
     Those of a release are `letters`, and Kafka is not asked.
     """
 
     topic: Topic
-    topic_id: str
+    topics: Topics
     servers: Servers
     key_required: bool
     parts: tuple[tuple[OffsetRange, ...], ...] | None
@@ -42,7 +43,7 @@ class Intake:
 
     def __repr__(self) -> str:
         # The servers' settings hold passwords, and Spark may print a plan.
-        return f"Intake({self.topic.name}, {self.parts})"
+        return f"Intake({self.topic.title}, {self.parts})"
 
     def batches(self, given: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[pa.RecordBatch]:
         """The records of a task, counted; raises what a source raises."""
@@ -65,7 +66,7 @@ class Intake:
                 tally.read(batch)
                 yield batch
             return
-        origins = {self.topic.name: Origin(0, self.topic_id)}
+        origins = {name: Origin(0, topic_id) for name, topic_id in self.topics.ids.items()}
         reading = ColumnarSource(self.servers.kafka, origins).read(ranges)
         try:
             for batch in reading:
@@ -74,14 +75,23 @@ class Intake:
         finally:
             reading.close()
         for r in ranges:
-            position = reading.reached.get((r.topic, r.partition), r.from_offset)
+            position = reading.reached.get(r.place, r.from_offset)
             if position < r.until_offset:
                 raise IncompleteRead(f"the source stopped at offset {position} of {r}; the slice is tried again")
+
+    def _names(self, partitions: pa.Int32Array) -> pa.StringArray:
+        """The topic of each of these partitions of the line."""
+        numbers = partitions.to_numpy() // PER_TOPIC
+        return pa.array(self.topics.names, pa.string()).take(pa.array(numbers))
 
     def opened(self, given: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[Opened]:
         """Rows and dead letters of a task's records, batch by batch, counted."""
         envelope = Envelope(
-            self.topic, key_required=self.key_required, private=self.private, endpoints=self.servers.endpoints
+            self.topic,
+            key_required=self.key_required,
+            private=self.private,
+            endpoints=self.servers.endpoints,
+            topics_of=self._names,
         )
         for batch in self.batches(given, tally):
             opened = envelope.open(batch)

@@ -50,7 +50,7 @@ def preview(spec: Pipeline, work: SliceWork, servers: Servers, spark: SparkSessi
     else:
         tables, engine = slices.given(spark, spec, work, servers, MOST_ROWS), "Spark"
     sinks = {sink.name: _rows(tables.get(sink.name), private=spec.private) for sink in sinks_of(spec)}
-    return Preview(spec.name, work.ranges, engine, sinks)
+    return Preview(spec.name, tuple(r.told for r in work.ranges), engine, sinks)
 
 
 def _here(spec: Pipeline, work: SliceWork, servers: Servers) -> dict[str, pa.Table]:
@@ -59,7 +59,7 @@ def _here(spec: Pipeline, work: SliceWork, servers: Servers) -> dict[str, pa.Tab
     if instead:
         raise SettingsError(f"{spec.name}: only Spark can do this, since {instead}; set RATCHET_SPARK=sc://HOST:15002")
     parts, needs_key = parts_of(work.ranges), any(sink.needs_key for sink in spec.sinks)
-    intake = Intake(spec.source, work.topic_id, servers, needs_key, parts, spec.private)
+    intake = Intake(spec.source, work.topics, servers, needs_key, parts, spec.private)
     numbers = pa.record_batch([pa.array(range(len(parts)), pa.int64())], ["id"])
     found: dict[str, pa.Table] = {}
     for sink in sinks_of(spec):

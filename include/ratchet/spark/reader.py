@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ratchet.ledger.topics import PER_TOPIC, number_of
 from ratchet.ledger.work import OffsetRange
 
 SCHEMA = (
@@ -29,12 +31,15 @@ def read(spark: SparkSession, ranges: Sequence[OffsetRange], kafka: dict[str, st
     if not wanted:
         return spark.createDataFrame([], SCHEMA)
     offsets = sum(map(len, wanted))
+    of: dict[str, list[OffsetRange]] = {}
+    for r in wanted:
+        of.setdefault(r.topic, []).append(r)
     options = {f"kafka.{name}": value for name, value in kafka.items()}
     options |= {
         "kafka.isolation.level": "read_committed",
-        "assign": _by_partition(wanted, lambda rs: sorted({r.partition for r in rs})),
-        "startingOffsets": _by_partition(wanted, lambda rs: {str(r.partition): r.from_offset for r in rs}),
-        "endingOffsets": _by_partition(wanted, lambda rs: {str(r.partition): r.until_offset for r in rs}),
+        "assign": json.dumps({topic: sorted({r.place[1] for r in rs}) for topic, rs in of.items()}),
+        "startingOffsets": _json(of, attrgetter("from_offset")),
+        "endingOffsets": _json(of, attrgetter("until_offset")),
         "failOnDataLoss": "true",
         "includeHeaders": "true",
     }
@@ -48,7 +53,7 @@ def read(spark: SparkSession, ranges: Sequence[OffsetRange], kafka: dict[str, st
         .options(**options)
         .load()
         .select(
-            F.col("partition").alias("_partition"),
+            _partition(of).alias("_partition"),
             F.col("offset").alias("_offset"),
             F.col("timestamp").alias("_timestamp"),
             F.col("key").alias("_key"),
@@ -58,6 +63,17 @@ def read(spark: SparkSession, ranges: Sequence[OffsetRange], kafka: dict[str, st
     )
 
 
-def _by_partition(ranges: list[OffsetRange], of) -> str:
-    """JSON of {topic: of(its ranges)}, the form that the source's options have."""
-    return json.dumps({ranges[0].topic: of(ranges)})
+def _json(of: Mapping[str, Sequence[OffsetRange]], offset: Callable[[OffsetRange], int]) -> str:
+    """{topic: {partition: offset}} in the form that the source's options have."""
+    return json.dumps({topic: {str(r.place[1]): offset(r) for r in rs} for topic, rs in of.items()})
+
+
+def _partition(of: Mapping[str, Sequence[OffsetRange]]) -> Column:
+    """The partition of the line that a record of Kafka's is of."""
+    number = {topic: number_of(rs[0].partition) for topic, rs in of.items()}
+    if not any(number.values()):
+        return F.col("partition")
+    of_line = F.lit(0)
+    for topic, its in number.items():
+        of_line = F.when(F.col("topic") == topic, F.lit(its * PER_TOPIC)).otherwise(of_line)
+    return (F.col("partition") + of_line).cast("int")

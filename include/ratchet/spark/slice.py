@@ -21,6 +21,7 @@ from ratchet.sinks.types import POSITION
 from ratchet.sinks.writer import Into
 from ratchet.source.kafka import Kafka
 from ratchet.source.letters import letters_of
+from ratchet.source.offsets import KnownLogs
 from ratchet.spark import frame_lane, worker_lane
 from ratchet.spark.decode import decode
 from ratchet.spark.failure import explained
@@ -205,13 +206,13 @@ def _intake(
             get_logger().warning(
                 f"{_where(spec, work)}: read by Spark's Kafka source, which is slower than the columnar one: {instead}"
             )
-        return Intake(spec.source, work.topic_id, servers, needs_key, None, spec.private), read(
+        return Intake(spec.source, work.topics, servers, needs_key, None, spec.private), read(
             spark, work.ranges, servers.kafka
         )
     parts = parts_of(work.ranges)
     numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
     letters = letters_of(work, ledger_url)
-    return Intake(spec.source, work.topic_id, servers, needs_key, parts, spec.private, letters), numbers
+    return Intake(spec.source, work.topics, servers, needs_key, parts, spec.private, letters), numbers
 
 
 def _instead(spec: Pipeline, work: SliceWork, servers: Servers) -> str | None:
@@ -245,16 +246,19 @@ def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
     """Raises TopicChanged, RecordsLost, IncompleteRead, or what the client says of a topic that it does not find."""
     if work.releases is not None or not _is_to_be_read(work):
         return
-    where, offsets = _where(spec, work), client.offsets(spec.source.name, known=work.lineages)
-    if offsets.topic_id != work.topic_id:
-        raise TopicChanged(
-            f"{where}: topic {offsets.topic} has id {offsets.topic_id}, the plan is of {work.topic_id}: it was deleted "
-            "and made again, and the planned records are gone"
-        )
+    where, names = _where(spec, work), sorted({r.topic for r in work.ranges if len(r)})
+    offsets = client.offsets(names, known=KnownLogs(work.topics, work.lineages))
+    for name in names:
+        now, planned = offsets.topics.ids[name], work.topics.ids[name]
+        if now != planned:
+            raise TopicChanged(
+                f"{where}: topic {name} has id {now}, the plan is of {planned}: it was deleted and made again, and the "
+                "planned records are gone"
+            )
     for r in work.ranges:
         beginning = offsets.beginning.get(r.partition)
         if len(r) and (beginning is None or beginning > r.from_offset):
-            gone = f"{r.topic}-{r.partition}[{r.from_offset},{min(beginning or r.until_offset, r.until_offset)})"
+            gone = f"{r.where}[{r.from_offset},{min(beginning or r.until_offset, r.until_offset)})"
             raise RecordsLost(
                 f"{where}: retention has deleted {gone}, which were planned and not yet committed; nothing was voted; "
                 "lengthen the topic's retention.ms"
@@ -263,13 +267,13 @@ def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
         same = offsets.same(r.partition, r.until_offset)
         if len(r) and same < r.until_offset:
             raise RecordsLost(
-                f"{where}: {r.topic}-{r.partition} was cut at offset {same}, and [{max(same, r.from_offset)},"
+                f"{where}: {r.where} was cut at offset {same}, and [{max(same, r.from_offset)},"
                 f"{r.until_offset}) was planned, as by an unclean change of leader or a restored disk; nothing was "
                 f"voted; `ratchet accept-loss {spec.name} --reason …` goes on with what the log has now"
             )
         if len(r) and offsets.stable[r.partition] < r.until_offset:
             raise IncompleteRead(
-                f"{where}: {r.topic}-{r.partition} is decided up to offset {offsets.stable[r.partition]} only, and "
+                f"{where}: {r.where} is decided up to offset {offsets.stable[r.partition]} only, and "
                 f"{r} was planned; nothing was voted, the slice is tried again"
             )
 

@@ -44,7 +44,7 @@ def failing(
     for work in works:
         parts = parts_of(work.ranges)
         letters, servers = letters_of(work, ledger_url), Servers({}, endpoints)
-        intake = Intake(spec.source, work.topic_id, servers, needs_key, parts, spec.private, letters)
+        intake = Intake(spec.source, work.topics, servers, needs_key, parts, spec.private, letters)
         numbers = pa.record_batch([pa.array(range(len(parts)), pa.int64())], ["id"])
         for batch in worker_lane.Giving(spec, intake, work.txn_time, DEAD_LETTERS)(iter([numbers])):
             found.update(batch.column("error").to_pylist())

@@ -7,8 +7,8 @@ A type is `string`, `boolean`, `smallint`, `int`, `bigint`, `float`, `double`, `
 `array<type>`, `map<string, type>` or `struct<name: type [not null], ...>`. Types and keywords may be in capitals.
 
 A source is the path of a field in the message, `order.id` or `"@meta"."user-id"`, each name exactly as it is sent;
-without one it is the field with the column's name. `_timestamp`, `_key`, `_headers` and `_headers.name` without quotes
-are parts of the record.
+without one it is the field with the column's name. `_timestamp`, `_topic`, `_key`, `_headers` and `_headers.name`
+without quotes are parts of the record.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ratchet.spec.types import (
     Integer,
     Map,
     Member,
+    String,
     Struct,
     Timestamp,
     Type,
@@ -53,7 +54,7 @@ class FieldPath:
         return ".".join((first, *map(quoted, self.names[1:])))
 
 
-Part = Literal["_timestamp", "_key", "_headers"]
+Part = Literal["_timestamp", "_topic", "_key", "_headers"]
 _PARTS: tuple[Part, ...] = get_args(Part)
 
 
@@ -303,6 +304,8 @@ class _Parser:
             )
         if part == "_timestamp" and not isinstance(kind, Timestamp):
             raise SpecError(f"column {column!r}: the record's timestamp is a timestamp, and not a {kind}")
+        if part == "_topic" and not isinstance(kind, String):
+            raise SpecError(f"column {column!r}: the name of the record's topic is a string, and not a {kind}")
         return RecordPart(part, names[1] if len(names) == 2 else None)
 
     def _path_part(self, column: str) -> _Token:

@@ -103,21 +103,21 @@ class DeclaredSink(Declaration, ABC, frozen=True):
         """
         if source.deletes and not self.takes_deletions:
             return (
-                f"{self.name!r} knows no deletions, and of each one in topic {source.name!r} it would get a row "
+                f"{self.name!r} knows no deletions, and of each one in topic {source.title!r} it would get a row "
                 "without values; give a transform that says what a deletion is to it"
             )
         found = {column.name: column for column in source.columns}
         for column in self.needed:
             if column.name not in found:
                 return (
-                    f"{self.name!r} needs column {column.name!r}, which topic {source.name!r} does not declare; "
+                    f"{self.name!r} needs column {column.name!r}, which topic {source.title!r} does not declare; "
                     "without a transform each sink takes the columns of its own names: declare it in the source, by "
                     "from if the field has another name, or give a transform"
                 )
             actual = found[column.name].type
             if actual != column.type and column.type not in WIDER.get(actual, ()):
                 return (
-                    f"{self.name!r} declares column {column.name!r} {column.type}, and topic {source.name!r} "
+                    f"{self.name!r} declares column {column.name!r} {column.type}, and topic {source.title!r} "
                     f"{actual}; make the two agree, or give a transform that casts it"
                 )
         return None

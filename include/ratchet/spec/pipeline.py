@@ -1,4 +1,4 @@
-"""The spec of a pipeline: one topic, one transform, its sinks; checked when it is made, without any server."""
+"""The spec of a pipeline: its topics, its transform, its sinks; checked when it is made, without any server."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ MAX_FUTURE = timedelta(days=1)
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
+_WHICH_TOPICS = {"begin", "name", "pattern", "join"}
+
 
 class Pipeline(Declaration, frozen=True):
-    """One topic → one transform → its sinks, in one ordered line of transactions."""
+    """One topic, or several of one format → one transform → its sinks, in one ordered line of transactions."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
     """The name of the line and of its DAG: up to 32 of a to z, 0 to 9 and `_`, a letter first."""
     description: str = ""
     """Text in Markdown, which the DAG's page shows first."""
     source: Topic
-    """The Kafka topic that the pipeline reads."""
+    """The Kafka topic that the pipeline reads, or several."""
     transform: str | InstanceOf[Sql] | None = None
     """What is between topic and sinks: a function, as `module:function`, or statements, as `Sql(…)`. Without one each
     sink takes the columns of its own names."""
@@ -118,6 +120,11 @@ class Pipeline(Declaration, frozen=True):
                 raise ValueError(f"sinks: {sink.name!r} is declared twice")
             if sink.name == DEAD_LETTERS or sink.table[0].startswith("ratchet") or sink.table[0].startswith("pg_"):
                 raise ValueError(f"sinks: {sink.name!r} is a name that ratchet or PostgreSQL keeps for itself")
+            if self.source.is_several and sink.needs_key:
+                raise ValueError(
+                    f"sinks: {sink.name!r} keeps the last record of a key by its place in its partition, and among "
+                    "several topics a key has no such order; give it an order column"
+                )
             misfit = sink.misfit(self.source) or (sink.lacks(self.source) if self.transform is None else None)
             if misfit:
                 raise ValueError(f"sinks: {misfit}")
@@ -158,12 +165,15 @@ class Pipeline(Declaration, frozen=True):
     @property
     def plan_hash(self) -> str:
         """A hash of what the spec says about data, gates included, and `private`, by which dead letters have other
-        reasons: not of schedules, tags, limits, indexes, ages, what columns were called, where the line began, or where
-        rows go besides.
+        reasons: not of schedules, tags, limits, indexes, ages, what columns were called, which topics it is of, where
+        they begin, or where rows go besides.
         """
         said = self.model_dump_json(
             include={"name", "source", "transform", "sinks", "gates", "private"},
-            exclude={"source": {"begin"}, "sinks": {"__all__": {"indexes", "keep", "renamed", "to"}}},
+            exclude={
+                "source": _WHICH_TOPICS,
+                "sinks": {"__all__": {"indexes", "keep", "renamed", "to"}},
+            },
         )
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 

@@ -1,9 +1,10 @@
-"""What a spec says of the topic that a pipeline reads."""
+"""What a spec says of the topic, or of the topics, that a pipeline reads."""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal, cast
 
@@ -11,11 +12,17 @@ from pydantic import Field, InstanceOf, SerializeAsAny, field_validator, model_v
 
 from ratchet.spec.columns import Column, FieldPath, parse_columns
 from ratchet.spec.declaration import Declaration, column_list
+from ratchet.spec.subscription import Subscription
 
-Beginning = Literal["earliest", "latest"] | datetime | dict[int, int]
+Offsets = dict[int, int] | dict[str, dict[int, int]]
+"""{partition: offset} of a topic; of several {topic: {partition: offset}}."""
+Beginning = Literal["earliest", "latest"] | datetime | Offsets
 """Where a line begins, as a spec says it."""
 _BEGINNINGS = 'give "earliest", "latest", a datetime with a time zone, or {partition: offset}'
-_MOST_PARTITIONS, _MOST_OFFSETS = 2**31, 2**63
+_BY_TOPIC = "of several topics it is {topic: {partition: offset}}, which names each of them"
+_MOST_PARTITIONS, _MOST_OFFSETS = 1_000_000, 2**63
+_MOST_TOPICS = 2_000
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class DeclaredFormat(Declaration, ABC, frozen=True):
@@ -56,10 +63,18 @@ class DeclaredFormat(Declaration, ABC, frozen=True):
 
 
 class Topic(Declaration, frozen=True):
-    """The Kafka topic that a pipeline reads."""
+    """The Kafka topic that a pipeline reads, or several of one format."""
 
-    name: str = Field(kw_only=False, pattern=r"^[a-zA-Z0-9._-]{1,249}$")
-    """The topic's name in Kafka."""
+    name: str | tuple[str, ...] | None = Field(None, kw_only=False)
+    """The topic's name in Kafka, or a list of names, as `["orders-eu", "orders-us"]`. One that comes to the list later
+    joins the line."""
+    pattern: str | None = None
+    """Instead of names a regular expression, as Python has them, that matches the whole names of the topics. One that
+    comes to Kafka later joins the line with the next run. Names that begin with `__` and `ratchet_marks` never match.
+    """
+    join: Literal["earliest", "latest"] = "earliest"
+    """Where a topic begins that joins a line: `"earliest"`, where its logs do; `"latest"`, at the last stable offsets.
+    """
     value: SerializeAsAny[InstanceOf[DeclaredFormat]]
     """The format of the values."""
     key: SerializeAsAny[InstanceOf[DeclaredFormat]] | str | None = None
@@ -73,9 +88,42 @@ class Topic(Declaration, frozen=True):
     reads in any case by a connection that the columnar reader cannot use."""
     begin: Beginning = "earliest"
     """Where the line begins: `"earliest"`, where the logs do; `"latest"`, at the last stable offsets; a time, with a
-    zone, at the first record of that time or later; or `{partition: offset}` with all partitions. It is decided once,
-    by the first run that hears Kafka, and means nothing to partitions that come later: of these all records are taken.
+    zone, at the first record of that time or later; or `{partition: offset}` with all partitions, of several topics
+    `{topic: {partition: offset}}`. It is decided once, by the first run that hears Kafka, and means nothing to
+    partitions that come later: of these all records are taken.
     """
+
+    @field_validator("name", mode="before")
+    @classmethod
+    def _is_names(cls, name: object) -> object:
+        """pydantic would say what each kind of value lacks."""
+        if name is None:
+            return None
+        several = not isinstance(name, str)
+        if several and not isinstance(name, list | tuple):
+            raise ValueError(f"it is a {type(name).__name__}; give the name of a topic, or a list of names")
+        names = tuple(cast("Sequence[object]", name)) if several else (name,)
+        if not names:
+            raise ValueError("the list is empty; name a topic, or give a pattern")
+        for each in names:
+            if not isinstance(each, str) or not _NAME.fullmatch(each):
+                raise ValueError(f"{each!r} is no name of a topic: letters, digits, `.`, `_` and `-`, 249 at most")
+            if names.count(each) > 1:
+                raise ValueError(f"{each!r} is named twice")
+        if len(names) > _MOST_TOPICS:
+            raise ValueError(f"{len(names):,} topics are too many; a line has {_MOST_TOPICS:,} at most")
+        return names[0] if len(names) == 1 else names
+
+    @field_validator("pattern")
+    @classmethod
+    def _is_a_pattern(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        if pattern == "":
+            raise ValueError("it is empty; give a regular expression that matches whole names, such as orders-.*")
+        return pattern
 
     @field_validator("value", mode="before")
     @classmethod
@@ -116,10 +164,29 @@ class Topic(Declaration, frozen=True):
             except OverflowError:
                 raise ValueError(f"{begin} is no time in UTC, whose years are 1 to 9999") from None
         if isinstance(begin, Mapping):
-            return _places(cast("Mapping[object, object]", begin))
+            places = cast("Mapping[object, object]", begin)
+            if not any(isinstance(value, Mapping) for value in places.values()):
+                return _places(places)
+            for topic, of in places.items():
+                if not isinstance(topic, str) or not isinstance(of, Mapping):
+                    raise ValueError(f"{topic!r}: {of!r} is not {{partition: offset}} of a topic; {_BY_TOPIC}")
+                _places(cast("Mapping[object, object]", of))
+            return places
         if begin not in ("earliest", "latest"):
             raise ValueError(f"it is {begin!r}; {_BEGINNINGS}")
         return begin
+
+    @model_validator(mode="after")
+    def _names_topics(self) -> Topic:
+        if (self.name is None) == (self.pattern is None):
+            raise ValueError('give either the name of a topic, or a list of names, or pattern="…"')
+        if isinstance(self.begin, dict):
+            by_topic = any(isinstance(of, dict) for of in self.begin.values())
+            if by_topic != self.is_several:
+                raise ValueError(f"begin: {_BY_TOPIC if self.is_several else 'of one topic it is {partition: offset}'}")
+            if self.pattern is None and by_topic and set(self.begin) != set(self.names):
+                raise ValueError(f"begin: {_BY_TOPIC}")
+        return self
 
     @model_validator(mode="after")
     def _deletions_need_a_key(self) -> Topic:
@@ -133,6 +200,32 @@ class Topic(Declaration, frozen=True):
             if column.name.lower() in declared:
                 raise ValueError(f"key: column {column.name!r} is declared in value too")
         return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its topics, in order; none where it has a pattern."""
+        if self.name is None:
+            return ()
+        return (self.name,) if isinstance(self.name, str) else self.name
+
+    @property
+    def is_several(self) -> bool:
+        """Whether it may be more than one topic."""
+        return not isinstance(self.name, str)
+
+    @property
+    def subscription(self) -> Subscription:
+        """Which topics it means."""
+        return Subscription(self.names, self.pattern)
+
+    @property
+    def title(self) -> str:
+        """How people read it: a name, names, or the pattern."""
+        return self.subscription.title
+
+    def wants(self, name: str) -> bool:
+        """Whether a topic of this name is one of it."""
+        return self.subscription.wants(name)
 
     @property
     def deletes(self) -> bool:
@@ -152,7 +245,7 @@ class Topic(Declaration, frozen=True):
             case datetime():
                 return self.begin.isoformat()
             case dict():
-                return str(dict(sorted(self.begin.items())))
+                return str(_sorted(self.begin))
             case _:
                 return self.begin
 
@@ -167,6 +260,11 @@ class Topic(Declaration, frozen=True):
     def columns(self) -> tuple[Column, ...]:
         """All declared columns, in the order in which a transform sees them."""
         return (*self.value.fields, *self.key_columns)
+
+
+def _sorted(of: Offsets) -> dict[str | int, object]:
+    """In an order that does not depend on how it was written."""
+    return {key: dict(sorted(at.items())) if isinstance(at, dict) else at for key, at in sorted(of.items())}
 
 
 def _places(begin: Mapping[object, object]) -> Mapping[object, object]:

@@ -61,7 +61,7 @@ class Sql(Declaration, frozen=True):
         columns = [column.name for column in source.columns]
         for name, text in self.statements.items():
             statement = statement_of(text)
-            misfit = statement.misfit(source.name, columns)
+            misfit = statement.misfit(source.names, columns)
             if misfit:
                 yield f"statement {name!r}, {misfit}"
         for sink in sinks:

@@ -65,9 +65,9 @@ class Statement:
     bare: tuple[tuple[str, str], ...]
     """(place, word) of words that are the clock or the session, unless a column has the name."""
 
-    def misfit(self, topic: str, columns: Sequence[str]) -> str | None:
-        """Why it does not fit a topic with these columns, in a line; None where it does."""
-        if self.relation.lower() not in (RECORDS, topic.lower()):
+    def misfit(self, topics: Sequence[str], columns: Sequence[str]) -> str | None:
+        """Why it does not fit topics with these columns, in a line; None where it does."""
+        if self.relation.lower() not in (RECORDS, *(topic.lower() for topic in topics if len(topics) == 1)):
             return f"it reads {self.relation!r}; write `from {RECORDS}`, which are those of the topic"
         known = {column.lower() for column in columns}
         for where, word in self.bare:

@@ -78,7 +78,7 @@ class Eye:
             up["ledger"] = True
             found += points(standing.values(), ())
             if self._kafka is not None:
-                found += points((), self._lags([s.topic for s in standing.values() if s.topic], list(standing)))
+                found += points((), self._lags([t for s in standing.values() for t in s.topics], list(standing)))
                 up["kafka"] = True
         except PASSES as error:
             self._forget(error)

@@ -134,10 +134,11 @@ class Lineage:
         )
 
     def _inputs(self, of: Whole, row: Revision) -> list[InputDataset]:
-        """A transaction is of one topic."""
+        """The topics that the transaction has ranges of; how many records each has given is known of one alone."""
+        topics = sorted({r.topic for r in of.ranges})
         read = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=row.records or 0)
-        facets = {"inputStatistics": cast(InputDatasetFacet, read)}
-        return [InputDataset(self._kafka, topic, facets) for topic in sorted({r.topic for r in of.ranges})]
+        facets = {"inputStatistics": cast(InputDatasetFacet, read)} if len(topics) == 1 else {}
+        return [InputDataset(self._kafka, topic, facets) for topic in topics]
 
 
 def _outputs(ledger: Ledger, row: Revision) -> list[OutputDataset]:

@@ -72,7 +72,7 @@ def run(
     """
     made = _made(spec, given, txn_time, spark, endpoints or {})
     for name, table in made.items():
-        check_own(sink_of(spec, name), table, [OffsetRange(spec.source.name, 0, 0, len(given))])
+        check_own(sink_of(spec, name), table, [OffsetRange(spec.source.title, 0, 0, len(given))])
     rows = {sink.name: _rows(made[sink.name]) if sink.name in made else [] for sink in sinks_of(spec)}
     *declared, _ = sinks_of(spec)
     return Result(

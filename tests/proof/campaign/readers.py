@@ -89,7 +89,8 @@ class Readers:
                 for spec in self.specs:
                     # Offsets first: what is committed only grows.
                     with suppress(RatchetError, psycopg.OperationalError):
-                        told = kafka.mirrored(f"ratchet-{spec.name}", spec.source.name)
+                        shown = kafka.mirrored(f"ratchet-{spec.name}", spec.source.names)
+                        told = {partition: at for (_, partition), at in shown.items()}
                         self._hold_offsets(spec.name, told)
 
     def _hold_offsets(self, name: str, told: dict[int, int]) -> None:

@@ -47,6 +47,20 @@ PLANTS = [
         layers=("ledger",),
     ),
     plant(
+        "an answer is used though another topic has joined by now",
+        "protocol/sources.py",
+        "(self.source, self.lineages, self.topics) == (other.source, other.lineages, other.topics)",
+        "(self.source, self.lineages) == (other.source, other.lineages)",
+        layers=("ledger",),
+    ),
+    plant(
+        "of every topic rows carry the partitions that Kafka gives",
+        "source/columnar.py",
+        "*ends, source, range_.partition)",
+        "*ends, source, place.partition)",
+        layers=("spark",),
+    ),
+    plant(
         "where an interval ends is not looked for again though another run has planned",
         "protocol/allocate.py",
         " or (offsets.wanted is not None and now != kafka.known)",
@@ -56,8 +70,8 @@ PLANTS = [
     plant(
         "a slice reads what has come in place of the planned records",
         "spark/slice.py",
-        "client.offsets(spec.source.name, known=work.lineages)",
-        "client.offsets(spec.source.name)",
+        "KnownLogs(work.topics, work.lineages)",
+        "KnownLogs(work.topics)",
         layers=("spark",),
     ),
     plant(

@@ -13,6 +13,7 @@ from typing import Any, cast
 from ratchet.errors import DestinationUnreachable, EngineLost, LedgerUnreachable, RatchetError, Refused
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
+from ratchet.ledger.topics import Topics
 from ratchet.ledger.transactions import read_transaction
 from ratchet.ledger.work import Claim, OffsetRange, Run, SliceToken, SliceWork
 from ratchet.operate.actions import abort, retry, void
@@ -174,7 +175,7 @@ class World:
     def offsets(self, before: object = None, _known: object = None) -> TopicOffsets:
         """What Kafka says of the topic; nothing of it is from `before` any time that it is asked about."""
         nothing = dict.fromkeys(self.stable, 0)
-        return TopicOffsets(TOPIC, "first", nothing, dict(self.stable), nothing if before else None)
+        return TopicOffsets(Topics.one(TOPIC, "first"), nothing, dict(self.stable), nothing if before else None)
 
     def is_active(self, dag_id: str, run_id: str) -> bool:
         """What Airflow says of a run."""

@@ -108,7 +108,7 @@ def flights(spec: Pipeline, partitions: int = 4) -> Content:
     # Records without a tail number have no key; the carrier spreads them.
     frame["key"] = _bytes(frame["tailnum"])
     placed = frame["tailnum"].fillna(frame["carrier"])
-    return _placed(spec.source.name, partitions, tuple(FLIGHT), frame, placed)
+    return _placed(spec.source.title, partitions, tuple(FLIGHT), frame, placed)
 
 
 def planes(spec: Pipeline, partitions: int = 2) -> Content:
@@ -124,7 +124,7 @@ def planes(spec: Pipeline, partitions: int = 2) -> Content:
     steps = [(first, "ordinary"), (renamed, "ordinary"), (retired, "tombstone"), (back, "ordinary")]
     frame = pd.concat([step.assign(kind=kind) for step, kind in steps], ignore_index=True)
     frame["fixed"], frame["key"] = None, _bytes(frame["tailnum"])
-    return _placed(spec.source.name, partitions, tuple(PLANE), frame, frame["tailnum"])
+    return _placed(spec.source.title, partitions, tuple(PLANE), frame, frame["tailnum"])
 
 
 def _broken(source: pd.DataFrame) -> pd.DataFrame:

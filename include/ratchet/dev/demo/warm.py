@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ratchet.ledger.work import OffsetRange, SliceToken, SliceWork
+from ratchet.ledger.work import SliceToken, SliceWork
 from ratchet.source.kafka import Kafka
 from ratchet.spark.engine import session_for
 from ratchet.spark.servers import Servers
@@ -21,16 +21,15 @@ def warm(spec: Pipeline, spark: str, kafka: dict[str, str]) -> None:
     What a first slice would wait for is done then: Java's classes are loaded, the plans' code is generated, and the
     Python workers have imported what they need. A topic without records warms nothing. Raises what `recompute` raises.
     """
-    topic = spec.source.name
     with Kafka(kafka) as client:
-        offsets = client.offsets(topic)
+        offsets = client.offsets(spec.source)
     ranges = tuple(
-        OffsetRange(topic, partition, begin, min(offsets.stable[partition], begin + OFFSETS))
+        offsets.range(partition, begin, min(offsets.stable[partition], begin + OFFSETS))
         for partition, begin in sorted(offsets.beginning.items())
         if offsets.stable[partition] > begin
     )
     if ranges:
         # No transaction has this token: nothing is staged, and it only names the work in errors.
-        work = SliceWork(SliceToken(spec.name, 0, 0, 0, 0), ranges, {}, datetime.now(UTC), offsets.topic_id, 1, {})
+        work = SliceWork(SliceToken(spec.name, 0, 0, 0, 0), ranges, {}, datetime.now(UTC), offsets.topics, 1, {})
         with session_for(spec, spark) as session:
             recompute(session, spec, [work], Servers(kafka))

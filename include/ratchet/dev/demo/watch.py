@@ -8,8 +8,9 @@ from datetime import datetime
 
 from sqlalchemy import func, select
 
+from ratchet.ledger import topic_rows
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.schema import events, heads, ranges, sources, transactions
+from ratchet.ledger.schema import events, heads, ranges, topics, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.work import OffsetRange
 
@@ -85,7 +86,7 @@ def progress(ledger: Ledger, names: Iterable[str]) -> Progress:
 
 def lines(ledger: Ledger, name: str) -> list[Line]:
     """The pipeline's committed transactions, in txid order."""
-    t, e, r, s = transactions.c, events.c, ranges.c, sources.c
+    t, e, r = transactions.c, events.c, ranges.c
     with ledger.begin() as conn:
         found = conn.execute(
             select(t.txid, t.records, t.opened_at, t.prepared_at, t.committed_at, e.detail)
@@ -94,8 +95,8 @@ def lines(ledger: Ledger, name: str) -> list[Line]:
             .order_by(t.txid)
         ).all()
         planned = conn.execute(
-            select(r.txid, s.topic, r.partition, r.from_offset, r.until_offset)
-            .join(sources, (s.pipeline == r.pipeline) & (s.source == r.source))
+            select(r.txid, topics.c.topic, r.partition, r.from_offset, r.until_offset)
+            .join(topics, topic_rows.is_of(ranges))
             .where(r.pipeline == name, r.txid > 0)
             .order_by(r.txid, r.partition)
         ).all()

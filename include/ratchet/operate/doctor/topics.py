@@ -9,13 +9,16 @@ from functools import partial
 from ratchet.errors import RecordsLost, TopicChanged
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
+from ratchet.ledger.topics import titled
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import counted
 from ratchet.operate.doctor.finding import Check, Finding, Severity, fault, ok, warning
-from ratchet.operate.snapshot.lag import lags
+from ratchet.operate.snapshot.lag import lags, topics_asked
+from ratchet.protocol import membership
 from ratchet.protocol.plan import check_readable, course_of
 from ratchet.protocol.sources import lineages
 from ratchet.source.kafka import Kafka
+from ratchet.source.offsets import KnownLogs
 from ratchet.source.topics import Topics
 from ratchet.spec.pipeline import Pipeline
 
@@ -68,38 +71,33 @@ def _dotted(of: tuple[int, ...]) -> str:
 
 def _topic(kafka: Mapping[str, str], spec: Pipeline) -> Iterator[Finding]:
     with Kafka(dict(kafka)) as client:
-        offsets = client.offsets(spec.source.name)
-    yield ok("topic", f"topic {offsets.topic} has {counted(len(offsets.stable), 'partition')} and may be read")
+        offsets = client.offsets(spec.source)
+    has, may = ("has", "may") if len(offsets.topics) == 1 else ("have", "may each")
+    yield ok("topic", f"{offsets.title} {has} {counted(len(offsets.stable), 'partition')} and {may} be read")
     hangs = offsets.held_back(only_hanging=True)
     if hangs:
         yield warning("topic", hangs, "End that transaction if its producer is gone.")
 
 
 def _topic_id(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:
-    with Kafka(dict(kafka)) as client:
-        found, _ = client.topic_id(spec.source.name)
     line = _line(ledger, spec)
+    with Kafka(dict(kafka)) as client:
+        told = client.topics(spec.source, line.topics if line else None)
     if line is None:
         yield ok("topic-id", "the line has not begun")
-    elif line.topic != spec.source.name:
-        yield Finding(
-            "topic-id",
-            Severity.FAULT,
-            f"the ledger's ranges are of topic {line.topic}, the spec's topic is {spec.source.name}",
-            "Give the pipeline a new name, and its sinks new tables, to begin anew with this topic.",
-            error=TopicChanged.code,
-        )
-    elif line.topic_id != found:
-        yield Finding(
-            "topic-id",
-            Severity.FAULT,
-            f"topic {line.topic} was deleted and made again: the ledger's ranges are of id {line.topic_id}, it has "
-            f"{found} now",
-            f"`ratchet accept-loss {spec.name} --dry-run --reason …` says what going on with the new one would mean.",
-            error=TopicChanged.code,
-        )
-    else:
-        yield ok("topic-id", f"topic {line.topic} is the one that the ledger's ranges are of")
+        return
+    try:
+        membership.check(spec, line.topics, told)
+    except TopicChanged as error:
+        remedy = "Give the pipeline a new name, and its sinks new tables, to begin anew with this topic."
+        if any(spec.source.wants(each.name) for each in line.topics):
+            remedy = f"`ratchet accept-loss {spec.name} --dry-run --reason …` says what going on would mean."
+        yield Finding("topic-id", Severity.FAULT, str(error), remedy, error=error.code)
+        return
+    new = sorted(membership.added(line.topics, told))
+    joins = f"; {titled([told.names[n] for n in new])} joins with the next run" if new else ""
+    are = "is the one" if len(line.topics) == 1 else "are the ones"
+    yield ok("topic-id", f"{line.topics.title} {are} that the ledger's ranges are of{joins}")
 
 
 def _records(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:
@@ -111,9 +109,9 @@ def _records(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iterat
         # Before Kafka is asked: what is planned meanwhile is beyond it, and not lost.
         course, known = course_of(conn, line), lineages(conn, spec.name, line.source)
     with Kafka(dict(kafka)) as client:
-        offsets = client.offsets(spec.source.name, known=known)
-    if offsets.topic_id != line.topic_id:
-        yield warning("records", "not checked, since the topic is another one", "See topic-id.")
+        offsets = client.offsets(spec.source, known=KnownLogs(line.topics, known))
+    if membership.made_again(line.topics, offsets) or membership.gone(spec, line.topics, offsets):
+        yield warning("records", "not checked, since a topic is another one", "See topic-id.")
         return
     try:
         check_readable(spec.name, course, offsets)
@@ -126,17 +124,18 @@ def _records(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iterat
 
 def _retention(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:
     """Of the records that are not committed: until then they may have to be read once more."""
-    topic = spec.source.name
+    with ledger.snapshot() as conn:
+        names = topics_asked(conn, [spec])
     with Topics(dict(kafka)) as brokers, ledger.snapshot() as conn:
-        ends = brokers.ends({topic})
+        ends = brokers.ends(names)
         found = lags(conn, [spec.name], ends, brokers.times).get(spec.name)
     if found is None:
         yield ok("retention", "the line has not begun")
         return
     if found.is_made_again or not found.is_told:
-        yield warning("retention", "not foretold, since the topic is another one or is not there", "See topic-id.")
+        yield warning("retention", "not foretold, since a topic is another one or is not there", "See topic-id.")
         return
-    if ends[topic].retention_ms is None and ends[topic].retention_bytes is None:
+    if all(each.retention_ms is None and each.retention_bytes is None for each in ends.values()):
         yield ok("retention", "Kafka keeps records without a limit")
         return
     if not found.partitions:
@@ -148,9 +147,8 @@ def _retention(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iter
         return
     deleted_at, first = min(told, key=lambda each: each[0])
     left, kept = deleted_at - found.at, deleted_at - (first.oldest_at or found.at)
-    where = (
-        f"{counted(found.records, 'offset is', 'offsets are')} not committed; the oldest of {topic}-{first.partition}"
-    )
+    place = f"{first.topic}-{first.partition}"
+    where = f"{counted(found.records, 'offset is', 'offsets are')} not committed; the oldest of {place}"
     remedy = "Let more runs begin, or lengthen the topic's retention.ms."
     if left <= timedelta(0):
         yield fault("retention", f"{where} is older than it is kept: Kafka may delete it at any moment", remedy)

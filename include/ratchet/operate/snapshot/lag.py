@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, func, select, true
 
-from ratchet.ledger.schema import heads, pipelines, ranges, sources
+from ratchet.ledger import topic_rows
+from ratchet.ledger.schema import heads, pipelines, ranges, topics
+from ratchet.ledger.topics import of_line
 from ratchet.operate.attention import Standing as Position
 from ratchet.operate.attention import standings
+from ratchet.operate.snapshot.status import names_of
 from ratchet.source.topics import Ends, Place
+from ratchet.spec.pipeline import Pipeline
 
 Times = Callable[[Mapping[Place, int]], Mapping[Place, datetime]]
 """Asks for the times of records at these offsets, as `Topics.times` does; what is not told is left out."""
@@ -19,12 +23,13 @@ Times = Callable[[Mapping[Place, int]], Mapping[Place, datetime]]
 
 @dataclass(frozen=True)
 class PartitionLag:
-    """A partition of a line's topic: `since` is the first offset that is not committed, `planned` up to where plans go.
+    """A partition of a line: `since` is the first offset that is not committed, `planned` up to where plans go.
 
     `oldest_at` is the time of the first record that is not committed; `deleted_at` is when retention deletes it, at the
     earliest, None where nothing says. `lost` is how many offsets are deleted that no plan had taken.
     """
 
+    topic: str
     partition: int
     beginning: int
     since: int
@@ -41,9 +46,10 @@ class Lag:
     """How far a line is behind: `records` are the offsets that are not committed, `waiting` those that no plan has.
 
     `seconds` is how old the oldest of them is, `deleted_at` when the first of them may be deleted; both are None where
-    nothing waits, or Kafka has not said it. `is_told` is False where Kafka tells nothing of the topic, and
-    `is_made_again` where the topic is another one than that of the ledger's ranges: then only the offsets in flight
-    count. `paused_behind` is the transaction behind which a person has stopped the line, None where nobody has.
+    nothing waits, or Kafka has not said it. `is_told` is False where Kafka tells nothing of a topic, and
+    `is_made_again` where one is another than that of the ledger's ranges: then only the offsets in flight count.
+    `topic` is the name, or the names. `paused_behind` is the transaction behind which a person has stopped the line,
+    None where nobody has.
     """
 
     pipeline: str
@@ -70,16 +76,26 @@ def lags(
     flying = _in_flight(conn, lines)
     asked: dict[Place, set[int]] = {}
     for name, of in lines.items():
-        told = _same(of, ends)
-        if told is None:
+        if not _are_the_same(of, ends):
             continue
-        for partition, (since, _) in _open(of, told, flying.get(name, {})).items():
-            offsets = asked.setdefault((told.topic, partition), set())
+        for partition, (since, _) in _open(of, ends, flying.get(name, {})).items():
+            topic, at = of.line.topics.place(partition)
+            offsets = asked.setdefault((topic, at), set())
             offsets.add(since)
-            if told.retention_bytes is not None:
-                offsets.add(told.beginning[partition])
+            if ends[topic].retention_bytes is not None:
+                offsets.add(ends[topic].beginning[at])
     found = _times(asked, times)
-    return {name: _lag(now, of, ends.get(of.line.topic), flying.get(name, {}), found) for name, of in lines.items()}
+    return {name: _lag(now, of, ends, flying.get(name, {}), found) for name, of in lines.items()}
+
+
+def topics_asked(conn: Connection, specs: Iterable[Pipeline]) -> set[str]:
+    """The names of the topics of which Kafka is asked: those of the lines and, of others, those that a spec names."""
+    specs = list(specs)
+    lines = standings(conn, [spec.name for spec in specs])
+    named: set[str] = set()
+    for spec in specs:
+        named |= {*lines[spec.name].line.topics.names} if spec.name in lines else {*spec.source.names}
+    return named
 
 
 _Flying = dict[tuple[str, int], tuple[int, int]]
@@ -88,20 +104,20 @@ _Flying = dict[tuple[str, int], tuple[int, int]]
 
 def _in_flight(conn: Connection, lines: Mapping[str, Position]) -> dict[str, _Flying]:
     """{pipeline: its offsets in flight}, of the transactions behind each head."""
-    h, p, r, s = heads.c, pipelines.c, ranges.c, sources.c
+    h, p, r, t = heads.c, pipelines.c, ranges.c, topics.c
     txids = func.generate_series(h.txid + 1, p.last_txid).table_valued("txid").render_derived("txids")
     # OFFSET 0 has PostgreSQL look up each transaction by itself, whatever it expects of their number.
     mine = select(ranges).where(r.pipeline == h.pipeline, r.txid == txids.c.txid).offset(0).lateral("mine")
     m = mine.c
     count = func.sum(m.until_offset - m.from_offset)
     query = (
-        select(h.pipeline, s.topic_id, m.partition, func.min(m.from_offset), count)
+        select(h.pipeline, t.topic_id, m.partition, func.min(m.from_offset), count)
         .join(pipelines, p.pipeline == h.pipeline)
         .join(txids, true())
         .join(mine, true())
-        .join(sources, (s.pipeline == m.pipeline) & (s.source == m.source))
+        .join(topics, topic_rows.is_of(mine))
         .where(h.pipeline.in_(list(lines)))
-        .group_by(h.pipeline, s.topic_id, m.partition)
+        .group_by(h.pipeline, t.topic_id, m.partition)
     )
     found: dict[str, _Flying] = {}
     for pipeline, topic_id, partition, first, offsets in conn.execute(query):
@@ -109,21 +125,26 @@ def _in_flight(conn: Connection, lines: Mapping[str, Position]) -> dict[str, _Fl
     return found
 
 
-def _same(of: Position, ends: Mapping[str, Ends]) -> Ends | None:
-    """What is told of the line's topic, if it is the one that its ranges are of."""
-    told = ends.get(of.line.topic)
-    return told if told and told.topic_id == of.line.topic_id else None
+def _are_the_same(of: Position, ends: Mapping[str, Ends]) -> bool:
+    """Whether all topics of the line are told of, and are those that its ranges are of."""
+    return all(
+        each.name in ends and ends[each.name].topic_id == each.topic_id for each in of.line.topics if not each.left
+    )
 
 
-def _open(of: Position, told: Ends, flying: _Flying) -> dict[int, tuple[int, int]]:
+def _open(of: Position, ends: Mapping[str, Ends], flying: _Flying) -> dict[int, tuple[int, int]]:
     """{partition: (the first offset that is not committed, up to where it is planned)}, of those that have any."""
     found: dict[int, tuple[int, int]] = {}
-    for partition, stable in sorted(told.stable.items()):
-        # As in a plan: a partition that has come since the line began starts at 0.
-        planned = of.planned.get(partition, 0)
-        since = flying.get((told.topic_id, partition), (planned, 0))[0]
-        if since < stable:
-            found[partition] = since, planned
+    for number, each in enumerate(of.line.topics):
+        if each.left:
+            continue
+        for at, stable in sorted(ends[each.name].stable.items()):
+            partition = of_line(number, at)
+            # As in a plan: a partition that has come since the line began starts at 0.
+            planned = of.planned.get(partition, 0)
+            since = flying.get((each.topic_id, partition), (planned, 0))[0]
+            if since < stable:
+                found[partition] = since, planned
     return found
 
 
@@ -139,22 +160,31 @@ def _times(asked: Mapping[Place, Collection[int]], times: Times) -> dict[tuple[P
 
 
 def _lag(
-    now: datetime, of: Position, told: Ends | None, flying: _Flying, times: Mapping[tuple[Place, int], datetime]
+    now: datetime,
+    of: Position,
+    ends: Mapping[str, Ends],
+    flying: _Flying,
+    times: Mapping[tuple[Place, int], datetime],
 ) -> Lag:
     line, in_flight = of.line, sum(offsets for _, offsets in flying.values())
-    again = told is not None and told.topic_id != line.topic_id
-    if told is None or again:
-        unknown = (None, None, 0, told is not None, again, ())
-        return Lag(line.pipeline, line.topic, now, in_flight, 0, in_flight, *unknown, line.paused_behind)
+    named = ", ".join(names_of(line))
+    if not _are_the_same(of, ends):
+        told = all(each.name in ends for each in line.topics if not each.left)
+        again = any(ends[each.name].topic_id != each.topic_id for each in line.topics if each.name in ends)
+        unknown = (None, None, 0, told, again, ())
+        return Lag(line.pipeline, named, now, in_flight, 0, in_flight, *unknown, line.paused_behind)
     parts: list[PartitionLag] = []
     waiting = 0
-    for partition, (since, planned) in _open(of, told, flying).items():
-        stable, beginning, place = told.stable[partition], told.beginning[partition], (told.topic, partition)
+    for partition, (since, planned) in _open(of, ends, flying).items():
+        place = topic, at = line.topics.place(partition)
+        told = ends[topic]
+        stable, beginning = told.stable[at], told.beginning[at]
         behind = max(stable - max(planned, beginning), 0)
         waiting += behind
         parts.append(
             PartitionLag(
-                partition,
+                topic,
+                at,
                 beginning,
                 since,
                 planned,
@@ -162,13 +192,13 @@ def _lag(
                 behind + flying.get((told.topic_id, partition), (0, 0))[1],
                 max(beginning - planned, 0),
                 times.get((place, since)),
-                _deleted_at(now, told, partition, since, times.get((place, since)), times.get((place, beginning))),
+                _deleted_at(now, told, at, since, times.get((place, since)), times.get((place, beginning))),
             )
         )
     oldest = min((part.oldest_at for part in parts if part.oldest_at), default=None)
     return Lag(
         line.pipeline,
-        line.topic,
+        named,
         now,
         waiting + in_flight,
         waiting,

@@ -15,6 +15,7 @@ from ratchet.errors import SettingsError
 from ratchet.ledger import letters as kept
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import dead_letters, heads, replays, transactions
+from ratchet.ledger.topics import PER_TOPIC
 from ratchet.ledger.transactions import is_newest, is_unfinished
 
 PAGE = 100
@@ -28,7 +29,9 @@ GROUPS = 100
 
 # The view, which the readers' role may read as well.
 _c = dead_letters.c
-_ORDER = (_c.txid.desc(), _c.partition, _c.offset)
+_AT = (_c.topic_number * PER_TOPIC + _c.partition).label("at")
+"""The partition of the line."""
+_ORDER = (_c.txid.desc(), _AT, _c.offset)
 
 
 @dataclass(frozen=True)
@@ -206,13 +209,13 @@ def _behind(after: str | None) -> list[ColumnElement[bool]]:
         txid, partition, offset = map(int, after.split("."))
     except ValueError:
         raise SettingsError(f"{after!r} is no place among dead letters; give what a page says is next") from None
-    further = or_(_c.partition > partition, and_(_c.partition == partition, _c.offset > offset))
+    further = or_(_AT > partition, and_(_AT == partition, _c.offset > offset))
     return [_c.txid <= txid, or_(_c.txid < txid, further)]
 
 
 def _scanned(conn: Connection, mine: Sequence[ColumnElement[bool]]) -> str | None:
     """The last of so many letters as are looked at for a page; None where there are no more than that."""
-    query = select(_c.txid, _c.partition, _c.offset).where(*mine).order_by(*_ORDER).offset(SCANNED - 1).limit(1)
+    query = select(_c.txid, _AT, _c.offset).where(*mine).order_by(*_ORDER).offset(SCANNED - 1).limit(1)
     row = conn.execute(query).one_or_none()
     return None if row is None else _place(row)
 
@@ -223,7 +226,7 @@ def _within(conn: Connection, mine: Sequence[ColumnElement[bool]]) -> list[Colum
     if last is None:
         return []
     txid, partition, offset = map(int, last.split("."))
-    before = or_(_c.partition < partition, and_(_c.partition == partition, _c.offset <= offset))
+    before = or_(_AT < partition, and_(_AT == partition, _c.offset <= offset))
     return [_c.txid >= txid, or_(_c.txid > txid, before)]
 
 
@@ -236,8 +239,9 @@ def _picked(most_bytes: int | None) -> Select[*tuple[Any, ...]]:
     value = _c.value if most_bytes is None else func.substring(_c.value, 1, most_bytes)
     return select(
         _c.txid,
-        _c.partition,
+        _AT,
         _c.offset,
+        _c.partition,
         _c.topic,
         _c.timestamp,
         _c.error,

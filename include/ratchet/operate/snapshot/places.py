@@ -15,6 +15,7 @@ from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.schema import losses, ranges, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import newest_revision, read_line
+from ratchet.operate.naming import partition_of
 from ratchet.sinks import delta, retention
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
@@ -68,19 +69,25 @@ class Place:
 
 @dataclass(frozen=True)
 class Where:
-    """Where a record is; `planned_until` is up to where the partition is planned, None where nothing of it is."""
+    """Where a record is; `topic` is None where the line has not begun.
+
+    `planned_until` is up to where the partition is planned, None where nothing of it is.
+    """
 
     pipeline: str
+    topic: str | None
     partition: int
     offset: int
     planned_from: int | None
     planned_until: int | None
     places: tuple[Place, ...]
+    is_of_several: bool = False
+    """Whether the line has other topics besides."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """A transaction that has made a row, and the record, where rows name theirs."""
+    """A transaction that has made a row, and the record, where rows name theirs; else `topic` names all."""
 
     txid: int
     revision: int
@@ -104,21 +111,27 @@ class Origins:
     merged: int
 
 
-def where(ledger: Ledger, spec: Pipeline, partition: int, offset: int) -> Where:
-    """Which transactions have the record at an offset, one for each source of the line, and its rows in each sink."""
+def where(ledger: Ledger, spec: Pipeline, partition: int, offset: int, topic: str | None = None) -> Where:
+    """Which transactions have the record at an offset, one for each source of the line, and its rows in each sink.
+
+    Of a line of several topics `topic` says of which one; SettingsError where it is not said, or is none of them.
+    """
     with ledger.snapshot() as conn:
         line = read_line(conn, spec.name)
         if line is None:
-            return Where(spec.name, partition, offset, None, None, ())
+            return Where(spec.name, topic, partition, offset, None, None, ())
+        at = partition_of(spec.name, line.topics, topic, partition)
         r, s = ranges.c, sources.c
         # Ranges follow one another: the first that ends behind the offset is the only one that can have it.
-        mine = (r.pipeline == s.pipeline, r.source == s.source, r.partition == partition, r.until_offset > offset)
+        mine = (r.pipeline == s.pipeline, r.source == s.source, r.partition == at, r.until_offset > offset)
         holds = select(ranges).where(*mine).order_by(r.until_offset).limit(1).lateral("holds")
-        query = select(s.source, s.topic, holds.c.txid, holds.c.from_offset, holds.c.until_offset)
+        query = select(s.source, holds.c.txid, holds.c.from_offset, holds.c.until_offset)
         query = query.join(holds, true()).where(s.pipeline == spec.name, holds.c.from_offset <= offset)
         rows = conn.execute(query.order_by(s.source)).all()
-        places = tuple(_place(conn, spec, line, partition, offset, *row) for row in rows)
-        return Where(spec.name, partition, offset, *_planned(conn, line, partition), places)
+        places = tuple(_place(conn, spec, line, at, offset, *row) for row in rows)
+        return Where(
+            spec.name, line.topics.name(at), partition, offset, *_planned(conn, line, at), places, len(line.topics) > 1
+        )
 
 
 def origins(ledger: Ledger, spec: Pipeline, sink: str, key: Mapping[str, str], seconds: float = 0) -> Origins:
@@ -150,15 +163,17 @@ def origins(ledger: Ledger, spec: Pipeline, sink: str, key: Mapping[str, str], s
                 f"{spec.name}: {sink}: a value is none of its column's type, or PostgreSQL does not compare that type "
                 f"({state})"
             ) from None
-        seen: dict[int, tuple[int, str]] = {}
-        for txid in {row[0] for row in rows}:
-            seen[txid] = _applied(conn, spec.name, txid), _topic(conn, spec.name, txid) or line.topic
+        names = ", ".join(line.topics.names)
+        seen = {txid: _applied(conn, spec.name, txid) for txid in {row[0] for row in rows}}
         made = sorted({(row[0], row[1], row[2]) for row in rows[:MOST]}, key=lambda at: (at[0], at[1] or 0, at[2] or 0))
         return Origins(
             spec.name,
             sink,
             tuple(key),
-            tuple(Made(txid, *seen[txid], p, o) for txid, p, o in made),
+            tuple(
+                Made(txid, seen[txid], *(line.topics.place(p) if p is not None else (names, None)), o)
+                for txid, p, o in made
+            ),
             len(rows) > MOST,
             line.compacted if of.is_compacted else 0,
         )
@@ -171,7 +186,6 @@ def _place(
     partition: int,
     offset: int,
     source: int,
-    topic: str,
     txid: int,
     from_offset: int,
     until_offset: int,
@@ -182,7 +196,7 @@ def _place(
     lost = select(c.reason).where(*mine, c.from_offset <= offset, c.until_offset > offset).limit(1)
     return Place(
         source,
-        topic,
+        line.topics.name(partition),
         txid,
         row.revision,
         row.state,
@@ -227,12 +241,6 @@ def _applied(conn: Connection, pipeline: str, txid: int) -> int:
     c = transactions.c
     mine = (c.pipeline == pipeline, c.txid == txid, c.state == State.COMMITTED)
     return conn.execute(select(func.coalesce(func.max(c.revision), 0)).where(*mine)).scalar_one()
-
-
-def _topic(conn: Connection, pipeline: str, txid: int) -> str | None:
-    r, s = ranges.c, sources.c
-    query = select(s.topic).join(ranges, (s.pipeline == r.pipeline) & (s.source == r.source))
-    return conn.execute(query.where(r.pipeline == pipeline, r.txid == txid).limit(1)).scalar_one_or_none()
 
 
 def _planned(conn: Connection, line: Line, partition: int) -> tuple[int | None, int | None]:

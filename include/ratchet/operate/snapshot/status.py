@@ -13,7 +13,7 @@ from sqlalchemy import Connection, func, select, true
 from ratchet.ledger import history, steps
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import DestinationRow, Line, Pause, Replay, Transaction
-from ratchet.ledger.schema import events, heads, pipelines, ranges, slices, sources, targets, transactions
+from ratchet.ledger.schema import events, heads, pipelines, ranges, slices, targets, topics, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import is_newest, is_unfinished
 from ratchet.operate.attention import Standing as Position
@@ -97,6 +97,7 @@ class Rate:
 class Left:
     """What a source still has to plan of a partition, before the next one begins."""
 
+    topic: str
     partition: int
     from_offset: int
     until_offset: int
@@ -170,6 +171,8 @@ class Status:
     has_tables: bool = True
     """Whether `migrate` has ever made tables of it."""
     releases: int = 0
+    topics: tuple[str, ...] = ()
+    """Each by itself; `topic` has the names in one text."""
 
     @property
     def in_flight(self) -> int:
@@ -185,6 +188,11 @@ def status(ledger: Ledger, pipeline: str) -> Status:
     """The line of a pipeline as one snapshot has it; a pipeline that the ledger does not know stands at 0."""
     with ledger.snapshot() as conn:
         return statuses(conn, [pipeline])[pipeline]
+
+
+def names_of(line: Line) -> list[str]:
+    """The names of its topics, without those that it has left."""
+    return [each.name for each in line.topics if not each.left]
 
 
 def known(conn: Connection) -> list[str]:
@@ -219,7 +227,7 @@ def statuses(
         found[name] = Status(
             name,
             now,
-            line.topic,
+            ", ".join(names_of(line)),
             line.head,
             line.last_txid,
             line.compacted,
@@ -237,6 +245,7 @@ def statuses(
             places,
             name in made,
             waiting.get(name, (0, 0))[1],
+            tuple(names_of(line)),
         )
     return found
 
@@ -351,12 +360,12 @@ def _next_sources(conn: Connection, lines: dict[str, Position]) -> dict[str, Nex
     between = [name for name, of in lines.items() if of.is_between]
     if not between:
         return {}
-    s, r = sources.c, ranges.c
-    known: dict[str, list[tuple[int, str]]] = {}
-    rows = select(s.pipeline, s.source, s.topic_id).where(s.pipeline.in_(between)).order_by(s.pipeline, s.source)
-    for pipeline, number, topic_id in conn.execute(rows):
-        if number >= lines[pipeline].line.source:
-            known.setdefault(pipeline, []).append((number, topic_id))
+    t, r = topics.c, ranges.c
+    known: dict[str, dict[int, dict[int, str]]] = {}
+    rows = select(t.pipeline, t.source, t.number, t.topic_id).where(t.pipeline.in_(between))
+    for pipeline, source, number, topic_id in conn.execute(rows.order_by(t.pipeline, t.source, t.number)):
+        if source >= lines[pipeline].line.source:
+            known.setdefault(pipeline, {}).setdefault(source, {})[number] = topic_id
     starts: dict[tuple[str, int], dict[int, int]] = {}
     begun = select(r.pipeline, r.source, r.partition, r.until_offset).where(
         r.pipeline.in_(between), r.txid == sa.literal_column("0")
@@ -365,10 +374,12 @@ def _next_sources(conn: Connection, lines: dict[str, Position]) -> dict[str, Nex
         starts.setdefault((pipeline, number), {})[partition] = at
     found: dict[str, NextSource] = {}
     for name, of in known.items():
-        until = ends_of(of, lambda number, name=name: starts.get((name, number), {}))
+        until = ends_of([*of.items()], lambda number, name=name: starts.get((name, number), {}))
         if until is None:
             continue
         course = Course(lines[name].planned, until)
-        left = tuple(Left(p, at, until[p]) for p, at in sorted(course.left.items()))
-        found[name] = NextSource(of[1][0], of[0][0], left)
+        names = lines[name].line.topics
+        left = tuple(Left(*names.place(p), at, until[p]) for p, at in sorted(course.left.items()))
+        present, following, *_ = of
+        found[name] = NextSource(following, present, left)
     return found

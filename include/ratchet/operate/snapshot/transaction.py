@@ -8,11 +8,13 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select
 
+from ratchet.ledger import topic_rows
 from ratchet.ledger.connection import Ledger
-from ratchet.ledger.rows import Binding, Event, Pause, Replay, SliceRow, Transaction
-from ratchet.ledger.schema import events, losses, ranges, replays, runs, slices, sources, transactions
+from ratchet.ledger.rows import Binding, Event, Line, Pause, Replay, SliceRow, Transaction
+from ratchet.ledger.schema import events, losses, ranges, replays, runs, slices, topics, transactions
 from ratchet.ledger.states import State
-from ratchet.ledger.transactions import read_transaction
+from ratchet.ledger.topics import PER_TOPIC, of_kafka
+from ratchet.ledger.transactions import read_line, read_transaction
 from ratchet.operate.snapshot.result import Result, letters_before, result_of, rows_of
 from ratchet.operate.snapshot.status import Standing, statuses
 
@@ -22,7 +24,7 @@ NEWEST = 500
 
 @dataclass(frozen=True)
 class Range:
-    """A range of the plan; `source` is the number that rows carry."""
+    """A range of the plan; `source` is the number that rows carry, `partition` is Kafka's."""
 
     topic: str
     source: int
@@ -35,6 +37,7 @@ class Range:
 class Loss:
     """Offsets that a person took out of the plan."""
 
+    topic: str
     source: int
     partition: int
     from_offset: int
@@ -182,6 +185,8 @@ def read(conn: Connection, pipeline: str, txid: int) -> Whole:
     found = select(transactions).where(c.pipeline == pipeline, c.txid == txid).order_by(c.revision)
     rows = Transaction.all(conn.execute(found))
     planned = _ranges(conn, pipeline, txid)
+    line = read_line(conn, pipeline)
+    assert line is not None, "a foreign key holds each transaction to its pipeline"
     said = _newest_events(conn, pipeline, txid)
     asked = select(replays).where(replays.c.pipeline == pipeline, replays.c.txid == txid)
     return Whole(
@@ -196,7 +201,7 @@ def read(conn: Connection, pipeline: str, txid: int) -> Whole:
         tuple(_revision(row, letters_before(row, rows)) for row in rows),
         planned,
         _losses(conn, pipeline, txid),
-        _slices(conn, pipeline, txid, planned),
+        _slices(conn, line, txid, planned),
         (*_refusals(said), *(verdict for row in rows for verdict in _verdicts(row.epoch, row.verdict))),
         tuple(_claims(said)),
         Replay.one_or_none(conn.execute(asked)),
@@ -233,10 +238,10 @@ def _revision(row: Transaction, letters: int | None) -> Revision:
 
 
 def _ranges(conn: Connection, pipeline: str, txid: int) -> tuple[Range, ...]:
-    r, s = ranges.c, sources.c
+    r, t = ranges.c, topics.c
     query = (
-        select(s.topic, r.source, r.partition, r.from_offset, r.until_offset)
-        .join(sources, (s.pipeline == r.pipeline) & (s.source == r.source))
+        select(t.topic, r.source, r.partition % PER_TOPIC, r.from_offset, r.until_offset)
+        .join(topics, topic_rows.is_of(ranges))
         .where(r.pipeline == pipeline, r.txid == txid)
         .order_by(r.source, r.partition)
     )
@@ -245,22 +250,26 @@ def _ranges(conn: Connection, pipeline: str, txid: int) -> tuple[Range, ...]:
 
 def _losses(conn: Connection, pipeline: str, txid: int) -> tuple[Loss, ...]:
     c = losses.c
-    query = select(c.source, c.partition, c.from_offset, c.until_offset, c.who, c.reason, c.at)
+    query = select(
+        topics.c.topic, c.source, c.partition % PER_TOPIC, c.from_offset, c.until_offset, c.who, c.reason, c.at
+    )
+    query = query.join(topics, topic_rows.is_of(losses))
     mine = query.where(c.pipeline == pipeline, c.txid == txid).order_by(c.source, c.partition, c.from_offset)
     return tuple(Loss(*row) for row in conn.execute(mine))
 
 
-def _slices(conn: Connection, pipeline: str, txid: int, planned: tuple[Range, ...]) -> tuple[Slice, ...]:
+def _slices(conn: Connection, line: Line, txid: int, planned: tuple[Range, ...]) -> tuple[Slice, ...]:
     c = slices.c
-    mine = select(slices).where(c.pipeline == pipeline, c.txid == txid)
+    mine = select(slices).where(c.pipeline == line.pipeline, c.txid == txid)
     rows = SliceRow.all(conn.execute(mine.order_by(c.epoch.desc(), c.slice).limit(NEWEST)))
     # A plan is of one source.
-    topic, source = (planned[0].topic, planned[0].source) if planned else ("", 0)
+    source = planned[0].source if planned else 0
+    names = line.topics
     return tuple(
         Slice(
             row.epoch,
             row.slice,
-            tuple(Range(topic, source, *numbers) for numbers in row.ranges),
+            tuple(Range(names.name(p), source, of_kafka(p), *ends) for p, *ends in row.ranges),
             row.try_number,
             row.tried_at,
             row.voted_at,

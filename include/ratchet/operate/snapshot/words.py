@@ -83,7 +83,7 @@ def next_source_of(of: Status) -> str | None:
     waits = of.next_source
     if waits is None:
         return None
-    left = [f"{of.topic}-{part.partition} from {part.from_offset} to {part.until_offset}" for part in waits.left]
+    left = [f"{part.topic}-{part.partition} from {part.from_offset} to {part.until_offset}" for part in waits.left]
     begins = f"source {waits.source} begins when source {waits.present} is planned to its end"
     return f"{begins}: {', '.join(left) or 'it is'}"
 

@@ -120,8 +120,7 @@ COMMENT ON TABLE ratchet.losses IS 'planned offsets that a person took out of a 
 
 CREATE TABLE ratchet.pipelines (
     pipeline TEXT NOT NULL,
-    topic TEXT NOT NULL,
-    topic_id TEXT NOT NULL,
+    topics JSONB NOT NULL,
     source SMALLINT DEFAULT '1' NOT NULL,
     last_txid BIGINT DEFAULT '0' NOT NULL,
     compacted BIGINT DEFAULT '0' NOT NULL,
@@ -141,7 +140,7 @@ CREATE TABLE ratchet.pipelines (
         CHECK (0 <= pruned and pruned <= merged and merged <= compacted and compacted <= last_txid)
 );
 COMMENT ON TABLE ratchet.pipelines IS 'one row a pipeline; its row lock is the commit lock';
-COMMENT ON COLUMN ratchet.pipelines.topic_id IS 'Kafka''s id of the topic that new plans are of';
+COMMENT ON COLUMN ratchet.pipelines.topics IS '[{topic, id, left}] by number: those of `topics` of this source';
 COMMENT ON COLUMN ratchet.pipelines.source IS 'the source that new plans are of';
 COMMENT ON COLUMN ratchet.pipelines.compacted IS 'up to this txid deltas are a base, and nothing can be revised';
 COMMENT ON COLUMN ratchet.pipelines.merged IS 'up to this txid the base is merged';
@@ -188,8 +187,6 @@ COMMENT ON COLUMN ratchet.prunes.rows IS '{table: how many rows are gone}';
 CREATE TABLE ratchet.sources (
     pipeline TEXT NOT NULL,
     source SMALLINT NOT NULL,
-    topic TEXT NOT NULL,
-    topic_id TEXT NOT NULL,
     cause TEXT NOT NULL,
     partitions INTEGER NOT NULL,
     first_txid BIGINT,
@@ -197,12 +194,30 @@ CREATE TABLE ratchet.sources (
     PRIMARY KEY (pipeline, source),
     CONSTRAINT sources_pipeline FOREIGN KEY(pipeline) REFERENCES ratchet.pipelines (pipeline)
 );
-COMMENT ON TABLE ratchet.sources IS 'the logs whose records a pipeline has taken, numbered from 1: a topic, and what it became where a person accepted that it was cut or made again, or that its keys have gone to other partitions';
+COMMENT ON TABLE ratchet.sources IS 'the logs whose records a pipeline has taken, numbered from 1: its topics, and what they became where a person accepted that one was cut or made again, or that its keys have gone to other partitions';
 COMMENT ON COLUMN ratchet.sources.source IS 'rows carry it as _source';
 COMMENT ON COLUMN ratchet.sources.cause IS 'why it begins: first, cut, made_again or repartitioned';
 COMMENT ON COLUMN ratchet.sources.partitions IS 'among how many the keys of its records are divided';
 COMMENT ON COLUMN ratchet.sources.first_txid IS 'its first transaction; null while the source before is still planned';
 COMMENT ON COLUMN ratchet.sources.begun IS 'of the first one: {rule, starts, logs, told}, where the line began and by which rule';
+
+CREATE TABLE ratchet.topics (
+    pipeline TEXT NOT NULL,
+    source SMALLINT NOT NULL,
+    number SMALLINT NOT NULL,
+    topic TEXT NOT NULL,
+    topic_id TEXT NOT NULL,
+    joined_txid BIGINT,
+    begun JSONB,
+    PRIMARY KEY (pipeline, source, number),
+    CONSTRAINT topics_source FOREIGN KEY(pipeline, source) REFERENCES ratchet.sources (pipeline, source),
+    CONSTRAINT a_topic_has_one_number UNIQUE (pipeline, source, topic)
+);
+COMMENT ON TABLE ratchet.topics IS 'the topics of each source; a topic keeps its number in all of them';
+COMMENT ON COLUMN ratchet.topics.number IS 'a partition of the line is number * 1000000 + the partition in Kafka';
+COMMENT ON COLUMN ratchet.topics.topic_id IS 'Kafka''s id of it in this source';
+COMMENT ON COLUMN ratchet.topics.joined_txid IS 'the transaction that it joined before; null if since the source began';
+COMMENT ON COLUMN ratchet.topics.begun IS 'of one that joined: {rule, starts, logs}, where it began and by which rule';
 
 CREATE TABLE ratchet.ranges (
     pipeline TEXT NOT NULL,
@@ -235,6 +250,7 @@ CREATE TABLE ratchet.leader_epochs (
     CONSTRAINT leader_epochs_source FOREIGN KEY(pipeline, source) REFERENCES ratchet.sources (pipeline, source)
 );
 COMMENT ON TABLE ratchet.leader_epochs IS 'which leaders took the records of a log, by which one that was cut is told from one that was not';
+COMMENT ON COLUMN ratchet.leader_epochs.partition IS 'of the line, as in `topics`';
 COMMENT ON COLUMN ratchet.leader_epochs.leader_epoch IS 'Kafka''s number of a partition''s leader';
 COMMENT ON COLUMN ratchet.leader_epochs.from_offset IS 'the first offset of it';
 
@@ -441,11 +457,13 @@ COMMENT ON COLUMN ratchet.writers.relation IS 'the exact name of the table that 
 COMMENT ON COLUMN ratchet.writers.spans IS '{partition: [first, last offset]}; null where positions do not ascend';
 
 CREATE VIEW ratchet.dead_letters AS
-SELECT d._pipeline AS pipeline, s.topic_id, d._partition AS partition, d._offset AS "offset", s.topic, d.timestamp,
-    d._txid AS txid, d.error, d.key, d.value, d.headers::json AS headers
+SELECT d._pipeline AS pipeline, t.topic_id, d._partition % 1000000 AS partition, d._offset AS "offset", t.topic,
+    d.timestamp, d._txid AS txid, d.error, d.key, d.value, d.headers::json AS headers,
+    d._partition / 1000000 AS topic_number
 FROM ratchet_delta.dead_letters d
 JOIN ratchet.heads h ON h.pipeline = d._pipeline
-LEFT JOIN ratchet.sources s ON s.pipeline = d._pipeline AND s.source = d._source
+LEFT JOIN ratchet.topics t
+    ON t.pipeline = d._pipeline AND t.source = d._source AND t.number = d._partition / 1000000
 WHERE d._txid <= h.txid;
 COMMENT ON VIEW ratchet.dead_letters IS 'records that gave no row, with the reason, up to the head of their pipeline';
 
