@@ -53,6 +53,19 @@ class Registered:
         return tuple(found)
 
 
+@dataclass(frozen=True)
+class Version:
+    """A version of a subject: its number, the id of its schema, and that."""
+
+    subject: str
+    number: int
+    id: int
+    schema: Registered
+
+    def __str__(self) -> str:
+        return f"version {self.number} of subject {self.subject}"
+
+
 _known: dict[tuple[str, int], Registered] = {}
 """What registries have said, by URL and id."""
 
@@ -88,6 +101,26 @@ class Registry:
                 raise NoRow(f"the value: schema {number} is not in the registry at {self._shown}{_hint(number)}")
             known = _known[self._url, number] = self._registered(found, f"schema {number}", 0)
         return known
+
+    def version(self, subject: str, number: int | None = None) -> Version:
+        """A version of a subject, the newest one if no number is given; SettingsError where there is none."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/{'latest' if number is None else number}"
+        found = self._asked(path)
+        said = (
+            f"subject {excerpt(subject)!r}" if number is None else f"version {number} of subject {excerpt(subject)!r}"
+        )
+        if found is None:
+            raise SettingsError(
+                f"connection {self._connection!r}: {said} is not in the registry at {self._shown}; name the subject "
+                "under which the producers' schemas are registered"
+            )
+        is_number, its_id = found.get("version"), found.get("id")
+        if not isinstance(is_number, int) or not isinstance(its_id, int):
+            raise self._no_registry(f"its answer for {said} has no number and id")
+        try:
+            return Version(subject, is_number, its_id, self._registered(found, said, 0))
+        except NoRow as reason:
+            raise SettingsError(f"connection {self._connection!r}: {str(reason).removeprefix('the value: ')}") from None
 
     def _registered(self, said: dict[str, Any], name: str, depth: int) -> Registered:
         if depth > _DEEPEST:
