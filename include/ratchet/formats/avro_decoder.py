@@ -23,7 +23,7 @@ from ratchet.formats.avro_schema import Schema, Unreadable, reader_of, schema_of
 from ratchet.formats.framing import Framing
 from ratchet.formats.object_columns import ObjectColumns
 from ratchet.formats.port import NoRow
-from ratchet.formats.registry import Registered, Registry
+from ratchet.formats.registry import Registered, Registry, SchemaId
 from ratchet.formats.vectors import Rows, Vector
 from ratchet.formats.walked import Schemas, Walked, WalkedDecoder
 from ratchet.formats.wire import path_of
@@ -107,11 +107,11 @@ class RegisteredSchemas:
     def __init__(self, registry: Registry, framing: Framing, reader: str | None, columns: tuple[Column, ...]):
         self._registry, self._framing, self._columns = registry, framing, columns
         self._reader = None if reader is None else reader_of(reader)
-        self._known: dict[int, Written | NoRow] = {}
+        self._known: dict[SchemaId, Written | NoRow] = {}
         """A schema that cannot be used never can; one that is not there may be at the next batch."""
 
     def written(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> list[tuple[Written, int] | NoRow]:
-        missing: dict[int, NoRow] = {}
+        missing: dict[SchemaId, NoRow] = {}
         found: list[tuple[Written, int] | NoRow] = []
         for framed in self._framing.framed(values, headers):
             if isinstance(framed, NoRow):
@@ -121,7 +121,7 @@ class RegisteredSchemas:
             found.append(of if isinstance(of, NoRow) else (of, framed.start))
         return found
 
-    def _of(self, number: int, missing: dict[int, NoRow]) -> Written | NoRow:
+    def _of(self, number: SchemaId, missing: dict[SchemaId, NoRow]) -> Written | NoRow:
         known = self._known.get(number) or missing.get(number)
         if known is None:
             try:
@@ -130,7 +130,7 @@ class RegisteredSchemas:
                 known = missing[number] = reason
         return known
 
-    def _usable(self, number: int, registered: Registered) -> Written | NoRow:
+    def _usable(self, number: SchemaId, registered: Registered) -> Written | NoRow:
         if registered.kind != "AVRO":
             return NoRow(f"the value: schema {number} is of {excerpt(registered.kind)}, wanted one of Avro")
         try:
