@@ -25,7 +25,7 @@ from ratchet.formats.object_columns import ObjectColumns
 from ratchet.formats.port import NoRow
 from ratchet.formats.registry import Registered, Registry, SchemaId
 from ratchet.formats.vectors import Rows, Vector
-from ratchet.formats.walked import Schemas, Walked, WalkedDecoder
+from ratchet.formats.walked import Schemas, Walked, WalkedDecoder, WrittenSo
 from ratchet.formats.wire import path_of
 from ratchet.spec.columns import Column
 from ratchet.values.arrow import arrow_type
@@ -44,7 +44,7 @@ class Written:
     """
 
     def __init__(self, schema: Schema, reader: Schema | None, columns: tuple[Column, ...], said: str | None = None):
-        self._schema, self._reader, self._columns = schema, reader, columns
+        self.schema, self._reader, self._columns = schema, reader, columns
         self._said = said or excerpt(schema.name)[:_SHOWN]
         self.program = Program(schema)
         read = reader or schema
@@ -88,7 +88,7 @@ class Written:
         """What fastavro reads of a value without a fault; NoRow where it reads none."""
         try:
             found: object = schemaless_reader(
-                BytesIO(data), self._schema.root, None if self._reader is None else self._reader.root
+                BytesIO(data), self.schema.root, None if self._reader is None else self._reader.root
             )
         except SchemaResolutionError as error:
             assert self._reader is not None, "without a reader's schema nothing is resolved"
@@ -143,5 +143,5 @@ class RegisteredSchemas:
 class AvroDecoder(WalkedDecoder):
     """Reads values whose schemas `schemas` knows."""
 
-    def __init__(self, columns: tuple[Column, ...], schemas: Schemas):
+    def __init__(self, columns: tuple[Column, ...], schemas: Schemas[WrittenSo]):
         super().__init__(columns, schemas, ObjectColumns(columns, WANTED))

@@ -26,7 +26,7 @@ from ratchet.formats.protobuf_schema import Schema
 from ratchet.formats.protobuf_schema import registered as schema_of
 from ratchet.formats.registry import Registered, Registry, SchemaId
 from ratchet.formats.vectors import Rows, Vector
-from ratchet.formats.walked import Schemas, Walked, WalkedDecoder
+from ratchet.formats.walked import Schemas, Walked, WalkedDecoder, WrittenSo
 from ratchet.formats.wire import path_of
 from ratchet.spec.columns import Column, FieldPath
 from ratchet.values.unfit import excerpt
@@ -220,7 +220,7 @@ class RegisteredMessages:
 class ProtobufDecoder(WalkedDecoder):
     """Reads values whose message types `schemas` knows."""
 
-    def __init__(self, columns: tuple[Column, ...], schemas: Schemas):
+    def __init__(self, columns: tuple[Column, ...], schemas: Schemas[WrittenSo]):
         super().__init__(columns, schemas, MessageColumns(columns))
 
 
