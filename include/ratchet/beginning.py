@@ -61,7 +61,7 @@ def init(
     topic = ask("Topic", topic, name)
     if registry is None and (subject or message):
         raise SettingsError("--subject and --message are of a registry; name its connection by --registry")
-    offered = _Offered() if registry is None else _registered(registry, subject or f"{topic}-value", message)
+    offered = _Offered() if registry is None else _registered(registry, subject or f"{topic}-value", message, columns)
     suggested = offered.columns if registry or columns else _columns_of(topic)
     columns = ask("Columns", columns, suggested)
     sink = ask(f"Sink ({', '.join(SINKS)})", sink, SINKS[0])
@@ -95,23 +95,27 @@ class _Offered:
     notes: tuple[str, ...] = ()
 
 
-def _registered(connection: str, subject: str, message: str | None) -> _Offered:
-    """What the newest schema of a subject offers."""
+def _registered(connection: str, subject: str, message: str | None, columns: str | None) -> _Offered:
+    """What the newest schema of a subject offers, where no columns are given; its format in any case."""
     from ratchet.formats.registry import Registry
     from ratchet.operate.columns import format_of, messages_of, offer_of
 
     newest = Registry(connection, endpoint(connection, "a new spec", REGISTRY)).version(subject)
-    offer, messages = offer_of(newest, message), messages_of(newest)
-    if message is not None and not messages:
-        raise SettingsError(f"--message {message}: {newest} is of {newest.schema.kind}, which has no message types")
+    messages = messages_of(newest)
+    if message is not None and message not in messages:
+        raise SettingsError(f"--message {message}: {newest} has {', '.join(messages) or 'no message types'}")
     chosen = message or (messages[0] if len(messages) > 1 else None)
     given = {"registry": connection, **({"message": chosen} if chosen else {})}
+    kind = format_of(newest)
+    if columns:
+        return _Offered(columns, kind, given)
+    offer = offer_of(newest, message)
     columns = ", ".join(map(str, offer.columns))
     if not columns:
         raise SpecError(f"{newest} offers no columns; {'; '.join(map(str, offer.remarks)) or 'it has no fields'}")
     for remark in offer.remarks:
         typer.echo(str(remark), err=True)
-    return _Offered(columns, format_of(newest), given, (f"columns: {newest}", *map(str, offer.remarks)))
+    return _Offered(columns, kind, given, (f"columns: {newest}", *map(str, offer.remarks)))
 
 
 def _folder(package: str) -> Path:

@@ -64,6 +64,10 @@ FIRST = avro(("id", "long"), ("customerName", "string"), ("big", BIG))
 def test_columns_come_from_the_newest_schema_and_what_has_changed_is_said(run, apicurio):
     topic = f"orders-{uuid4().hex[:6]}"
     apicurio.register(f"{topic}-value", FIRST)
+    given = run("init", "given", "--topic", topic, "--registry", "schemas", "--columns", "big json", "--yes")
+    assert given.exit_code == 0 and "left out" not in given.stderr
+    text = (run.folder / "given.py").read_text()
+    assert 'Avro("big json", registry="schemas")' in text and "#" not in text
     done = run("init", "orders", "--topic", topic, "--registry", "schemas", "--yes")
     assert done.exit_code == 0, (done.output, done.exception)
     why = "big is left out: it is a decimal(50,2), and a column has up to 38 digits"
@@ -114,7 +118,7 @@ def test_the_message_type_is_part_of_the_spec_and_fields_within_records_are_look
     value = 'Protobuf("id bigint, by struct<name: string>, state string", registry="schemas", message="o.Order")'
     assert value in spec.read_text()
     # What a person has chosen besides holds what is sent as well.
-    by_hand = "id decimal(20,0), by string from by.name, state int, at timestamp from _timestamp"
+    by_hand = "id decimal(20,0) not null, by string from by.name, state int, at timestamp from _timestamp"
     text = spec.read_text().replace("id bigint, by struct<name: string>, state string", by_hand, 1)
     spec.write_text(
         text.replace('columns="id bigint', 'columns="id decimal(20,0)').partition(", by struct")[0] + '")])\n'
@@ -163,7 +167,7 @@ def test_json_schemas_and_keys(run, apicurio):
         (
             ("--registry", "schemas", "--subject", "nil", "--message", "x.Y"),
             SettingsError,
-            "which has no message types",
+            "--message x.Y: version 1 of subject nil has no message types",
         ),
     ],
 )

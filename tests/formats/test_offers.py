@@ -100,7 +100,9 @@ def test_what_no_column_keeps_is_left_out_with_its_reason():
 
 
 def test_a_field_with_a_default_may_have_come_later_and_is_null_before():
-    assert columns_of(offered(avro({"a": "int"}, default=0))) == "a int"
+    found = offered(avro({"a": "int", "b": ["int", "null"]}, default=0))
+    # Only the second one is null by this schema itself.
+    assert columns_of(found) == "a int, b int" and found.later == {("a",)}
 
 
 def test_a_time_without_a_zone_and_an_unknown_logical_type_are_said():

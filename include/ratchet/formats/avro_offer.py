@@ -78,7 +78,10 @@ class _Reading:
     def _field(self, declared: dict[str, Any], path: Path) -> Offered:
         kind, nullable = self._type(declared["type"], path)
         # A field with a default may have come later, and is null in what was written before.
-        return kind, nullable or "default" in declared
+        if nullable or "default" not in declared:
+            return kind, nullable
+        self._offering.later(path)
+        return kind, True
 
     def _type(self, node: Node, path: Path) -> Offered:
         if isinstance(node, str):

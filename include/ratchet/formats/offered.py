@@ -61,14 +61,17 @@ def _shown(name: str) -> str:
 
 @dataclass(frozen=True)
 class Offer:
-    """The fields of a schema's values; `also` has, by path, classes of further types that a person may choose.
+    """The fields of a schema's values.
 
-    Of values that are no record, `is_whole` is true and the only member is the value.
+    `also` has, by path, classes of further types that a person may choose. `later` has the fields that are null only in
+    what was written by a schema without them. Of values that are no record, `is_whole` is true and the only member is
+    the value.
     """
 
     members: tuple[Member, ...]
     remarks: tuple[Remark, ...] = ()
     also: Mapping[Path, tuple[type[Type], ...]] = field(default_factory=dict[Path, "tuple[type[Type], ...]"])
+    later: frozenset[Path] = frozenset()
     is_whole: bool = False
 
     @property
@@ -119,6 +122,11 @@ class Offering:
     def __init__(self) -> None:
         self._remarks: list[Remark] = []
         self._also: dict[Path, tuple[type[Type], ...]] = {}
+        self._later: set[Path] = set()
+
+    def later(self, path: Path) -> None:
+        """Note that the schema has a value for the field always, and one before it may have lacked the field."""
+        self._later.add(path)
 
     def remark(self, path: Path, said: str) -> None:
         self._remarks.append(Remark(path, said, False))
@@ -161,7 +169,7 @@ class Offering:
         raise Unkept(f"it is {said}, and no type holds all of them; declared as json it is kept as each was sent")
 
     def made(self, members: tuple[Member, ...], is_whole: bool = False) -> Offer:
-        return Offer(members, tuple(self._remarks), self._also, is_whole)
+        return Offer(members, tuple(self._remarks), self._also, frozenset(self._later), is_whole)
 
 
 def column_name(name: str) -> str | None:

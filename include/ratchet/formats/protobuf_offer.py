@@ -75,6 +75,8 @@ class _Reading:
 
     def _field(self, field: FieldDescriptor, path: Path) -> Offered:
         # A schema of before may lack any field, which then is null.
+        if not field.has_presence:
+            self._offering.later(path)
         entry = entry_of(field)
         if entry is not None:
             if entry.fields_by_name["key"].type != STRING:

@@ -8,6 +8,7 @@ from typing import Literal, cast
 
 from ratchet.errors import SettingsError, SpecError
 from ratchet.formats.avro import Avro
+from ratchet.formats.avro_schema import Unreadable
 from ratchet.formats.json import Json
 from ratchet.formats.offered import Offer, Path, Unkept, column_name
 from ratchet.formats.protobuf import Protobuf
@@ -76,7 +77,7 @@ def offer_of(version: Version, message: str | None = None) -> Offer:
     SpecError where it cannot be used, or its values are none that columns hold.
     """
     from ratchet.formats import avro_offer, json_schema_offer, protobuf_offer
-    from ratchet.formats.avro_schema import Unreadable, declared
+    from ratchet.formats.avro_schema import declared
     from ratchet.formats.protobuf_schema import registered
 
     text, behind = version.schema.text, version.schema.behind()
@@ -91,23 +92,31 @@ def offer_of(version: Version, message: str | None = None) -> Offer:
             case "JSON":
                 return json_schema_offer.offer_of(text, named)
             case kind:
-                raise Unkept(f"its schema is of {kind}, wanted one of {', '.join(_FORMATS)}")
+                raise Unkept(f"it is of {kind}")
     except (Unreadable, Unkept) as why:
         raise SpecError(f"{version} offers no columns: {why}") from why
 
 
 def format_of(version: Version) -> str:
-    """The name of the format that reads values by such a schema."""
-    return _FORMATS[version.schema.kind]
+    """The name of the format that reads values by such a schema; SpecError where there is none."""
+    kind = version.schema.kind
+    if kind not in _FORMATS:
+        raise SpecError(f"{version} is of {kind}, and columns come from schemas of {', '.join(_FORMATS)}")
+    return _FORMATS[kind]
 
 
 def messages_of(version: Version) -> tuple[str, ...]:
-    """The full names of the message types of a schema of Protobuf; of another one none."""
+    """The full names of the message types of a schema of Protobuf, SpecError where it cannot be used; of another one
+    none.
+    """
     from ratchet.formats.protobuf_schema import registered
 
     if version.schema.kind != "PROTOBUF":
         return ()
-    return registered(version.schema.text, {each.name: each.text for each in version.schema.behind()}).own
+    try:
+        return registered(version.schema.text, {each.name: each.text for each in version.schema.behind()}).own
+    except Unreadable as why:
+        raise SpecError(f"{version} offers no columns: {why}") from why
 
 
 def compared(
@@ -206,7 +215,7 @@ def _drift(offer: Offer, path: Path, column: Column, declared: Registered) -> Dr
     if found is None:
         return Drift("gone", field, str(column), None)
     reader_has_it = isinstance(declared, Avro) and declared.schema is not None
-    lacks_null = found.nullable and not column.nullable and not reader_has_it
+    lacks_null = found.nullable and path not in offer.later and not column.nullable and not reader_has_it
     if offer.fits(path, column.type, found.type) and not lacks_null:
         return None
     return Drift("changed", field, str(column), f"{found.type}" + ("" if found.nullable else " not null"))
