@@ -31,7 +31,7 @@ clean: down  ## forget the demo's data
 test: install .jars/store/.installed  ## everything but the longest, on embedded servers of its own
 	@$(PY) -m pytest tests $(PARALLEL)
 
-test-all: install .jars/store/.installed .jars/connect/.installed .jars/registry/.installed .jars/iceberg/.installed  ## that, clusters, faults, Debezium, a registry of schemas, a pooler, alerts, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc prometheus chromium)
+test-all: install .jars/store/.installed .jars/connect/.installed .jars/registry/.installed .jars/iceberg/.installed  ## that, clusters, faults, Debezium, a registry of schemas, a pooler, alerts, and TLS to PostgreSQL and Spark (Debian, as root: apt-get install postgresql pgbouncer nginx-light gcc prometheus chromium mariadb-server)
 	@ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 \
 	  || { echo "test-all needs a PostgreSQL with TLS; Debian: apt-get install postgresql" >&2; exit 1; }
 	@PATH="$$PATH:/usr/sbin" command -v pgbouncer > /dev/null \
@@ -44,6 +44,8 @@ test-all: install .jars/store/.installed .jars/connect/.installed .jars/registry
 	  || { echo "test-all needs Prometheus, for the alert rules; Debian: apt-get install prometheus" >&2; exit 1; }
 	@command -v chromium > /dev/null \
 	  || { echo "test-all needs Chromium, for the Transactions page; Debian: apt-get install chromium" >&2; exit 1; }
+	@PATH="$$PATH:/usr/sbin" command -v mariadbd > /dev/null \
+	  || { echo "test-all needs MariaDB, for Debezium; Debian: apt-get install mariadb-server" >&2; exit 1; }
 	@unshare --mount true 2> /dev/null || { echo "test-all mounts a disk that can be filled: run it as root, or by" \
 	  "\`unshare --user --map-root-user --mount make test-all\`" >&2; exit 1; }
 	@$(PY) -m pytest tests $(PARALLEL) -m "all or not all"
@@ -123,7 +125,7 @@ lock: .venv/.installed  ## make requirements.txt anew from pyproject.toml
 	@$(call fetched,store) && touch $@
 
 .jars/connect/.installed: .jars/.installed
-	@echo "fetching Debezium and Kafka Connect into .jars/connect (38 MB)"
+	@echo "fetching Debezium and Kafka Connect into .jars/connect (53 MB)"
 	@$(call fetched,connect) && touch $@
 
 .jars/registry/.installed: .jars/.installed

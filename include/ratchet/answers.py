@@ -14,12 +14,24 @@ EXITS = {
     1: "refused or failed; the line on stderr has an [error code](errors.md) and says why; nothing was changed unless "
     "it says that the outcome is unknown",
     2: "the command was used wrongly",
-    FAULTS: "`verify` or `doctor` found a fault",
+    FAULTS: "`verify` or `doctor` found a fault, or `columns` a difference",
 }
 """{exit status: its meaning}."""
 
 
-_TOLD = ("Asked", "Dropped", "Erased", "Migrated", "Moved", "Outcome", "Pruned", "Released", "Status", "Upcoming")
+_TOLD = (
+    "Asked",
+    "Compared",
+    "Dropped",
+    "Erased",
+    "Migrated",
+    "Moved",
+    "Outcome",
+    "Pruned",
+    "Released",
+    "Status",
+    "Upcoming",
+)
 """The answers that have the lines for people beside their fields."""
 _TEXT = {"type": "string"}
 
@@ -27,6 +39,7 @@ _TEXT = {"type": "string"}
 def answers() -> dict[str, Any]:
     """{command: the type of its answer}, of every command that takes --json."""
     from ratchet.ledger.history import Event
+    from ratchet.operate.columns import Compared
     from ratchet.operate.destinations import Moved
     from ratchet.operate.difference import Difference
     from ratchet.operate.doctor.finding import Finding
@@ -64,6 +77,7 @@ def answers() -> dict[str, Any]:
         "dlq": list[Letter],
         "verify": list[Check],
         "preview": Preview,
+        "columns": list[Compared],
         "doctor": list[Finding],
     }
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ratchet.command import kafka_properties, ledger_url
-from ratchet.errors import RatchetError, SettingsError
+from ratchet.command import REGISTRY, endpoint, kafka_properties, ledger_url
+from ratchet.errors import RatchetError, SettingsError, SpecError
 from ratchet.ledger.work import counted
 from ratchet.printing import print_lines
 
@@ -32,6 +34,15 @@ def init(
     ] = None,
     total: Annotated[str | None, typer.Option("--sum", help="Of an accumulate, as 'amount decimal(12,2)'.")] = None,
     transform: Annotated[bool, typer.Option("--transform", help="Write a transform too.")] = False,
+    registry: Annotated[
+        str | None, typer.Option(help="The connection of a registry of schemas, whose newest schema has the columns.")
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option(help="The subject of the values' schemas.", show_default="TOPIC-value")
+    ] = None,
+    message: Annotated[
+        str | None, typer.Option(help="The message type, as orders.v1.Order.", show_default="the first of the schema")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing; take what is suggested.")] = False,
 ) -> None:
     """Write the spec of a new pipeline, and check it; ask what is not given. Nothing is overwritten.
@@ -48,7 +59,11 @@ def init(
 
     name = ask("Name of the pipeline", name, None)
     topic = ask("Topic", topic, name)
-    columns = ask("Columns", columns, None if columns else _columns_of(topic))
+    if registry is None and (subject or message):
+        raise SettingsError("--subject and --message are of a registry; name its connection by --registry")
+    offered = _Offered() if registry is None else _registered(registry, subject or f"{topic}-value", message, columns)
+    suggested = offered.columns if registry or columns else _columns_of(topic)
+    columns = ask("Columns", columns, suggested)
     sink = ask(f"Sink ({', '.join(SINKS)})", sink, SINKS[0])
     if sink not in SINKS:
         raise SettingsError(f"--sink {sink} is none of {', '.join(SINKS)}")
@@ -56,7 +71,9 @@ def init(
         key = ask("Key, as 'id bigint'", key, None)
     if sink == "upsert":
         order = ask("Column that tells the last row of a key", order, None)
-    draft = Draft(name, topic, columns, sink, key, total, order, transform)
+    draft = Draft(
+        name, topic, columns, sink, key, total, order, transform, offered.format, offered.given, offered.notes
+    )
     spec = draft.check()
     files = {_folder(os.environ.get("RATCHET_PIPELINES", "pipelines")) / f"{name}.py": draft.spec()}
     if transform:
@@ -66,6 +83,39 @@ def init(
         typer.echo(f"wrote {path}")
     after = "; ".join(f"{_called()} {each}" for each in ("validate", f"migrate {name}", f"preview {name}"))
     print_lines([_topic(topic), *_tables(spec), f"next: {after}"])
+
+
+@dataclass(frozen=True)
+class _Offered:
+    """What a registry has said for a new spec."""
+
+    columns: str | None = None
+    format: str = "Json"
+    given: Mapping[str, str] = field(default_factory=dict[str, str])
+    notes: tuple[str, ...] = ()
+
+
+def _registered(connection: str, subject: str, message: str | None, columns: str | None) -> _Offered:
+    """What the newest schema of a subject offers, where no columns are given; its format in any case."""
+    from ratchet.formats.registry import Registry
+    from ratchet.operate.columns import format_of, messages_of, offer_of
+
+    newest = Registry(connection, endpoint(connection, "a new spec", REGISTRY)).version(subject)
+    messages = messages_of(newest)
+    if message is not None and message not in messages:
+        raise SettingsError(f"--message {message}: {newest} has {', '.join(messages) or 'no message types'}")
+    chosen = message or (messages[0] if len(messages) > 1 else None)
+    given = {"registry": connection, **({"message": chosen} if chosen else {})}
+    kind = format_of(newest)
+    if columns:
+        return _Offered(columns, kind, given)
+    offer = offer_of(newest, message)
+    columns = ", ".join(map(str, offer.columns))
+    if not columns:
+        raise SpecError(f"{newest} offers no columns; {'; '.join(map(str, offer.remarks)) or 'it has no fields'}")
+    for remark in offer.remarks:
+        typer.echo(str(remark), err=True)
+    return _Offered(columns, kind, given, (f"columns: {newest}", *map(str, offer.remarks)))
 
 
 def _folder(package: str) -> Path:

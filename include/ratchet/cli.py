@@ -38,6 +38,7 @@ from ratchet.command import (
     spark_url,
     who,
 )
+from ratchet.comparing import columns
 from ratchet.dev.stack.cli import stack_app
 from ratchet.errors import RatchetError, SpecError
 from ratchet.examination import doctor
@@ -64,8 +65,8 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Exactly-once transactions over Kafka and Spark.")
 app.add_typer(stack_app, name="stack")
 _OF_OTHER_MODULES = (
-    init, verify, preview, doctor, plan, show, lag, where, origin, dlq, release, pause_at, resume, detach, attach,
-    erase, prune, drop, exporter,
+    init, columns, verify, preview, doctor, plan, show, lag, where, origin, dlq, release, pause_at, resume, detach,
+    attach, erase, prune, drop, exporter,
 )  # fmt: skip
 for command in _OF_OTHER_MODULES:
     app.command()(command)

@@ -50,7 +50,8 @@ NAMES = typer.Argument(help="The pipelines; all, where none is named.", show_def
 TXID = typer.Argument(help="The transaction.", min=1, show_default=False)
 
 TOPIC = typer.Option(help="Which topic is meant, where the line is of several.", show_default=False)
-
+REGISTRY = '{"url": "https://HOST:8081", "login": "…", "password": "…"}'
+"""An example of the endpoint of a registry of schemas."""
 FAULTS = 3
 """The exit status where something is not as it should be."""
 _SERVERS = ("RATCHET_LEDGER_URL", "RATCHET_KAFKA", "RATCHET_SPARK", "RATCHET_AIRFLOW_URL", "RATCHET_AIRFLOW_TOKEN")
@@ -169,8 +170,7 @@ def spark_url() -> str:
 
 def endpoints(spec: Pipeline) -> dict[str, Endpoint]:
     """The servers that a spec's formats name, by their connections; SettingsError where one is missing."""
-    example = '{"url": "https://HOST:8081", "login": "…", "password": "…"}'
-    return {name: _endpoint(spec, name, example) for name in spec.connections}
+    return {name: endpoint(name, spec.name, REGISTRY) for name in spec.connections}
 
 
 def opener(spec: Pipeline) -> Open:
@@ -191,25 +191,26 @@ def _by(spec: Pipeline, destination: Destination) -> str:
         case "path":
             return ""
         case "postgres":
-            return _endpoint(spec, name, '{"url": "postgresql://USER@HOST/DATABASE"}').url
+            return endpoint(name, spec.name, '{"url": "postgresql://USER@HOST/DATABASE"}').url
         case "aws":
-            of = _endpoint(spec, name, EXAMPLE)
+            of = endpoint(name, spec.name, EXAMPLE)
             where = f"{CONNECTIONS}: connection {name!r}"
             return json.dumps(options_of(where, of.url, of.login, of.password, of.extra))
         case "iceberg":
             from ratchet.destinations.iceberg_catalog import properties_of
 
-            of = _endpoint(spec, name, '{"url": "https://HOST/…", "extra": {"warehouse": "…"}}')
+            of = endpoint(name, spec.name, '{"url": "https://HOST/…", "extra": {"warehouse": "…"}}')
             return properties_of(f"{CONNECTIONS}: connection {name!r}", of.url, of.login, of.password, of.extra)
         case "kafka":
             properties = kafka_properties()
             if name and name != spec.kafka:
-                of = _endpoint(spec, name, '{"url": "HOST:9092", "extra": {"security.protocol": "SSL"}}')
+                of = endpoint(name, spec.name, '{"url": "HOST:9092", "extra": {"security.protocol": "SSL"}}')
                 properties = {"bootstrap.servers": of.url, **of.extra}
             return json.dumps(properties)
 
 
-def _endpoint(spec: Pipeline, name: str, example: str) -> Endpoint:
+def endpoint(name: str, user: str, example: str) -> Endpoint:
+    """The server of a connection that `user` names; SettingsError, with an example of one, where it is missing."""
     from ratchet.values.endpoint import CONNECTIONS, endpoints_of
 
     try:
@@ -218,7 +219,7 @@ def _endpoint(spec: Pipeline, name: str, example: str) -> Endpoint:
         raise SettingsError(f"{CONNECTIONS}: what it holds is no JSON") from None
     if name not in given:
         raise SettingsError(
-            f"{spec.name}: connection {name!r} is not in {CONNECTIONS}; set that to a JSON object of endpoints, "
+            f"{user}: connection {name!r} is not in {CONNECTIONS}; set that to a JSON object of endpoints, "
             f'for example {{"{name}": {example}}}'
         )
     return given[name]

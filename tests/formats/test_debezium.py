@@ -25,7 +25,7 @@ from .messages import Message
 from .test_messages import batch_of
 
 EVENTS = json.loads((Path(__file__).parent / "events.json").read_text())
-"""{whether events have their schema in them: [[key, value]]}; `python -m tests.kafka.recording` records them anew."""
+"""{whether events have their schema in them: [[key, value]]}; recorded from its connector for PostgreSQL."""
 JAVAS_UUID = str(UUID(bytes=hashlib.md5(b"__debezium_unavailable_value").digest(), version=3))
 """What Java's UUID.nameUUIDFromBytes makes of the placeholder."""
 COLUMNS = (
@@ -255,6 +255,7 @@ def test_a_precise_decimal_is_the_number_whatever_its_scale(number):
             lambda: Topic("t", value=Debezium("id bigint"), key="id_ bigint", tombstones="delete"),
             "says itself what is deleted",
         ),
+        (lambda: Debezium("id bigint", registry=5), "Debezium.registry: Input should be a valid string"),
         (lambda: Topic("t", value=Json("a int"), key=Debezium("id bigint")), "a key gives one row"),
         (
             lambda: Pipeline(

@@ -115,7 +115,11 @@ def test_where_the_spec_names_a_message_type_others_are_dead_letters():
         (b"\x00\x00\x00\x00", [], "found 4 bytes, wanted a byte 0"),
         (b"", [("__value_schema_id", b"\x00\x00\x00\x00")], "header __value_schema_id has 4 bytes that are no id"),
         (b"", [("__value_schema_id", b"\x00\x00\x00\x00\x01")], "found nothing behind the id of schema 1"),
-        (b"", [("__value_schema_id", b"\x01" + bytes(17))], "the GUID 00000000-0000-0000-0000-000000000000, which"),
+        (
+            b"",
+            [("__value_schema_id", b"\x01" + bytes(16))],
+            "found nothing behind the id of schema 00000000-0000-0000-",
+        ),
         (b"", [("apicurio.value.contentId", (1).to_bytes(8, "big"))], "by Apicurio's id, and no message type of it"),
         (
             b"",
@@ -148,6 +152,17 @@ def test_headers_name_the_schema_and_the_message_type(part):
     with answering(answer()) as server:
         rows, errors = read(ANY, server.endpoint, *values, headers=headers, part=part)
     assert errors == [None] * 5 and rows == [[(n,)] for n in range(1, 6)]
+
+
+def test_a_header_may_name_the_schema_by_its_guid():
+    # As Confluent's own serializer of Python has written them.
+    guid, said = "ee385087-b162-4ac8-86f8-cf7301517828", "01ee385087b1624ac886f8cf7301517828"
+    headers = [[{"key": "__value_schema_id", "value": bytes.fromhex(said + more)}] for more in ("00", "0202", "040200")]
+    with answering(answer()) as server:
+        values = [number(1, 2), number(6, 3), number(4, 1)]
+        rows, errors = read(ANY, server.endpoint, *values, headers=headers)
+    assert rows == [[(2,)], [(3,)], [(1,)]], errors
+    assert [path for path, _ in server.requests] == [f"/schemas/guids/{guid}"]
 
 
 def test_what_a_schema_imports_is_asked_for_and_found_by_its_name():

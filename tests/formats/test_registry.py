@@ -224,7 +224,7 @@ def test_a_schema_that_is_none_of_avro_is_an_error(said, error):
         (b"\x00\xff\xff\xff\xff\x02", [], "found schema 4294967295, and ids are up to 2,147,483,647"),
         (b"\x02", [("apicurio.value.contentId", b"\xff" * 8)], "found schema -1, and ids are up to"),
         (b'{"a": 1}', [], "found a first byte 0x7b, wanted a byte 0"),
-        (b"\x02", [("__value_schema_id", b"\x01" + bytes(16))], "the GUID 00000000-0000-0000-0000-000000000000, which"),
+        (b"\x02", [("__value_schema_id", b"\x01" + bytes(15))], "header __value_schema_id has 16 bytes that are no id"),
         (b"\x02", [("__value_schema_id", b"\x00\x01")], "header __value_schema_id has 2 bytes that are no id"),
         (b"\x02", [("__value_schema_id", None)], "header __value_schema_id has 0 bytes that are no id"),
         (b"\x02", [("apicurio.value.contentId", b"\x01")], "apicurio.value.contentId has 1 bytes, wanted an id"),
@@ -259,6 +259,43 @@ def test_a_header_names_the_schema_before_what_is_in_front_does(part, header, se
         values = [datum(ONE, {"a": 5}), framed(8, ONE, {"a": 6}), framed(8, ONE, {"a": 7})]
         assert read(AVRO, server.endpoint, *values, headers=headers, part=part)[0] == [[(5,)], [(6,)], [(7,)]]
     assert [path for path, _ in server.requests] == ["/schemas/ids/9", "/schemas/ids/8"]
+
+
+# As Confluent's own serializers of Python have written them.
+GUID = "8269043d-89a5-49a9-9b6e-f3ce23eed917"
+BY_GUID = bytes.fromhex("018269043d89a549a99b6ef3ce23eed917")
+NO_PAGE = (404, {"error_code": 404, "message": "HTTP 404 Not Found"})
+
+
+@pytest.mark.parametrize("part", ["value", "key"])
+def test_a_header_may_name_the_schema_by_its_guid(part):
+    headers = [[{"key": f"__{part}_schema_id", "value": BY_GUID}], []]
+    with answering(SCHEMA) as server:
+        for _ in range(2):
+            values = datum(ONE, {"a": 5}), framed(8, ONE, {"a": 6})
+            assert read(AVRO, server.endpoint, *values, headers=headers, part=part)[0] == [[(5,)], [(6,)]]
+    assert [path for path, _ in server.requests] == [f"/schemas/guids/{GUID}", "/schemas/ids/8"]
+
+
+def test_a_guid_that_no_schema_has_is_a_dead_letter_and_looked_for_again():
+    headers = [[{"key": "__value_schema_id", "value": BY_GUID}]]
+    with answering(UNKNOWN, SCHEMA) as server:
+        said = f"the value: schema {GUID} is not in the registry at {server.endpoint.url}"
+        assert read(AVRO, server.endpoint, b"\x02", headers=headers)[1] == [said]
+        assert read(AVRO, server.endpoint, b"\x02", headers=headers)[0] == [[(1,)]]
+
+
+def test_a_registry_that_knows_no_guids_is_told_from_what_is_no_registry():
+    headers = [[{"key": "__value_schema_id", "value": BY_GUID}]]
+    with answering(NO_PAGE, (200, ["AVRO", "JSON"])) as server:
+        (error,) = read(AVRO, server.endpoint, b"\x02", headers=headers)[1]
+    assert error.startswith(f"the value: found schema {GUID}, and the registry at {server.endpoint.url} knows no GUIDs")
+    assert [path for path, _ in server.requests] == [f"/schemas/guids/{GUID}", "/schemas/types"]
+    for other in (NO_PAGE, (404, "<html>"), (200, "<html>")):
+        with answering(NO_PAGE, other) as server, pytest.raises(SettingsError, match="is no registry with Confluent"):
+            read(AVRO, server.endpoint, b"\x02", headers=headers)
+    with answering(NO_PAGE, (503, "")) as server, pytest.raises(RegistryUnreachable):
+        read(AVRO, server.endpoint, b"\x02", headers=headers)
 
 
 def test_json_is_read_behind_its_framing_and_its_schema_must_be_there():
@@ -305,6 +342,15 @@ def test_what_a_real_registry_knows_is_read_by_its_ids(apicurio):
     rows, errors = read(Avro("a int, by bigint from by.id", registry=CONNECTION), apicurio.endpoint, *values)
     assert rows == [[(1, None)], [(2, 3)], None]
     assert errors[2] == f"the value: schema 99999 is not in the registry at {apicurio.endpoint.url}"
+
+
+@pytest.mark.all
+def test_a_real_registry_of_apicurio_knows_no_guids(apicurio):
+    headers = [[{"key": "__value_schema_id", "value": BY_GUID}]]
+    (error,) = read(AVRO, apicurio.endpoint, b"\x02", headers=headers)[1]
+    assert error.startswith(
+        f"the value: found schema {GUID}, and the registry at {apicurio.endpoint.url} knows no GUIDs"
+    )
 
 
 @pytest.mark.all

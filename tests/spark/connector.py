@@ -1,4 +1,4 @@
-"""Debezium's own connector for PostgreSQL, in a worker of Kafka Connect, as a process that can be killed."""
+"""Debezium's own connectors, in a worker of Kafka Connect, as a process that can be killed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from ratchet.dev.stack import CHECKOUT, Stack
 from ratchet.dev.stack.ports import HOST
 from ratchet.dev.stack.prerequisites import java
 from ratchet.dev.stack.server import Server
+from ratchet.values.endpoint import Endpoint
 from tests.until import until
 
 JARS = CHECKOUT / ".jars" / "connect"
 
 
 class Connector:
-    """A standalone worker that publishes the changes of tables to topics `PREFIX.public.TABLE`."""
+    """A standalone worker that publishes the changes of tables to topics `PREFIX.SCHEMA.TABLE`, by `source`."""
 
-    def __init__(self, home: Path, kafka: dict[str, str], database: str, prefix: str, **settings: str):
+    def __init__(self, home: Path, kafka: dict[str, str], source: dict[str, str], prefix: str, **settings: str):
         self._home, self._prefix = home, prefix
         self._port = _free_port()
         self._url = f"http://{HOST}:{self._port}/connectors/{prefix}/status"
@@ -35,22 +36,12 @@ class Connector:
             "offset.flush.interval.ms": "200",
             "listeners": f"http://{HOST}:{self._port}",
         }
-        of = psycopg.conninfo.conninfo_to_dict(database)
         connector = {
             "name": prefix,
-            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-            "database.hostname": HOST,
-            "database.port": str(of["port"]),
-            "database.user": str(of["user"]),
-            "database.password": str(of["password"]),
-            "database.dbname": str(of["dbname"]),
             "topic.prefix": prefix,
-            "plugin.name": "pgoutput",
-            "slot.name": prefix,
-            "publication.name": prefix,
-            "schema.include.list": "public",
             "topic.creation.default.replication.factor": "1",
             "topic.creation.default.partitions": "1",
+            **source,
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
         files = [_written(home / "worker.properties", worker), _written(home / "connector.properties", connector)]
@@ -78,6 +69,53 @@ class Connector:
     def _has_come_up(self) -> bool:
         assert not self._server.ended, self._server.last_lines(40)
         return self.is_running()
+
+
+def of_postgres(database: str, name: str) -> dict[str, str]:
+    """The settings of a connector for the database of a URL."""
+    of = psycopg.conninfo.conninfo_to_dict(database)
+    return {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "database.hostname": HOST,
+        "database.port": str(of["port"]),
+        "database.user": str(of["user"]),
+        "database.password": str(of["password"]),
+        "database.dbname": str(of["dbname"]),
+        "plugin.name": "pgoutput",
+        "slot.name": name,
+        "publication.name": name,
+        "schema.include.list": "public",
+    }
+
+
+def of_mysql(port: int, password: str, database: str, kafka: dict[str, str]) -> dict[str, str]:
+    """The settings of a connector for a server of MySQL, or of MariaDB, and its user `debezium`."""
+    servers = kafka["bootstrap.servers"]
+    return {
+        "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+        "database.hostname": HOST,
+        "database.port": str(port),
+        "database.user": "debezium",
+        "database.password": password,
+        "database.server.id": "5701",
+        "database.include.list": database,
+        "schema.history.internal.kafka.bootstrap.servers": servers,
+        "schema.history.internal.kafka.topic": f"history-{database}",
+    }
+
+
+def in_avro(registry: Endpoint) -> dict[str, str]:
+    """The settings by which values and keys are written in Avro, with the ids of this registry in front."""
+    said = {
+        "": "io.apicurio.registry.utils.converter.AvroConverter",
+        ".apicurio.registry.url": registry.url.replace("/apis/ccompat/v7", "/apis/registry/v2"),
+        ".apicurio.registry.auto-register": "true",
+        ".apicurio.registry.find-latest": "true",
+        ".apicurio.registry.as-confluent": "true",
+        ".apicurio.registry.headers.enabled": "false",
+        ".apicurio.registry.use-id": "contentId",
+    }
+    return {f"{part}.converter{name}": value for part in ("key", "value") for name, value in said.items()}
 
 
 def logical(stack: Stack) -> None:

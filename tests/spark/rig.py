@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from uuid import uuid4
 
@@ -26,6 +26,7 @@ from ratchet.sinks.lookup import sink_of
 from ratchet.source.kafka import Kafka
 from ratchet.spark.servers import Servers
 from ratchet.spark.slice import run_slice
+from ratchet.values.endpoint import Endpoint
 
 SINK = "rows"
 
@@ -43,10 +44,11 @@ class Rig:
     ledger: Ledger
     kafka: dict[str, str]
     client: Kafka
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
 
     @property
     def servers(self) -> Servers:
-        return Servers(self.kafka)
+        return Servers(self.kafka, self.endpoints)
 
     def topic(self, partitions: int = 1) -> str:
         name = f"slice-{uuid4().hex[:12]}"

@@ -23,9 +23,9 @@ from ratchet.formats.avro_schema import Schema, Unreadable, reader_of, schema_of
 from ratchet.formats.framing import Framing
 from ratchet.formats.object_columns import ObjectColumns
 from ratchet.formats.port import NoRow
-from ratchet.formats.registry import Registered, Registry
+from ratchet.formats.registry import Registered, Registry, SchemaId
 from ratchet.formats.vectors import Rows, Vector
-from ratchet.formats.walked import Schemas, Walked, WalkedDecoder
+from ratchet.formats.walked import Schemas, Walked, WalkedDecoder, WrittenSo
 from ratchet.formats.wire import path_of
 from ratchet.spec.columns import Column
 from ratchet.values.arrow import arrow_type
@@ -44,7 +44,7 @@ class Written:
     """
 
     def __init__(self, schema: Schema, reader: Schema | None, columns: tuple[Column, ...], said: str | None = None):
-        self._schema, self._reader, self._columns = schema, reader, columns
+        self.schema, self._reader, self._columns = schema, reader, columns
         self._said = said or excerpt(schema.name)[:_SHOWN]
         self.program = Program(schema)
         read = reader or schema
@@ -88,7 +88,7 @@ class Written:
         """What fastavro reads of a value without a fault; NoRow where it reads none."""
         try:
             found: object = schemaless_reader(
-                BytesIO(data), self._schema.root, None if self._reader is None else self._reader.root
+                BytesIO(data), self.schema.root, None if self._reader is None else self._reader.root
             )
         except SchemaResolutionError as error:
             assert self._reader is not None, "without a reader's schema nothing is resolved"
@@ -107,11 +107,11 @@ class RegisteredSchemas:
     def __init__(self, registry: Registry, framing: Framing, reader: str | None, columns: tuple[Column, ...]):
         self._registry, self._framing, self._columns = registry, framing, columns
         self._reader = None if reader is None else reader_of(reader)
-        self._known: dict[int, Written | NoRow] = {}
+        self._known: dict[SchemaId, Written | NoRow] = {}
         """A schema that cannot be used never can; one that is not there may be at the next batch."""
 
     def written(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> list[tuple[Written, int] | NoRow]:
-        missing: dict[int, NoRow] = {}
+        missing: dict[SchemaId, NoRow] = {}
         found: list[tuple[Written, int] | NoRow] = []
         for framed in self._framing.framed(values, headers):
             if isinstance(framed, NoRow):
@@ -121,7 +121,7 @@ class RegisteredSchemas:
             found.append(of if isinstance(of, NoRow) else (of, framed.start))
         return found
 
-    def _of(self, number: int, missing: dict[int, NoRow]) -> Written | NoRow:
+    def _of(self, number: SchemaId, missing: dict[SchemaId, NoRow]) -> Written | NoRow:
         known = self._known.get(number) or missing.get(number)
         if known is None:
             try:
@@ -130,7 +130,7 @@ class RegisteredSchemas:
                 known = missing[number] = reason
         return known
 
-    def _usable(self, number: int, registered: Registered) -> Written | NoRow:
+    def _usable(self, number: SchemaId, registered: Registered) -> Written | NoRow:
         if registered.kind != "AVRO":
             return NoRow(f"the value: schema {number} is of {excerpt(registered.kind)}, wanted one of Avro")
         try:
@@ -143,5 +143,5 @@ class RegisteredSchemas:
 class AvroDecoder(WalkedDecoder):
     """Reads values whose schemas `schemas` knows."""
 
-    def __init__(self, columns: tuple[Column, ...], schemas: Schemas):
+    def __init__(self, columns: tuple[Column, ...], schemas: Schemas[WrittenSo]):
         super().__init__(columns, schemas, ObjectColumns(columns, WANTED))

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import MAX_PREC, Context, Decimal
@@ -56,23 +56,33 @@ def named(node: Node) -> str:
 
 
 def schema_of(text: str, references: Sequence[str] = ()) -> Schema:
-    """The schema of its JSON text; `references` are those that it refers to, each behind those that it needs itself.
+    """The schema of its JSON text, made ready; `references` are those that it refers to, each behind those that it
+    needs itself.
 
     Raises Unreadable.
     """
+    schema = _parsed([*references, text], _without_uuids)
+    for node in _nodes([schema.root, *schema.named.values()]):
+        if node.get("logicalType") == "decimal" and "precision" in node:
+            node["precision"] = MAX_PREC
+    return schema
+
+
+def declared(text: str, references: Sequence[str] = ()) -> Schema:
+    """The schema as it was written, by which nothing is read; the rest as `schema_of`."""
+    return _parsed([*references, text], lambda node: node)
+
+
+def _parsed(texts: Sequence[str], made: Callable[[Any], Any]) -> Schema:
     from fastavro import parse_schema
     from fastavro.schema import SchemaParseException, UnknownType
 
     found: dict[str, Any] = {}
     root: Any = None
     try:
-        for each in (*references, text):
-            root = parse_schema(_without_uuids(json.loads(each)), named_schemas=found)
-        schema = Schema(root, found)
-        for node in _nodes([root, *found.values()]):
-            if node.get("logicalType") == "decimal" and "precision" in node:
-                node["precision"] = MAX_PREC
-        return schema
+        for each in texts:
+            root = parse_schema(made(json.loads(each)), named_schemas=found)
+        return Schema(root, found)
     except UnknownType as error:
         raise Unreadable(f"it names a type {error.name}, which is not declared") from error
     except RecursionError:

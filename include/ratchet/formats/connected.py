@@ -120,10 +120,10 @@ def _decimal(column: Column, value: Any, logical: LogicalType | None, declared: 
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
         scale, digits = fields.get("scale"), fields.get("value")
-        if _is_whole(scale) and isinstance(digits, str):
+        if _is_whole(scale) and isinstance(digits, str | bytes):
             return _unscaled(kind, digits, cast(int, scale))
         return value
-    if not isinstance(value, str):
+    if not isinstance(value, str | bytes):
         return value
     if logical is not None:
         scale = logical.parameters.get("scale")
@@ -137,11 +137,11 @@ def _decimal(column: Column, value: Any, logical: LogicalType | None, declared: 
     )
 
 
-def _unscaled(kind: Decimal, text: str, scale: int) -> Exact:
-    """The decimal of a whole number in bytes, the most significant first, and of its scale."""
+def _unscaled(kind: Decimal, sent: str | bytes, scale: int) -> Exact:
+    """The decimal of a whole number in bytes, the most significant first, which JSON has in base64, and its scale."""
     if abs(scale) > _MOST_DIGITS:
         raise Unfit(f"a decimal of scale {shown(scale)}", kind)
-    number = int.from_bytes(_bytes(kind, text), "big", signed=True)
+    number = int.from_bytes(sent if isinstance(sent, bytes) else _bytes(kind, sent), "big", signed=True)
     if number.bit_length() > 1_000:
         raise Unfit("a number of more than 300 digits", kind)
     return Exact((number < 0, tuple(map(int, str(abs(number)))), -scale))

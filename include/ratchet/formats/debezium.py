@@ -12,7 +12,7 @@ from ratchet.spec.declaration import column_list
 
 
 class Debezium(Format, frozen=True):
-    """Values are change events of Debezium in JSON, with their schema in them or without.
+    """Values are change events of Debezium: in JSON, with their schema in them or without, or in Avro by a registry.
 
     An insert, an update and a record of a snapshot give the row after it; a deletion deletes the row before it.
     Tombstones and messages give no row, a truncation is a dead letter.
@@ -20,7 +20,10 @@ class Debezium(Format, frozen=True):
 
     kind: Literal["debezium"] = "debezium"
     envelope: str = ""
-    """Columns of the event besides those of the source's row, as `"lsn bigint from source.lsn not null"`."""
+    """Columns of the event besides those of the source's row, as `"lsn bigint from source.lsn not null"`. `_binlog` is
+    the place in the binary log of MySQL or MariaDB as a number, `"place decimal(38,0) from _binlog not null"`."""
+    registry: str | None = None
+    """The id of the connection of the registry by whose ids values name their schemas of Avro."""
     decimals: Literal["precise", "double", "string"] = "precise"
     """The connector's `decimal.handling.mode`, where events have no schema in them."""
     scales: dict[str, int] = {}
@@ -69,6 +72,10 @@ class Debezium(Format, frozen=True):
         return (*parse_columns(self.columns), *self.enveloping)
 
     @property
+    def connections(self) -> tuple[str, ...]:
+        return () if self.registry is None else (self.registry,)
+
+    @property
     def deletes(self) -> bool:
         return True
 
@@ -77,6 +84,14 @@ class Debezium(Format, frozen=True):
         return False
 
     def decoder(self, use: Use) -> Decoder:
+        from ratchet.formats.avro_decoder import RegisteredSchemas
         from ratchet.formats.debezium_decoder import DebeziumDecoder
+        from ratchet.formats.debezium_events import AvroEvents, JsonEvents
+        from ratchet.formats.framing import Framing
+        from ratchet.formats.registry import Registry
 
-        return DebeziumDecoder(self)
+        if self.registry is None:
+            return DebeziumDecoder(self, JsonEvents())
+        registry = Registry(self.registry, use.endpoint(self.registry))
+        schemas = RegisteredSchemas(registry, Framing(use.part, "BINARY"), None, ())
+        return DebeziumDecoder(self, AvroEvents(schemas))

@@ -12,24 +12,22 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
-from decimal import Decimal
 from hashlib import md5
 from typing import Any, cast
 from uuid import UUID
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from ratchet.formats.connected import LogicalType, interpreted
 from ratchet.formats.debezium import Debezium
+from ratchet.formats.debezium_events import WANTED, Event, Events
 from ratchet.formats.object_columns import ObjectColumns
 from ratchet.formats.objects import shown
 from ratchet.formats.port import Decoded, NoRow
 from ratchet.spec.columns import Column, FieldPath
 from ratchet.values.unfit import Unfit
 
-WANTED = "one change event of Debezium"
 UNAVAILABLE = "__debezium_unavailable_value"
 """What the connector sends, unless it is told otherwise, in place of a value that the source's log does not have."""
 _ROW, _EVENT = "row", "event"
@@ -37,12 +35,11 @@ _KEPT = ("c", "u", "r")
 
 
 class DebeziumDecoder:
-    """Reads change events in JSON."""
+    """Reads change events that `events` finds in values."""
 
-    def __init__(self, declared: Debezium):
+    def __init__(self, declared: Debezium, events: Events):
         self.columns = declared.written
-        self._declared = declared
-        self._read = msgspec.json.Decoder(float_hook=Decimal).decode
+        self._declared, self._events = declared, events
         own = [_within(_ROW, column) for column in declared.changing]
         event = [_within(_EVENT, column) for column in declared.enveloping]
         self._rows = ObjectColumns((*own, *event), WANTED)
@@ -50,7 +47,7 @@ class DebeziumDecoder:
         self._deletions = ObjectColumns((*(replace(column, nullable=True) for column in own), *event), WANTED)
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> Decoded:
-        opened = [self._opened(value) for value in values.to_pylist()]
+        opened = [self._opened(event) for event in self._events.of(values, headers)]
         gone = [i for i, event in enumerate(opened) if isinstance(event, dict) and event["deletes"]]
         are_gone = set(gone)
         left = [i for i, event in enumerate(opened) if event is not None and i not in are_gone]
@@ -60,22 +57,20 @@ class DebeziumDecoder:
         ]
         return _joined(parts, len(opened))
 
-    def _opened(self, value: bytes) -> object:
+    def _opened(self, event: Event | NoRow) -> object:
         """{row, event, deletes} of an event; None where it changes no row, NoRow where it is none."""
+        if isinstance(event, NoRow):
+            return event
         try:
-            payload, schema = _unwrapped(self._read(value))
-            return self._change(payload, schema)
+            return self._change(event)
         except NoRow as reason:
             return reason
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            return NoRow(f"the value: found {len(value)} bytes that are no JSON ({error}), wanted {WANTED}")
-        except ArithmeticError:
-            return NoRow(f"the value: found a number with an exponent beyond any, wanted {WANTED}")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             # What is wrong within an event's own schema, however it is wrong.
             return NoRow(f"the value: found a schema that is none ({type(error).__name__}), wanted {WANTED}")
 
-    def _change(self, payload: dict[str, Any], schema: Mapping[str, Any]) -> object:
+    def _change(self, event: Event) -> object:
+        payload = event.payload
         op = payload.get("op")
         if op == "m":
             return None
@@ -93,8 +88,7 @@ class DebeziumDecoder:
             why = "; set the table's REPLICA IDENTITY to DEFAULT or FULL" if op == "d" else ""
             raise NoRow(f"the value: found {shown(row)} as {side} of op {op}, wanted the source's row{why}")
         fields = cast("dict[str, Any]", row)
-        logical_types = _logical_types(schema, side)
-        return {_ROW: self._row(fields, logical_types), _EVENT: payload, "deletes": op == "d"}
+        return {_ROW: self._row(fields, event.logical_types(side)), _EVENT: payload, "deletes": op == "d"}
 
     def _row(self, row: dict[str, Any], logical_types: Mapping[str, LogicalType]) -> dict[str, Any]:
         """The fields of the row, those that are declared as what they stand for."""
@@ -122,29 +116,6 @@ def _within(part: str, column: Column) -> Column:
     return replace(column, origin=FieldPath((part, *column.source.names)))
 
 
-def _unwrapped(value: object) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """(the event, its schema or nothing); NoRow where it is none."""
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        if fields.keys() == {"schema", "payload"} and isinstance(fields["payload"], dict):
-            schema = fields["schema"]
-            return fields["payload"], cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
-        return fields, {}
-    raise NoRow(f"the value: found {shown(value)}, wanted {WANTED}")
-
-
-def _logical_types(schema: Mapping[str, Any], side: str) -> dict[str, LogicalType]:
-    """{field of the row: what its schema says of it}, of those whose schema has a name."""
-    for outer in schema.get("fields") or ():
-        if outer.get("field") == side:
-            return {
-                field["field"]: LogicalType(str(field["name"]), field.get("parameters") or {})
-                for field in outer.get("fields") or ()
-                if field.get("name")
-            }
-    return {}
-
-
 def _is_unavailable(value: object) -> bool:
     return value in _UNAVAILABLE
 
@@ -153,8 +124,10 @@ _UNAVAILABLE_BYTES = b64encode(UNAVAILABLE.encode()).decode()
 _UNAVAILABLE_UUID = str(UUID(bytes=md5(UNAVAILABLE.encode(), usedforsecurity=False).digest(), version=3))
 _UNAVAILABLE = (
     UNAVAILABLE,
+    UNAVAILABLE.encode(),
     _UNAVAILABLE_BYTES,
     [UNAVAILABLE],
+    [UNAVAILABLE.encode()],
     [_UNAVAILABLE_BYTES],
     # Arrays of numbers have its bytes, those of UUIDs the one that Java makes of them, an hstore has it as a pair.
     list(UNAVAILABLE.encode()),

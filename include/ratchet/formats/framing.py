@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ratchet.formats.port import NoRow
+from ratchet.formats.registry import SchemaId
 from ratchet.values.unfit import excerpt
 
 _GREATEST = 2**31 - 1
@@ -24,13 +25,13 @@ _WANTED = "a byte 0 and the 4 bytes of a schema's id in front of it"
 
 @dataclass(frozen=True)
 class Framed:
-    """The id of the schema, and the number of bytes in front of the datum.
+    """The id of the schema, or its GUID, and the number of bytes in front of the datum.
 
     `behind` is what stands behind the id in Confluent's header, `named` the name of a message type that Apicurio's
     headers have; both are None where the id is in front.
     """
 
-    schema: int
+    schema: SchemaId
     start: int
     behind: bytes | None = None
     named: str | None = None
@@ -93,11 +94,7 @@ class Framing:
         if said[:1] == b"\x00" and self._is_long(said, _BEHIND_ID):
             return Framed(int.from_bytes(said[1:_BEHIND_ID], "big"), 0, behind=said[_BEHIND_ID:])
         if said[:1] == b"\x01" and self._is_long(said, _BEHIND_GUID):
-            guid = UUID(bytes=said[1:_BEHIND_GUID])
-            raise NoRow(
-                f"the value: its header {self._confluent} names a schema by the GUID {guid}, which is "
-                "not supported; have producers write ids in front of the value, by Confluent's PrefixSchemaIdSerializer"
-            )
+            return Framed(UUID(bytes=said[1:_BEHIND_GUID]), 0, behind=said[_BEHIND_GUID:])
         raise NoRow(f"the value: its header {self._confluent} has {len(said)} bytes that are no id of a schema")
 
     def _is_long(self, said: bytes, length: int) -> bool:
@@ -106,7 +103,7 @@ class Framing:
 
 def _possible(found: Framed | NoRow) -> Framed | NoRow:
     """The same; NoRow where no schema can have its id."""
-    if isinstance(found, Framed) and not 0 <= found.schema <= _GREATEST:
+    if isinstance(found, Framed) and isinstance(found.schema, int) and not 0 <= found.schema <= _GREATEST:
         return NoRow(f"the value: found schema {found.schema}, and ids are up to {_GREATEST:,}")
     return found
 

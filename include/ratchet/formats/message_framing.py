@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ratchet.formats.framing import Framed, Framing
 from ratchet.formats.port import NoRow
+from ratchet.formats.registry import SchemaId
 from ratchet.values.unfit import excerpt
 
 _FIRST = (0,)
@@ -23,9 +24,11 @@ _LONGEST = 5
 
 @dataclass(frozen=True)
 class FramedMessage:
-    """The id of the schema, the message type in its file by indexes or short name, and where the message begins."""
+    """The id of the schema, or its GUID, the message type in its file by indexes or short name, and where the message
+    begins.
+    """
 
-    schema: int
+    schema: SchemaId
     message: tuple[int, ...] | str
     start: int
 

@@ -24,9 +24,9 @@ from ratchet.formats.protobuf_program import Program
 from ratchet.formats.protobuf_routes import Astray, Route, route_of
 from ratchet.formats.protobuf_schema import Schema
 from ratchet.formats.protobuf_schema import registered as schema_of
-from ratchet.formats.registry import Registered, Registry
+from ratchet.formats.registry import Registered, Registry, SchemaId
 from ratchet.formats.vectors import Rows, Vector
-from ratchet.formats.walked import Schemas, Walked, WalkedDecoder
+from ratchet.formats.walked import Schemas, Walked, WalkedDecoder, WrittenSo
 from ratchet.formats.wire import path_of
 from ratchet.spec.columns import Column, FieldPath
 from ratchet.values.unfit import excerpt
@@ -173,12 +173,12 @@ class RegisteredMessages:
 
     def __init__(self, registry: Registry, framing: MessageFraming, wanted: str | None, columns: tuple[Column, ...]):
         self._registry, self._framing, self._wanted, self._columns = registry, framing, wanted, columns
-        self._schemas: dict[int, Schema | NoRow] = {}
+        self._schemas: dict[SchemaId, Schema | NoRow] = {}
         """A schema that cannot be used never can; one that is not there may be at the next batch."""
-        self._known: dict[tuple[int, tuple[int, ...] | str], Written | NoRow] = {}
+        self._known: dict[tuple[SchemaId, tuple[int, ...] | str], Written | NoRow] = {}
 
     def written(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> list[tuple[Written, int] | NoRow]:
-        missing: dict[int, NoRow] = {}
+        missing: dict[SchemaId, NoRow] = {}
         found: list[tuple[Written, int] | NoRow] = []
         for framed in self._framing.framed(values, headers):
             if isinstance(framed, NoRow):
@@ -188,7 +188,7 @@ class RegisteredMessages:
             found.append(of if isinstance(of, NoRow) else (of, framed.start))
         return found
 
-    def _of(self, number: int, message: tuple[int, ...] | str, missing: dict[int, NoRow]) -> Written | NoRow:
+    def _of(self, number: SchemaId, message: tuple[int, ...] | str, missing: dict[SchemaId, NoRow]) -> Written | NoRow:
         known = self._known.get((number, message))
         if known is None:
             schema = self._schema(number, missing)
@@ -197,7 +197,7 @@ class RegisteredMessages:
             known = self._known[number, message] = self._usable(number, schema, message)
         return known
 
-    def _schema(self, number: int, missing: dict[int, NoRow]) -> Schema | NoRow:
+    def _schema(self, number: SchemaId, missing: dict[SchemaId, NoRow]) -> Schema | NoRow:
         known = self._schemas.get(number) or missing.get(number)
         if known is None:
             try:
@@ -206,7 +206,7 @@ class RegisteredMessages:
                 known = missing[number] = reason
         return known
 
-    def _usable(self, number: int, schema: Schema, message: tuple[int, ...] | str) -> Written | NoRow:
+    def _usable(self, number: SchemaId, schema: Schema, message: tuple[int, ...] | str) -> Written | NoRow:
         try:
             found = schema.named(message) if isinstance(message, str) else schema.at(message)
         except Unreadable as error:
@@ -220,11 +220,11 @@ class RegisteredMessages:
 class ProtobufDecoder(WalkedDecoder):
     """Reads values whose message types `schemas` knows."""
 
-    def __init__(self, columns: tuple[Column, ...], schemas: Schemas):
+    def __init__(self, columns: tuple[Column, ...], schemas: Schemas[WrittenSo]):
         super().__init__(columns, schemas, MessageColumns(columns))
 
 
-def _parsed(number: int, registered: Registered) -> Schema | NoRow:
+def _parsed(number: SchemaId, registered: Registered) -> Schema | NoRow:
     if registered.kind != "PROTOBUF":
         return NoRow(f"the value: schema {number} is of {excerpt(registered.kind)}, wanted one of Protobuf")
     try:

@@ -70,11 +70,15 @@ class Schema:
         except (TypeError, KeyError, ValueError) as error:
             raise Unreadable(f"its files do not fit together: {excerpt(str(error))}") from error
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The full names of the message types of the file that was said, those within others among them."""
+        return tuple(_messages(self._main.package, self._main.message_type))
+
     def message(self, name: str) -> Descriptor:
         """The message type of a full name."""
         if name not in self._names:
-            own = [each for each in _messages(self._main.package, self._main.message_type)]
-            raise Unreadable(f"it has no message {excerpt(name)!r}; it has {excerpt(', '.join(own)) or 'none'}")
+            raise Unreadable(f"it has no message {excerpt(name)!r}; it has {excerpt(', '.join(self.own)) or 'none'}")
         return self._pool.FindMessageTypeByName(name)
 
     def at(self, indexes: Sequence[int]) -> Descriptor:

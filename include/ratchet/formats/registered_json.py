@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ratchet.formats.framing import Framing
 from ratchet.formats.port import Decoded, Decoder, NoRow
-from ratchet.formats.registry import Registry
+from ratchet.formats.registry import Registry, SchemaId
 from ratchet.spec.columns import Column
 from ratchet.values.unfit import excerpt
 
@@ -29,7 +29,7 @@ class RegisteredJson:
         errors: list[str | None] = [None] * len(values)
         kept: list[bytes] = []
         numbers: list[int] = []
-        wrong: dict[int, str | None] = {}
+        wrong: dict[SchemaId, str | None] = {}
         framed = self._framing.framed(values, headers)
         for i, (value, of) in enumerate(zip(values.to_pylist(), framed, strict=True)):
             why = str(of) if isinstance(of, NoRow) else self._why_not(of.schema, wrong)
@@ -45,7 +45,7 @@ class RegisteredJson:
         parents = pa.array(at[decoded.parents.to_numpy()], pa.int32())
         return replace(decoded, parents=parents, errors=pa.array(errors, pa.string()))
 
-    def _why_not(self, number: int, wrong: dict[int, str | None]) -> str | None:
+    def _why_not(self, number: SchemaId, wrong: dict[SchemaId, str | None]) -> str | None:
         """Why no value may name this schema, as the registry has said once for this batch; None where it may."""
         if number not in wrong:
             try:

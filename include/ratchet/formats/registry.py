@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
+from uuid import UUID
 
 import requests
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
@@ -32,6 +33,11 @@ _DEEPEST = 50
 _ACCEPTED = "application/vnd.schemaregistry.v1+json, application/json"
 _UNKNOWN = (40401, 40402, 40403)
 """The registry's own codes: no such subject, version, schema."""
+_ALWAYS_THERE = "/schemas/types"
+"""Every registry has this page, and some have none for GUIDs."""
+
+SchemaId = int | UUID
+"""What a value names its schema by: the registry's own number, or a GUID, which is the same in each registry."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,20 @@ class Registered:
         return tuple(found)
 
 
-_known: dict[tuple[str, int], Registered] = {}
+@dataclass(frozen=True)
+class Version:
+    """A version of a subject: its number, the id of its schema, and that."""
+
+    subject: str
+    number: int
+    id: int
+    schema: Registered
+
+    def __str__(self) -> str:
+        return f"version {self.number} of subject {self.subject}"
+
+
+_known: dict[tuple[str, SchemaId], Registered] = {}
 """What registries have said, by URL and id."""
 
 
@@ -79,15 +98,46 @@ class Registry:
         # Given with each request: of a session's own, requests thinks less than of an environment variable.
         self._authority = True if authority is None else authority
 
-    def schema(self, number: int) -> Registered:
-        """The schema of an id; NoRow, which names it, where the registry has none."""
+    def schema(self, number: SchemaId) -> Registered:
+        """The schema of an id; NoRow, which names it, where the registry has none, or knows no GUIDs."""
         known = _known.get((self._url, number))
         if known is None:
-            found = self._asked(f"/schemas/ids/{number}")
+            found = self._asked(f"/schemas/ids/{number}") if isinstance(number, int) else self._by_guid(number)
             if found is None:
                 raise NoRow(f"the value: schema {number} is not in the registry at {self._shown}{_hint(number)}")
             known = _known[self._url, number] = self._registered(found, f"schema {number}", 0)
         return known
+
+    def _by_guid(self, guid: UUID) -> dict[str, Any] | None:
+        found = self._answered(f"/schemas/guids/{guid}")
+        is_unknown_page = found.status_code == 404 and _code(_json(found)) not in _UNKNOWN
+        # Of a registry without that page the record asks too much; of any other server the connection is wrong.
+        if is_unknown_page and isinstance(_json(self._answered(_ALWAYS_THERE)), list):
+            raise NoRow(
+                f"the value: found schema {guid}, and the registry at {self._shown} knows no GUIDs; have producers "
+                "write ids in front of the value, by Confluent's PrefixSchemaIdSerializer"
+            )
+        return self._read(found)
+
+    def version(self, subject: str, number: int | None = None) -> Version:
+        """A version of a subject, the newest one if no number is given; SettingsError where there is none."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/{'latest' if number is None else number}"
+        found = self._asked(path)
+        said = (
+            f"subject {excerpt(subject)!r}" if number is None else f"version {number} of subject {excerpt(subject)!r}"
+        )
+        if found is None:
+            raise SettingsError(
+                f"connection {self._connection!r}: {said} is not in the registry at {self._shown}; name the subject "
+                "under which the producers' schemas are registered"
+            )
+        is_number, its_id = found.get("version"), found.get("id")
+        if not isinstance(is_number, int) or not isinstance(its_id, int):
+            raise self._no_registry(f"its answer for {said} has no number and id")
+        try:
+            return Version(subject, is_number, its_id, self._registered(found, said, 0))
+        except NoRow as reason:
+            raise SettingsError(f"connection {self._connection!r}: {str(reason).removeprefix('the value: ')}") from None
 
     def _registered(self, said: dict[str, Any], name: str, depth: int) -> Registered:
         if depth > _DEEPEST:
@@ -111,6 +161,10 @@ class Registry:
 
     def _asked(self, path: str) -> dict[str, Any] | None:
         """What the registry says; None where it says that there is no such thing."""
+        return self._read(self._answered(path))
+
+    def _answered(self, path: str) -> requests.Response:
+        """The registry's answer, which it may have given only after some time."""
 
         def answer() -> requests.Response:
             limits = (CONNECT_SECONDS, ANSWER_SECONDS)
@@ -126,10 +180,9 @@ class Registry:
             retry_error_callback=_last,
         )
         try:
-            found = retrying(answer)
+            return retrying(answer)
         except (requests.RequestException, _NotNow, OSError, ValueError) as error:
             raise self._failed(error) from error
-        return self._read(found)
 
     def _read(self, found: requests.Response) -> dict[str, Any] | None:
         if found.status_code in (401, 403):
@@ -138,14 +191,10 @@ class Registry:
                 f"connection {self._connection!r}: the registry at {self._shown} answers {found.status_code} "
                 f"{found.reason}; correct its login and password, or the token in its extra, or grant it reading"
             )
-        try:
-            said = found.json()
-        except ValueError:
-            said = None
+        said = _json(found)
         if found.status_code == 200 and isinstance(said, dict):
             return cast("dict[str, Any]", said)
-        code = cast("dict[str, Any]", said).get("error_code") if isinstance(said, dict) else None
-        if found.status_code == 404 and code in _UNKNOWN:
+        if found.status_code == 404 and _code(said) in _UNKNOWN:
             return None
         raise self._no_registry(f"it answers {found.status_code} {found.reason}: {excerpt(found.text)}")
 
@@ -206,6 +255,19 @@ class _NotNow(Exception):
         self.answer = answer
 
 
+def _json(answer: requests.Response) -> object:
+    """What an answer says; None where that is no JSON."""
+    try:
+        return answer.json()
+    except ValueError:
+        return None
+
+
+def _code(said: object) -> object:
+    """The registry's own code of an error."""
+    return cast("dict[str, Any]", said).get("error_code") if isinstance(said, dict) else None
+
+
 def _may_pass(error: BaseException) -> bool:
     if isinstance(error, requests.exceptions.SSLError):
         # An end that is being restarted breaks off; a certificate that is not trusted stays so.
@@ -238,6 +300,6 @@ def _cause(error: BaseException) -> str:
     return excerpt(re.sub(r"<[^>]* at 0x[0-9a-f]+>[,:]? ?", "", str(error))) or type(error).__name__
 
 
-def _hint(number: int) -> str:
+def _hint(number: SchemaId) -> str:
     """Apicurio's serializers of version 2 write eight bytes unless they are told otherwise; the first four are 0."""
     return "; Apicurio's serializers write ids of 4 bytes by `apicurio.registry.as-confluent`" if number == 0 else ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -73,10 +73,14 @@ class WrittenSo(Protocol):
         ...
 
 
-class Schemas(Protocol):
+W = TypeVar("W", bound=WrittenSo)
+Some = TypeVar("Some", bound=WrittenSo, covariant=True)
+
+
+class Schemas(Protocol[Some]):
     """Knows by which schema each value was written."""
 
-    def written(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> Sequence[tuple[WrittenSo, int] | NoRow]:
+    def written(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> Sequence[tuple[Some, int] | NoRow]:
         """Of each value its schema, and how many bytes are in front of it."""
         ...
 
@@ -91,41 +95,58 @@ class OneSchema:
         return [(self._written, 0)] * len(values)
 
 
+class Batch(Generic[W]):
+    """Values that were walked over, each by its schema."""
+
+    def __init__(self, schemas: Schemas[W], values: pa.BinaryArray, headers: pa.ListArray | None):
+        said = schemas.written(values, headers)
+        self.groups: dict[W, list[int]] = {}
+        """The numbers of the values of each schema."""
+        for i, of in enumerate(said):
+            if not isinstance(of, NoRow):
+                self.groups.setdefault(of[0], []).append(i)
+        self.data, starts, ends = _laid_out(values)
+        # Not in place: each value begins where the one before it ends, and the two are views of one array.
+        starts = starts + np.array([0 if isinstance(of, NoRow) else of[1] for of in said], np.int64)
+        self.faults: dict[int, NoRow] = {i: of for i, of in enumerate(said) if isinstance(of, NoRow)}
+        self.walked: dict[W, Walked] = {}
+        for written, members in self.groups.items():
+            at = np.array(members, np.int64)
+            walked = self.walked[written] = written.walked(self.data, starts[at], ends[at])
+            for k in np.flatnonzero(walked.faults[:, 0]).tolist():
+                self.faults[members[k]] = written.fault(walked, k, int(ends[at[k]] - starts[at[k]]))
+        self._said, self._starts, self._ends = said, starts, ends
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+    def written(self, i: int) -> W:
+        """The schema of a value without a fault."""
+        of = self._said[i]
+        assert not isinstance(of, NoRow), "it has no fault"
+        return of[0]
+
+    def value(self, i: int) -> object:
+        """The object of a value; NoRow where there is none."""
+        if i in self.faults:
+            return self.faults[i]
+        return self.written(i).value(self.data[self._starts[i] : self._ends[i]].tobytes())
+
+
 class WalkedDecoder:
     """Reads values whose schemas `schemas` knows; `objects` takes the fields of columns from their objects."""
 
-    def __init__(self, columns: tuple[Column, ...], schemas: Schemas, objects: ObjectColumns):
+    def __init__(self, columns: tuple[Column, ...], schemas: Schemas[WrittenSo], objects: ObjectColumns):
         self.columns, self._schemas, self._objects = columns, schemas, objects
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> Decoded:
-        said = self._schemas.written(values, headers)
-        groups: dict[WrittenSo, list[int]] = {}
-        for i, of in enumerate(said):
-            if not isinstance(of, NoRow):
-                groups.setdefault(of[0], []).append(i)
-        data, starts, ends = _laid_out(values)
-        # Not in place: each value begins where the one before it ends, and the two are views of one array.
-        starts = starts + np.array([0 if isinstance(of, NoRow) else of[1] for of in said], np.int64)
-        faults: dict[int, NoRow] = {i: of for i, of in enumerate(said) if isinstance(of, NoRow)}
-        parts: list[list[Vector] | None] = []
-        for written, members in groups.items():
-            at = np.array(members, np.int64)
-            walked = written.walked(data, starts[at], ends[at])
-            for k in np.flatnonzero(walked.faults[:, 0]).tolist():
-                faults[members[k]] = written.fault(walked, k, int(ends[at[k]] - starts[at[k]]))
-            parts.append(written.vectors(walked, data))
-
-        def value(i: int) -> object:
-            of = said[i]
-            if i in faults or isinstance(of, NoRow):
-                return faults[i]
-            return of[0].value(data[starts[i] : ends[i]].tobytes())
-
+        batch = Batch(self._schemas, values, headers)
+        parts = [written.vectors(walked, batch.data) for written, walked in batch.walked.items()]
         at_once = [part for part in parts if part is not None]
-        if not groups or len(at_once) < len(parts):
-            return self._objects.decoded([value(i) for i in range(len(said))])
-        vectors, parents = _joined(at_once, [np.array(members, np.int64) for members in groups.values()])
-        return self._objects.joined(len(said), vectors, parents, set(faults), value)
+        if not batch.groups or len(at_once) < len(parts):
+            return self._objects.decoded([batch.value(i) for i in range(len(batch))])
+        vectors, parents = _joined(at_once, [np.array(members, np.int64) for members in batch.groups.values()])
+        return self._objects.joined(len(batch), vectors, parents, set(batch.faults), batch.value)
 
 
 def _joined(parts: list[list[Vector]], members: list[Rows]) -> tuple[list[Vector], Rows]:

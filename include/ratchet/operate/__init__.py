@@ -1,4 +1,4 @@
 """What operators do and see: moves, status, verify, migrations, roles, upkeep.
 
-Imports: destinations, errors, ledger, protocol, sinks, source, spec, values.
+Imports: destinations, errors, formats, ledger, protocol, sinks, source, spec, values.
 """

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
 from ratchet.errors import SettingsError, SpecError
+from ratchet.formats.offered import column_name
 from ratchet.spec.columns import Column, parse_columns
 from ratchet.spec.pipeline import Pipeline
 from ratchet.spec.types import quoted
 
 LOOK = 100
 """So many values are looked at."""
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 SINKS = ("append", "upsert", "accumulate")
 
 
@@ -36,17 +35,25 @@ class Draft:
     order: str | None = None
     """The column by which an Upsert tells the last row of a key."""
     has_transform: bool = False
+    format: str = "Json"
+    """The format of the values."""
+    given: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What else the format is given, by its fields."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the spec should know of its columns."""
 
     def spec(self) -> str:
         """The module of the spec."""
         kind = self.sink.capitalize()
         transform = [f'    transform="jobs.{self.name}:transform",'] if self.has_transform else []
+        given = "".join(f", {name}={_text(value)}" for name, value in self.given.items())
         lines = [
-            f"from ratchet import {', '.join(sorted(('Json', 'Pipeline', 'Topic', kind)))}",
+            f"from ratchet import {', '.join(sorted((self.format, 'Pipeline', 'Topic', kind)))}",
             "",
+            *(f"# {_printable(note)}" for note in self.notes),
             "PIPELINE = Pipeline(",
             f"    name={_text(self.name)},",
-            f"    source=Topic({_text(self.topic)}, value=Json({_text(self.columns)})),",
+            f"    source=Topic({_text(self.topic)}, value={self.format}({_text(self.columns)}{given})),",
             *transform,
             f"    sinks=[{kind}({_text(self.name)}, {self._given()})],",
             ")",
@@ -102,13 +109,13 @@ def suggested(values: Iterable[bytes | None]) -> str:
         except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):
-            for field, said in cast("dict[str, object]", found).items():
-                seen.setdefault(field, []).append(said)
+            for named, said in cast("dict[str, object]", found).items():
+                seen.setdefault(named, []).append(said)
     columns: dict[str, str] = {}
-    for field, said in seen.items():
-        name = re.sub(r"\W", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", field)).lower()
-        origin = "" if name == field else f" from {quoted(field)}"
-        if _NAME.fullmatch(name):
+    for named, said in seen.items():
+        name = column_name(named)
+        origin = "" if name == named else f" from {quoted(named)}"
+        if name is not None:
             columns.setdefault(name, f"{name} {_type([one for one in said if one is not None])}{origin}")
     if not columns:
         raise SpecError("none of the first values is a JSON object with fields; name them by --columns")
@@ -143,3 +150,8 @@ def _declared(columns: Iterable[Column]) -> str:
 def _text(said: str) -> str:
     """A text as it stands in a module."""
     return json.dumps(said, ensure_ascii=False)
+
+
+def _printable(said: str) -> str:
+    """A text on one line, whatever names a schema has."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said)
