@@ -50,9 +50,10 @@ class Content:
 
     def copied(self, columns: Sequence[sql.Composable]) -> Iterator[bytes | bytearray | memoryview]:
         """These expressions over the columns of the delta table, of each row, as COPY gives them in PostgreSQL's binary
-        form. Raises as `selected` does.
+        form; of one step in the order in which they were written. Raises as `selected` does.
         """
-        statement = sql.SQL("copy ({}) to stdout (format binary)").format(self._query(columns))
+        query = self._query(columns, in_order=self._is_sorted)
+        statement = sql.SQL("copy ({}) to stdout (format binary)").format(query)
         with self._told(), self.conn.cursor() as cursor:
             cursor.execute(UTF8)
             with cursor.copy(statement) as rows:
@@ -63,7 +64,8 @@ class Content:
         """The same as CSV in UTF-8, without a header, whole rows at a time: a null is nothing, an empty text is quoted.
         Floats have as many digits as tell them from all others. Raises as `selected` does.
         """
-        statement = sql.SQL("copy ({}) to stdout (format csv)").format(self._query(columns))
+        query = self._query(columns, in_order=self._is_sorted)
+        statement = sql.SQL("copy ({}) to stdout (format csv)").format(query)
         with self._told(), self.conn.cursor() as cursor:
             cursor.execute(UTF8)
             # A setting of the session decides how many digits a float has.
@@ -84,18 +86,24 @@ class Content:
         """These expressions of each row, some at a time; LedgerUnreachable."""
         with self._told(), self.conn.cursor(name="step") as cursor:
             cursor.itersize = _AT_A_TIME
-            cursor.execute(self._query(columns))
+            cursor.execute(self._query(columns, in_order=True))
             found = 0
             for row in cursor:
                 found += 1
                 yield row
             self._check(found)
 
-    def _query(self, columns: Sequence[sql.Composable]) -> sql.Composed:
+    def _query(self, columns: Sequence[sql.Composable], *, in_order: bool) -> sql.Composed:
+        query = sql.SQL("select {} from {}").format(sql.SQL(", ").join(columns), self._rows)
+        if not in_order:
+            return query
         by = [column.name for column in self.key] or ["_txid", "_partition", "_offset", "_n"]
-        return sql.SQL("select {} from {} order by {}").format(
-            sql.SQL(", ").join(columns), self._rows, sql.SQL(", ").join(map(sql.Identifier, by))
-        )
+        return query + sql.SQL(" order by ") + sql.SQL(", ").join(map(sql.Identifier, by))
+
+    @property
+    def _is_sorted(self) -> bool:
+        """Whether whole tables and files get the rows in the order of the line, or of their keys."""
+        return True
 
     @property
     def _rows(self) -> sql.Composed:
@@ -184,6 +192,11 @@ class Change(Content):
     def txid(self) -> int:
         """The transaction."""
         return self.until
+
+    @property
+    def _is_sorted(self) -> bool:
+        # Each writer has written its rows in order, and to sort millions takes as long as to read them.
+        return False
 
     @property
     def _rows(self) -> sql.Composed:
