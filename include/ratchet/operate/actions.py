@@ -220,7 +220,7 @@ def _leave_topics(
         return ()
     if all(each.left or number in numbers for number, each in enumerate(line.topics)):
         raise TopicChanged(
-            f"{spec.name}: the ledger's ranges are of {line.topics.title}, and none of them is in Kafka and in the spec; "
+            f"{spec.name}: the ledger's ranges are of {line.topics.title}, and none of them is in Kafka and the spec; "
             "nothing was accepted; give the pipeline a new name, and its sinks new tables, to begin anew"
         )
     previous = plan.previous_until(conn, line.pipeline, line.source)
