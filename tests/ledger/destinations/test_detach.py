@@ -266,7 +266,7 @@ def test_a_step_that_is_gone_from_the_ledger_is_told_and_not_waited_for(ledger, 
         conn.execute(delete(steps).where(steps.c.step == 2))
     begun = start(ledger, SENT, log, "c")
     prepare(ledger, SENT, begun)
-    with pytest.raises(StageMismatch, match="warehouse:copied has step 1 of 2, and the next one is gone"):
+    with pytest.raises(StageMismatch, match="warehouse:copied has step 1 of 2, and a later one is gone"):
         commit(ledger, SENT, begun.claim, elsewhere.opens)
     assert state(ledger, 3) == State.PREPARED
 
