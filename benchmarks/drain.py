@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -28,8 +27,7 @@ from ratchet.protocol.follow import Open, nowhere
 from ratchet.protocol.process import process_slice
 from ratchet.protocol.votes import NothingToDo, take_try
 from ratchet.source.kafka import Kafka
-from ratchet.source.lineage import Lineage
-from ratchet.source.offsets import TopicOffsets
+from ratchet.source.offsets import KnownLogs, TopicOffsets
 from ratchet.spark.engine import connect_session, shared_session
 from ratchet.spark.servers import Servers
 from ratchet.spark.slice import run_slice
@@ -114,10 +112,10 @@ class Drain:
                 job.result()
             self._commit(began.claim)
 
-    def _offsets(self, before: datetime | None, known: Mapping[int, Lineage] | None) -> TopicOffsets:
+    def _offsets(self, before: datetime | None, known: KnownLogs | None) -> TopicOffsets:
         # One client for all threads; it is not made for two at once.
         with self._lock:
-            found = self._brokers.offsets(self.spec.source.name, before, known)
+            found = self._brokers.offsets(self.spec.source, before, known)
         return found if self.until is None else replace(found, stable=self.until)
 
     def _slice(self, claim: Claim, number: int) -> None:

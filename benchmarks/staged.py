@@ -14,6 +14,7 @@ from benchmarks.table import SLICE, append, renew
 from ratchet import Json, Pipeline, Topic
 from ratchet.ledger import writers
 from ratchet.ledger.connection import Ledger
+from ratchet.ledger.topics import Topics
 from ratchet.ledger.work import Claim, OffsetRange, Run, SinkVote, SliceWork, Tag, Vote
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Begun
@@ -90,7 +91,7 @@ class Line:
 
     def offsets(self, *_: object) -> TopicOffsets:
         """What Kafka would say, for begin."""
-        return TopicOffsets(self.spec.source.name, "bench", dict.fromkeys(self.until, 0), dict(self.until))
+        return TopicOffsets(Topics.one(self.spec.source.title, "bench"), dict.fromkeys(self.until, 0), dict(self.until))
 
     def _process(self, work: SliceWork) -> None:
         with self.ledger.begin() as conn:

@@ -84,9 +84,9 @@ class Led(Produced):
         self._look()
 
     def offsets(self, before=None, known=None):
-        if known is not None:
+        if known is not None and known.lineages is not None:
             now = {p: self._epochs(p)[-1][0] for p in self.records}
-            found = compared(self._ends, known, now, self.beginning)
+            found = compared(self._ends, known.lineages, now, self.beginning)
             self.lineages = {p: log.lineage for p, log in found.items()}
             self.kept = {p: log.kept for p, log in found.items() if log.kept is not None}
         return super().offsets(before, known)

@@ -92,7 +92,9 @@ def test_a_release_is_given_up_where_columns_have_changed_since_it_was_begun(lin
 def test_rows_in_a_table_of_ones_own_name_the_topic_that_their_records_are_of(line):
     line.ask(2, 2)
     do(line.ledger, SPEC, line.begin(), second)
-    other = SPEC.model_copy(update={"source": Topic("other", key="k string", value=Json("a bigint"))})
+    # With another column, since the names of topics alone are no other code.
+    source = Topic("other", key="k string", value=Json("a bigint, c int"))
+    other = SPEC.model_copy(update={"source": source})
     adopted = adopted_with(line, other)
     do(line.ledger, other, adopted, second)
     commit(line.ledger, other, adopted.claim)

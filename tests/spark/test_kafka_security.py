@@ -73,8 +73,8 @@ def test_every_call_of_the_client_gets_in(properties):
     with Kafka(properties) as client:
         assert client.offsets(topic).stable == {0: 7}
         assert client.committed_records_between(OffsetRange(topic, 0, 2, 7)) == 5
-        client.mirror("watched", topic, {0: 3})
-        assert client.mirrored("watched", topic) == {0: 3}
+        client.mirror("watched", {(topic, 0): 3})
+        assert client.mirrored("watched", [topic]) == {(topic, 0): 3}
 
 
 def test_a_slice_is_read_through_spark_and_no_password_is_shown(properties, session, spark_connect, ledger_url, caplog):

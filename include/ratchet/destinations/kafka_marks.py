@@ -15,6 +15,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from ratchet.destinations.port import Mark, Undecided
 from ratchet.errors import DestinationRefused, UnknownTopic
+from ratchet.ledger.topics import Topics
 from ratchet.ledger.work import OffsetRange
 from ratchet.source.kafka import Kafka
 from ratchet.spec.subscription import MARKS
@@ -27,6 +28,7 @@ CONFIGS = {
     "min.cleanable.dirty.ratio": "0.1",
 }
 """What the topic of the marks is made with."""
+_OF_MARKS = Topics.one(MARKS)
 DECIDED_SECONDS = 5.0
 """So long a look waits for a transaction that is about to be decided."""
 
@@ -122,8 +124,8 @@ class Marks(Kafka):
     def has_records(self, topic: str) -> bool:
         """Whether a reader of what is committed finds a record in a topic."""
         partitions = self.topic_id(topic)[1]
-        begins = self._list_offsets(topic, partitions, OffsetSpec.EARLIEST)
-        ends = self._list_offsets(topic, partitions, OffsetSpec.LATEST)
+        begins = self._list_offsets(Topics.one(topic), partitions, OffsetSpec.EARLIEST)
+        ends = self._list_offsets(Topics.one(topic), partitions, OffsetSpec.LATEST)
         every = [OffsetRange(topic, p, begins[p], ends[p]) for p in partitions]
         return self._reaching(lambda: any(map(any, map(self._committed, every))), f"READ on topic {topic!r}")
 
@@ -133,11 +135,11 @@ class Marks(Kafka):
 
     def _whole(self) -> OffsetRange:
         """All of the marks up to the end as of now, which are all decided."""
-        (begin,) = self._list_offsets(MARKS, [0], OffsetSpec.EARLIEST).values()
-        everything = self._listed(MARKS, [0], OffsetSpec.LATEST, IsolationLevel.READ_UNCOMMITTED)
+        (begin,) = self._list_offsets(_OF_MARKS, [0], OffsetSpec.EARLIEST).values()
+        everything = self._listed(_OF_MARKS, [0], OffsetSpec.LATEST, IsolationLevel.READ_UNCOMMITTED)
         end = everything[0].offset
         deadline = monotonic() + DECIDED_SECONDS
-        while self._list_offsets(MARKS, [0], OffsetSpec.LATEST)[0] < end:
+        while self._list_offsets(_OF_MARKS, [0], OffsetSpec.LATEST)[0] < end:
             if monotonic() > deadline:
                 raise Undecided
             sleep(0.02)
