@@ -71,7 +71,7 @@ def test_a_commit_whose_answer_is_lost_is_found_out_by_the_mark(sent, monkeypatc
     sent.is_whole()
 
 
-@pytest.mark.parametrize("has_producer", [True, False])
+@pytest.mark.parametrize("has_producer", [pytest.param(True, marks=pytest.mark.all), False])
 @pytest.mark.invariant("I1", "I6")
 def test_a_follower_that_was_stopped_before_it_sends_changes_nothing_when_others_have_gone_on(sent, has_producer):
     # Whoever has made the first mark keeps its producer, which is fenced; any other one learns it by the mark.

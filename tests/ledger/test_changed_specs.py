@@ -107,6 +107,7 @@ def refuse(line: Grown, change: Change) -> None:
         migrate(line.ledger.url, [spec])
 
 
+@pytest.mark.all
 def test_changes_one_after_the_other_are_carried_out_on_a_line_with_a_history(grown):
     line = grown(GROWN)
     for group in GROUPS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import msgpack
 
 from ratchet import Append, Bytes, CloudEvents, Csv, Json, MessagePack, Pipeline, Protobuf, Text, Topic
@@ -36,6 +37,7 @@ FORMATS = {
 }
 
 
+@pytest.mark.all
 def test_each_format_reads_its_records_of_a_topic_of_all(rig):
     topic = rig.topic()
     for value, headers in SENT:

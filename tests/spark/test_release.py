@@ -104,7 +104,7 @@ def topic(rig):
 
 @pytest.mark.invariant("I1")
 @pytest.mark.parametrize("reader", ["columnar", pytest.param("spark", marks=pytest.mark.all)])
-@pytest.mark.parametrize("transform", [over_tables, over_frames])
+@pytest.mark.parametrize("transform", [over_tables, pytest.param(over_frames, marks=pytest.mark.all)])
 def test_what_is_released_is_what_kafka_would_have_given(rig, topic, transform, reader):
     was = spec_of(topic, transform, "a int", sinks=SINKS, max_records=700, slice_records=7, reader=reader)
     source = Topic(topic, value=Json("a string"), reader=reader)

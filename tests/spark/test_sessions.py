@@ -50,6 +50,7 @@ def test_a_session_is_lent_to_one_job_at_a_time_and_not_kept_by_one_that_failed(
         assert third.session_id not in {failed.session_id, kept.session_id}
 
 
+@pytest.mark.all
 @pytest.mark.invariant("I7")
 def test_what_a_worker_has_imported_is_not_what_changed_code_imports(spark_connect, tmp_path, monkeypatch):
     package = f"jobs_{uuid4().hex[:8]}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import psutil
+import pytest
 from pyspark.sql import functions as F
 
 from ratchet.dev.stack import CORES
@@ -51,6 +52,7 @@ def test_a_worker_has_its_libraries_before_its_first_task(spark_connect):
     assert workers_of(spark_connect, is_loaded)[1] == [1, 1, 1, 1]
 
 
+@pytest.mark.all
 def test_a_worker_whose_code_has_changed_is_the_same_process_with_the_new_code(spark_connect, tmp_path):
     module = f"rates_{uuid4().hex[:8]}"
 

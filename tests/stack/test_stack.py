@@ -122,7 +122,7 @@ def test_the_password_is_for_the_user_alone(three):
     ("name", "answers"),
     [
         ("postgres", answers_postgres),
-        ("kafka", answers_kafka),
+        pytest.param("kafka", answers_kafka, marks=pytest.mark.all),
         pytest.param("connect", answers_connect, marks=pytest.mark.all),
     ],
 )
