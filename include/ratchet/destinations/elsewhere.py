@@ -31,7 +31,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.schema import CreateSchema
 
 from ratchet.destinations.content import UTF8, Change, Content, Puts
-from ratchet.destinations.port import Mark, Outside, Owner
+from ratchet.destinations.port import Mark, Outside, Owner, no_answer
 from ratchet.errors import DestinationRefused, DestinationUnreachable, SettingsError
 from ratchet.ledger.connection import BY_A_POOLER, IDLE_SECONDS, PATIENCE, bound, driver_of
 from ratchet.ledger.work import Relation, counted
@@ -303,9 +303,7 @@ class Elsewhere(Outside):
         # A key too long for its index and the like, which psycopg counts among what passes.
         passes = passes and not str(getattr(error, "sqlstate", None) or "").startswith("54")
         if passes:
-            return DestinationUnreachable(
-                f"{self._where}: {said}; what is committed waits for it, and its mark tells what it has taken"
-            )
+            return no_answer(self._where, said)
         return DestinationRefused(
             f"{self._where}: {said}; nothing was sent; correct that there, or `ratchet detach "
             f"{self._owner.pipeline} {self._address}`"

@@ -22,8 +22,8 @@ from ratchet.destinations.content import Change, Content, Puts
 from ratchet.destinations.file_log import HIDDEN, SEEN, File, FileLog, Layout, Unlinked, Unreadable, Version, sync
 from ratchet.destinations.file_writers import Writers
 from ratchet.destinations.files import LEVELS
-from ratchet.destinations.port import Mark, Outside, Owner, Undecided
-from ratchet.errors import DestinationRefused, DestinationUnreachable, RatchetError
+from ratchet.destinations.port import Mark, Outside, Owner, Undecided, no_answer
+from ratchet.errors import DestinationRefused, RatchetError
 
 if TYPE_CHECKING:
     from ratchet.destinations.files import Files
@@ -264,10 +264,7 @@ class Tree(Outside):
                 "name a directory on another one"
             ) from error
         except OSError as error:
-            raise DestinationUnreachable(
-                f"{self._where}: {error.strerror or error}; what is committed waits for it, and its mark tells what it "
-                "has taken"
-            ) from error
+            raise no_answer(self._where, str(error.strerror or error)) from error
 
 
 def _has(path: Path, size: int) -> bool:

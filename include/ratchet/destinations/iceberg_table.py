@@ -47,7 +47,7 @@ from ratchet.destinations.iceberg_types import (
     schema_of,
     written_schema,
 )
-from ratchet.destinations.port import Mark, Outside, Owner
+from ratchet.destinations.port import Mark, Outside, Owner, no_answer, no_entry
 from ratchet.errors import DestinationRefused, DestinationUnreachable, RatchetError
 from ratchet.sinks.types import TXID
 from ratchet.spec.columns import Column
@@ -303,14 +303,8 @@ def _told(where: str, owner: Owner) -> Iterator[None]:
         # Its words may quote a value.
         said = type(error).__name__ if owner.private else " ".join(str(error).split())
         if passes:
-            raise DestinationUnreachable(
-                f"{where}: {said}; what is committed waits for it, and its mark tells what it has taken"
-            ) from error
-        address = where.removeprefix(f"{owner}: ")
-        raise DestinationRefused(
-            f"{where}: {said}; its mark tells what it has taken; correct that there, or `ratchet detach "
-            f"{owner.pipeline} {address}`"
-        ) from error
+            raise no_answer(where, said) from error
+        raise no_entry(where, said, owner, where.removeprefix(f"{owner}: ")) from error
 
 
 def _mark_of(said: dict[str, str]) -> Mark | None:

@@ -13,7 +13,7 @@ from ratchet.destinations.content import Change, Content, Puts
 from ratchet.destinations.kafka_marks import Kept, Marks, key_of
 from ratchet.destinations.kafka_producer import Headers, ProducerFenced, TransactionalProducer
 from ratchet.destinations.kafka_topic import KafkaTopic
-from ratchet.destinations.port import Mark, Outside, Owner, Undecided
+from ratchet.destinations.port import Mark, Outside, Owner, Undecided, no_answer
 from ratchet.destinations.rendered import asked, asked_of_keys
 from ratchet.errors import (
     BrokerUnreachable,
@@ -347,9 +347,7 @@ class TopicOutside(Outside):
         try:
             yield
         except (BrokerUnreachable, IncompleteRead) as error:
-            raise DestinationUnreachable(
-                f"{self._where}: {error}; what is committed waits for it, and its mark tells what it has taken"
-            ) from error
+            raise no_answer(self._where, str(error)) from error
         except NotGranted as error:
             raise DestinationRefused(f"{self._where}: {error}; nothing was sent; it needs {self._rights}") from error
 

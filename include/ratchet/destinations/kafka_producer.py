@@ -12,7 +12,8 @@ from time import monotonic
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from ratchet.errors import DestinationRefused, DestinationUnreachable, SettingsError
+from ratchet.destinations.port import no_answer
+from ratchet.errors import DestinationRefused, SettingsError
 from ratchet.source.properties import librdkafka_settings
 
 TRANSACTION_SECONDS = 900
@@ -225,6 +226,4 @@ class TransactionalProducer:
                 "sent; grant it, or correct the connection"
             )
         why = f"{said}: {self._heard}" if self._heard else said
-        return DestinationUnreachable(
-            f"{self._where}: {why}; what is committed waits for it, and its mark tells what it has taken"
-        )
+        return no_answer(self._where, why)

@@ -24,7 +24,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from ratchet.destinations.arrow_rows import arrow_rows
 from ratchet.destinations.content import Change, Content, Puts
 from ratchet.destinations.lake_storage import Storage
-from ratchet.destinations.port import Mark, Outside, Owner
+from ratchet.destinations.port import Mark, Outside, Owner, no_answer, no_entry
 from ratchet.destinations.store_errors import passes, said
 from ratchet.errors import DestinationRefused, DestinationUnreachable, RatchetError
 from ratchet.spec.columns import Column
@@ -231,7 +231,7 @@ class Lake(Outside):
             return False
         if now.version() == version:
             # Nobody was in the way: it is the table that cannot be written so.
-            raise DestinationRefused(self._refused(error)) from error
+            raise self._refused(error) from error
         raise DestinationUnreachable(
             f"{self._where}: somebody else has changed the table meanwhile; the step is tried again"
         ) from error
@@ -290,17 +290,11 @@ class Lake(Outside):
         except Exception as error:
             # Also what the library raises without a class of its own: no other destination waits for this one.
             if passes(error) or isinstance(error, CommitFailedError | TableNotFoundError):
-                raise DestinationUnreachable(
-                    f"{self._where}: {self._said(error)}; what is committed waits for it, and its mark tells what it "
-                    "has taken"
-                ) from error
-            raise DestinationRefused(self._refused(error)) from error
+                raise no_answer(self._where, self._said(error)) from error
+            raise self._refused(error) from error
 
-    def _refused(self, error: Exception) -> str:
-        return (
-            f"{self._where}: {self._said(error)}; its mark tells what it has taken; correct that there, or `ratchet "
-            f"detach {self._owner.pipeline} {self._declared.address}`"
-        )
+    def _refused(self, error: Exception) -> DestinationRefused:
+        return no_entry(self._where, self._said(error), self._owner, self._declared.address)
 
     def _said(self, error: Exception) -> str:
         return said(error, self._owner.private)

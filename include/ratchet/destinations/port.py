@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ratchet.errors import DestinationRefused, DestinationUnreachable
 from ratchet.sinks.types import SENT
 from ratchet.spec.columns import Column
 from ratchet.spec.destination import DeclaredDestination
@@ -101,6 +102,21 @@ class Outside(ABC):
 
         False, with nothing changed, where the mark is not `at`. DestinationRefused where rows cannot give way.
         """
+
+
+def no_answer(where: str, said: str) -> DestinationUnreachable:
+    """What to raise where a destination does not answer, so that nobody knows whether it has taken the last change."""
+    return DestinationUnreachable(
+        f"{where}: {said}; what is committed waits for it, and its mark tells what it has taken"
+    )
+
+
+def no_entry(where: str, said: str, owner: Owner, address: str) -> DestinationRefused:
+    """What to raise where a destination does not take a change, as it says, and the mark says whether it did."""
+    return DestinationRefused(
+        f"{where}: {said}; its mark tells what it has taken; correct that there, or `ratchet detach {owner.pipeline} "
+        f"{address}`"
+    )
 
 
 Reach = AbstractContextManager[Outside]

@@ -290,3 +290,16 @@ def test_a_destination_that_is_detached_while_it_is_attached_stays_so(ledger, lo
     assert elsewhere.step == 3
     if how is not How.FROM_HERE:
         assert elsewhere.rows() == appended(ledger)
+
+
+@pytest.mark.invariant("I1")
+def test_a_revision_by_a_spec_without_the_sink_takes_nothing_away(ledger, log, elsewhere):
+    sent(ledger, elsewhere, log, "a")
+    detach(ledger, "line", ADDRESS, "moved house", "me")
+    other = SENT.model_copy(update={"sinks": SENT.sinks[1:]})
+    begun = start(ledger, other, log, "a", 1)
+    prepare(ledger, other, begun)
+    commit(ledger, other, begun.claim)
+    settle(ledger, other, Run("dag", "a", 1), succeeded=True)
+    back(ledger, elsewhere)
+    assert len(appended(ledger)) == len(elsewhere.rows()) == 20
