@@ -10,7 +10,8 @@ from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay
 
 from ratchet.dev.stack import CHECKOUT, prerequisites
 
@@ -146,6 +147,10 @@ def _committed(kafka: Mapping[str, str], topic: str, group: str, partitions: Ite
     consumer = Consumer({**kafka, "group.id": group})
     try:
         wanted = [TopicPartition(topic, p) for p in partitions]
-        return {at.partition: max(0, at.offset) for at in consumer.committed(wanted, timeout=30)}
+        # A broker that has just begun to coordinate a group says for a moment that it does not.
+        found = Retrying(retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(30), reraise=True)(
+            lambda: consumer.committed(wanted, timeout=30)
+        )
+        return {at.partition: max(0, at.offset) for at in found}
     finally:
         consumer.close()
