@@ -18,7 +18,8 @@ from ratchet.operate.destinations import How, attach, detach
 from ratchet.operate.migrate import migrate
 from ratchet.spec.parts import DeclaredSink
 from tests.ledger.destinations.following import at_once
-from tests.ledger.destinations.keyed import KeyedWalk, keyed, walked
+from tests.ledger.destinations.keyed import KeyedWalk, keyed
+from tests.ledger.destinations.walking import walked
 from tests.ledger.staging import Log
 
 from .sent import Record, Sent, read

@@ -12,7 +12,8 @@ from ratchet import Iceberg
 from ratchet.destinations.port import Destination, Owner
 
 from .icebergs import IcebergOf, on_postgresql
-from .test_walks import COLUMNS, Walk, walked
+from .test_walks import COLUMNS, Walk
+from .walking import walked
 
 
 class IcebergWalk(Walk):

@@ -21,7 +21,8 @@ from ratchet.ledger.connection import Ledger
 from ..staging import Log
 from .elsewhere import Elsewhere
 from .icebergs import IcebergOf, on_postgresql
-from .keyed import KeyedWalk, keyed, walked
+from .keyed import KeyedWalk, keyed
+from .walking import walked
 
 
 class Walk(KeyedWalk):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,49 +15,38 @@ from ratchet.destinations import lake
 from ratchet.destinations.file_log import FileLog
 from ratchet.destinations.file_tree import Tree
 from ratchet.destinations.port import Destination, Owner
-from ratchet.errors import DestinationUnreachable
-from ratchet.operate.destinations import How, attach, detach
-from ratchet.operate.migrate import migrate
-from ratchet.protocol.begun import Begun
-from ratchet.protocol.commit import commit
 from ratchet.protocol.follow import follow
-from tests.proof.reference import RICH, ROWS
+from tests.proof.reference import RICH, ROWS, Made
 
 from .. import releasing
-from ..releasing import Line
 from .counting import counts_agree
 from .lakes import Where
+from .walking import LineWalk, walked
 
 COLUMNS = ["a", "_partition", "_offset", "_n", "_txid"]
-STEPS = 12
 
 
-def first(partition: int, offset: int) -> dict[str, list[dict]]:
-    return {name: rows for name, rows in releasing.first(partition, offset).items() if name != "own"}
+class Walk(LineWalk):
+    """One to lakes, files and a table."""
 
-
-def second(partition: int, offset: int) -> dict[str, list[dict]]:
-    return {name: rows for name, rows in releasing.second(partition, offset).items() if name != "own"}
-
-
-class Walk:
-    """A line with destinations of which some are detached at times, and whose lakes and files fail as `odds` says."""
+    often = (0, 0.2, 0.4)
 
     def __init__(self, seed: int, ledger, elsewhere, log, places, path, monkeypatch):
-        self.dice, self.ledger, self.elsewhere, self.log = random.Random(seed), ledger, elsewhere, log
-        self.places, self.path, self.monkeypatch = places, path, monkeypatch
-        self.odds, self.lost = 0.0, 0
+        super().__init__(seed, ledger, log)
+        self.elsewhere, self.places, self.path, self.monkeypatch = elsewhere, places, path, monkeypatch
         self.to = [*self.declared(), Table("copied", database="warehouse")]
-        columns = "a bigint, b string"
-        self.spec = RICH.model_copy(
-            update={"sinks": [Append(ROWS, columns=columns, to=self.to), *RICH.sinks[1:]], "max_in_flight": 4}
-        )
-        migrate(ledger.url, [self.spec])
-        self.line = Line(ledger, log, self.spec)
-        log.stable = {0: 0, 1: 0}
-        self.runs: dict[int, str] = {}
-        self.away: set[str] = set()
-        monkeypatch.setattr(releasing, "commit", lambda of, spec, claim: self.until(commit, of, spec, claim))
+        sinks = [Append(ROWS, columns="a bigint, b string", to=self.to), *RICH.sinks[1:]]
+        self.begin(RICH.model_copy(update={"sinks": sinks, "max_in_flight": 4}), self.to, monkeypatch)
+
+    def first(self, partition: int, offset: int) -> Made:
+        return without_own(releasing.first(partition, offset))
+
+    def second(self, partition: int, offset: int) -> Made:
+        return without_own(releasing.second(partition, offset))
+
+    @property
+    def moves(self) -> list[Callable[[], None]]:
+        return [*super().moves, self.tidy]
 
     def declared(self) -> list[Destination]:
         """The destinations besides the table, which fail at times from now on."""
@@ -71,55 +59,6 @@ class Walk:
     def opens(self, destination: Destination, owner: Owner):
         lakes = {place.name: place for place in self.places}
         return destination.open(owner, lakes[destination.name].by if destination.name in lakes else self.elsewhere.url)
-
-    def until(self, does: Callable, *given):
-        """Do it until no lake fails: whoever does it again finds what was done."""
-        while True:
-            try:
-                return does(*given, self.opens)
-            except DestinationUnreachable:
-                self.lost += 1
-
-    def at_times(self, does: Callable) -> Callable:
-        def fails(*given, **named):
-            where = self.dice.random()
-            if where < self.odds:
-                raise OSError("it was lost before")
-            done = does(*given, **named)
-            if where > 1 - self.odds:
-                raise OSError("its answer was lost")
-            return done
-
-        return fails
-
-    def run(self) -> None:
-        self.log.stable = {p: end + self.dice.randrange(1, 9) for p, end in self.log.stable.items()}
-        begun = self.line.begin()
-        assert isinstance(begun, Begun)
-        self.line.finish(begun, first)
-        self.runs[begun.claim.txid] = self.line.run.run_id
-
-    def clear(self) -> None:
-        if self.runs:
-            txid = self.dice.choice(sorted(self.runs))
-            self.line.clear(self.runs.pop(txid), self.dice.choice([first, second]))
-
-    def release(self) -> None:
-        if self.runs:
-            for _ in self.line.ask().letters:
-                self.line.one(second)
-
-    def leave(self) -> None:
-        to = self.dice.choice(self.to).address
-        if to not in self.away:
-            detach(self.ledger, self.spec.name, to, "for the test", "me")
-            self.away.add(to)
-
-    def come_back(self) -> None:
-        if self.away:
-            to, how = self.dice.choice(sorted(self.away)), self.dice.choice([How.ON, How.ANEW])
-            self.until(attach, self.ledger, self.spec, to, how, "for the test", "me")
-            self.away.remove(to)
 
     def tidy(self) -> None:
         for place in self.places:
@@ -152,20 +91,8 @@ class Walk:
         return [tuple(row.values()) for row in rows]
 
 
-def walked(walk: Walk) -> None:
-    """Moves of a line by chance, until some have failed; then all that was left comes back."""
-    moves = [walk.run, walk.run, walk.clear, walk.clear, walk.release, walk.leave, walk.come_back, walk.tidy]
-    walk.run()
-    steps = 0
-    while steps < STEPS or not walk.lost:
-        walk.odds = walk.dice.choice([0, 0.2, 0.4])
-        walk.dice.choice(moves)()
-        walk.check()
-        steps += 1
-    walk.odds = 0
-    while walk.away:
-        walk.come_back()
-    walk.check()
+def without_own(made: Made) -> Made:
+    return {name: rows for name, rows in made.items() if name != "own"}
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.all) for n in range(2, 20))])
