@@ -60,6 +60,20 @@ class Content:
                 yield from rows
             self._check(cursor.rowcount)
 
+    def rendered(self, columns: Sequence[sql.Composable]) -> Generator[tuple[Any, ...]]:
+        """These expressions of each row, all of them texts or bytes, as bytes, in order; LedgerUnreachable.
+
+        PostgreSQL makes the next rows while whoever asks is busy with these.
+        """
+        statement = sql.SQL("copy ({}) to stdout (format binary)").format(self._query(columns, in_order=True))
+        with self._told(), self.conn.cursor() as cursor:
+            cursor.execute(UTF8)
+            with cursor.copy(statement) as rows:
+                # What COPY gives of a text are its bytes.
+                rows.set_types(["bytea"] * len(columns))
+                yield from rows.rows()
+            self._check(cursor.rowcount)
+
     def as_csv(self, columns: Sequence[sql.Composable]) -> Generator[bytes]:
         """The same as CSV in UTF-8, without a header, whole rows at a time: a null is nothing, an empty text is quoted.
         Floats have as many digits as tell them from all others. Raises as `selected` does.
@@ -94,11 +108,15 @@ class Content:
             self._check(found)
 
     def _query(self, columns: Sequence[sql.Composable], *, in_order: bool) -> sql.Composed:
-        query = sql.SQL("select {} from {}").format(sql.SQL(", ").join(columns), self._rows)
+        asked = sql.SQL(", ").join(columns)
         if not in_order:
-            return query
-        by = [column.name for column in self.key] or ["_txid", "_partition", "_offset", "_n"]
-        return query + sql.SQL(" order by ") + sql.SQL(", ").join(map(sql.Identifier, by))
+            return sql.SQL("select {} from {}").format(asked, self._rows)
+        names = [column.name for column in self.key] or ["_txid", "_partition", "_offset", "_n"]
+        by = sql.SQL(", ").join(map(sql.Identifier, names))
+        # What is asked may be longer than the rows, which are sorted first.
+        return sql.SQL("select {0} from (select * from {1} order by {2}) sorted order by {2}").format(
+            asked, self._rows, by
+        )
 
     @property
     def _is_sorted(self) -> bool:
