@@ -22,7 +22,7 @@ from ratchet.protocol.begun import Skip, Skipped
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import commit
 from ratchet.protocol.votes import cast_vote
-from ratchet.sinks.tables import rights
+from ratchet.sinks.owned import rights
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.until import until
 

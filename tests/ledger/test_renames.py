@@ -275,7 +275,7 @@ def test_a_run_of_before_that_begins_while_a_column_is_renamed_writes_nothing_an
     migrate(line.ledger.url, [new])
     with monkeypatch.context() as patched:
         # It has looked at the tables before, and is given its transaction afterwards.
-        patched.setattr("ratchet.protocol.begin.tables.probe", lambda *_: None)
+        patched.setattr("ratchet.protocol.begin.layout.probe", lambda *_: None)
         run, begun = line.begun(old)
     with pytest.raises(ProgrammingError, match='column "a" of relation .* does not exist'):
         do(line.ledger, old, begun, rows_of(old))

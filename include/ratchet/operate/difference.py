@@ -18,7 +18,7 @@ from ratchet.protocol.applied import newest_applied, newest_whole
 from ratchet.protocol.failures import first_line
 from ratchet.protocol.revise import check
 from ratchet.protocol.votes import work_of
-from ratchet.sinks import comparison, tables
+from ratchet.sinks import comparison, layout
 from ratchet.sinks.comparison import SinkDifference
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
@@ -60,7 +60,7 @@ def differences(
     transactions, are not asked. Raises NotRevisable and IllegalMove, as a replay would.
     """
     with ledger.begin() as conn:
-        tables.probe(conn, spec)
+        layout.probe(conn, spec)
         line = read_line(conn, spec.name)
         if line is None:
             raise IllegalMove(f"the ledger has nothing of pipeline {spec.name} yet")

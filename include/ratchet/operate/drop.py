@@ -23,7 +23,7 @@ from ratchet.ledger.transactions import is_unfinished, lock_pipeline, lock_rows
 from ratchet.ledger.work import counted, utc
 from ratchet.operate.locks import patiently
 from ratchet.operate.roles import check_owner
-from ratchet.sinks import stage, tables
+from ratchet.sinks import owned, stage
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _drop(conn: Connection, pipeline: str, reason: str, who: str, *, dry_run: bo
     staged = conn.execute(select(stages.c.relation).where(stages.c.pipeline == pipeline)).scalars().all()
     for relation in staged:
         stage.drop(conn, relation)
-    gone = tables.drop(conn, pipeline)
+    gone = owned.drop(conn, pipeline)
     dead = conn.execute(delete(dead_letter_deltas).where(dead_letter_deltas.c._pipeline == pipeline)).rowcount
     done = Dropped(
         pipeline,

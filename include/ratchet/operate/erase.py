@@ -17,7 +17,7 @@ from ratchet.ledger.transactions import is_unfinished, lock_pipeline, lock_rows,
 from ratchet.ledger.work import counted
 from ratchet.protocol import replays
 from ratchet.protocol.applied import voted
-from ratchet.sinks import erasures, tables
+from ratchet.sinks import erasures, layout
 from ratchet.sinks.kept import Kept
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Stretch
@@ -103,7 +103,7 @@ def erase(
         line = lock_pipeline(conn, spec.name) if of.destinations else read_line(conn, spec.name)
         if line is None:
             raise IllegalMove(f"the ledger has nothing of pipeline {spec.name}")
-        misfit = tables.misfit(conn, spec)
+        misfit = layout.misfit(conn, spec)
         if misfit:
             raise SettingsError(f"{spec.name}: {misfit}; nothing was erased")
         if of.destinations and steps.is_behind(conn, spec.name):

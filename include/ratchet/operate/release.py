@@ -17,7 +17,7 @@ from ratchet.operate.replay import spans
 from ratchet.protocol import replays
 from ratchet.protocol.revise import check_release
 from ratchet.protocol.votes import work_of
-from ratchet.sinks import tables
+from ratchet.sinks import layout
 from ratchet.spec.pipeline import Pipeline
 
 STEP = 50
@@ -166,7 +166,7 @@ def trials(
 def _with_letters(ledger: Ledger, spec: Pipeline, first: int | None, last: int | None, errors: str) -> list[int]:
     """The committed transactions of a range that have such dead letters, in order."""
     with ledger.begin() as conn:
-        tables.probe(conn, spec)
+        layout.probe(conn, spec)
         line = read_line(conn, spec.name)
         if line is None:
             raise IllegalMove(f"the ledger has nothing of pipeline {spec.name} yet")

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, text
 from ratchet.errors import SettingsError
 from ratchet.ledger.schema import DELTA_SCHEMA, SCHEMA, STAGE_SCHEMA
 from ratchet.ledger.work import Relation, counted
-from ratchet.sinks import tables
+from ratchet.sinks import owned
 from ratchet.sinks.lookup import sinks_of
-from ratchet.sinks.tables import Rights
+from ratchet.sinks.owned import Rights
 from ratchet.spec.pipeline import Pipeline
 
 APPEND_ONLY = ("SELECT", "INSERT")
@@ -81,7 +81,7 @@ def grant(
         raise SettingsError(f"role {pipeline_role!r} is named for the pipelines and for readers; use one role for each")
     granted: list[Granted] = []
     ledger = _relations(conn, SCHEMA)
-    on_sinks, to_read = tables.rights(conn)
+    on_sinks, to_read = owned.rights(conn)
     may_lack = (on_sinks.keys() | to_read.keys()) - {sink.table for spec in specs for sink in sinks_of(spec)}
     if pipeline_role is not None:
         _check_role(conn, pipeline_role)
@@ -102,7 +102,7 @@ def grant(
 def lacking(conn: Connection) -> list[str]:
     """What the connection's own role lacks of the pipelines' rights, such as `INSERT on ratchet.runs`."""
     asked = [("schema", schema, right) for schema, rights in _SCHEMAS.items() for right in rights.split(", ")]
-    wanted = _wanted(conn) | tables.rights(conn)[0]
+    wanted = _wanted(conn) | owned.rights(conn)[0]
     named = {sql.Identifier(*table).as_string(None): rights for table, rights in wanted.items()}
     asked += [("table", table, right) for table, rights in named.items() for right in rights]
     asked.append(("database", _database(conn), "TEMPORARY"))

@@ -32,7 +32,7 @@ from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.plan import end_of_interval, voted_and_gone
 from ratchet.protocol.revise import check, check_cut, check_sent, revise
 from ratchet.protocol.sources import Known
-from ratchet.sinks import tables
+from ratchet.sinks import layout
 from ratchet.source.interval import IntervalEnd
 from ratchet.source.offsets import KnownLogs, TopicOffsets
 from ratchet.spec.pipeline import Pipeline
@@ -83,7 +83,7 @@ def begin(
     while True:
         # Step 1: ask Airflow, and in the second round Kafka, without a lock: never while holding one.
         with ledger.begin() as conn:
-            tables.probe(conn, spec)
+            layout.probe(conn, spec)
             migrations.check(conn)
             candidates = claims.unclaimed(conn, spec)
         asked = {(c.dag_id, c.run_id): is_active(c.dag_id, c.run_id) for c in candidates if not c.claim_ended}
@@ -131,7 +131,7 @@ def _heard(
     with ledger.begin(dry_run=dry_run) as conn:
         begins = sources.register(conn, spec, offsets)
         # The line may have been dropped meanwhile, which has to stay so.
-        tables.probe(conn, spec)
+        layout.probe(conn, spec)
     return KafkaSaid(offsets, sources.just_begun(offsets) if begins else known)
 
 

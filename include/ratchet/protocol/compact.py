@@ -14,7 +14,7 @@ from ratchet.ledger.schema import pipelines, prunes, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, lock_rows
 from ratchet.ledger.work import counted
-from ratchet.sinks import exchanged, tables
+from ratchet.sinks import exchanged, layout
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
 from ratchet.spec.pipeline import Pipeline
@@ -43,7 +43,7 @@ def compact(ledger: Ledger, spec: Pipeline) -> str | None:
         line = lock_pipeline(conn, spec.name)
         if line is None:
             return None
-        misfit = tables.misfit(conn, spec)
+        misfit = layout.misfit(conn, spec)
         if misfit:
             # By a spec of before, what was migrated for a newer one would lose the columns that it does not know.
             return f"{spec.name}: nothing is compacted: {misfit}"

@@ -12,7 +12,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.transactions import lock_rows, read_line
 from ratchet.ledger.work import counted
 from ratchet.protocol.compact import STEPS_SECONDS, old_until, step
-from ratchet.sinks import retention, tables
+from ratchet.sinks import layout, retention
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
 from ratchet.spec.pipeline import Pipeline
@@ -46,7 +46,7 @@ def _expire_some(conn: Connection, spec: Pipeline, sink: Sink) -> tuple[int, int
     # A revision that exchanges rows comes first, or finds that there is nothing to exchange any more.
     lock_rows(conn, spec.name)
     line = read_line(conn, spec.name)
-    if line is None or sink.expires_after is None or tables.misfit(conn, spec):
+    if line is None or sink.expires_after is None or layout.misfit(conn, spec):
         return None
     if sink.destinations and steps.is_behind(conn, spec.name):
         # It has still to get some of them. What is decided after this moment is too young to expire.

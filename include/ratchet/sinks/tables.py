@@ -1,36 +1,28 @@
-"""The tables of sinks: made where they are missing, given new columns, owned by one line and dropped with it; a user's
-own are only checked.
-"""
+"""The tables of sinks: made where they are missing, and given new columns; a user's own are only checked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, LiteralString, cast
+from typing import Any, LiteralString, cast
 
 import sqlalchemy as sa
 from psycopg import sql
-from psycopg.errors import DependentObjectsStillExist
 from sqlalchemy import Connection, Table
-from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.schema import CreateSchema
 
 from ratchet.errors import IllegalMove, NotMigrated
 from ratchet.ledger import steps
-from ratchet.ledger.schema import DELTA_SCHEMA, targets
+from ratchet.ledger.schema import targets
 from ratchet.ledger.transactions import lock_pipeline
 from ratchet.ledger.work import Relation
-from ratchet.sinks import catalog, fit, indexes, meaning, renames, views
+from ratchet.sinks import catalog, fit, indexes, meaning, owned, renames, views
 from ratchet.sinks.catalog import Held
-from ratchet.sinks.lookup import sinks_of
+from ratchet.sinks.layout import unknown_destinations
 from ratchet.sinks.port import Sink
 from ratchet.sinks.renames import Rename
 from ratchet.sinks.types import TXID
 from ratchet.spec.destination import DeclaredDestination
-from ratchet.spec.pipeline import Pipeline
-
-Rights = dict[Relation, tuple[str, ...]]
-"""{table: what a role may do with it}."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +105,8 @@ def differences(conn: Connection, pipeline: str, sink: Sink) -> Made:
 def anew(pipeline: str, sink: Sink) -> Made:
     """What is made of a sink of which nothing is there."""
     names = () if sink.brings_table else tuple(".".join(catalog.place(table)) for table in sink.tables)
-    return Made(pipeline, sink.name, names, (), (), (), sink.shown if sink.is_view else None, (), _addresses(sink))
+    addresses = tuple(destination.address for destination in sink.destinations)
+    return Made(pipeline, sink.name, names, (), (), (), sink.shown if sink.is_view else None, (), addresses)
 
 
 @dataclass(frozen=True)
@@ -161,24 +154,8 @@ def _look(conn: Connection, pipeline: str, sink: Sink) -> _Due:
     view = sink.shown if sink.is_view and sink.tables and not shown else None
     made = tuple(".".join(catalog.place(table)) for table in sink.tables if table not in existing)
     changed = tuple(columns), tuple(nullable), tuple(renamed)
-    new = _unknown(conn, pipeline, sink)
+    new = unknown_destinations(conn, pipeline, sink)
     return _Due(Made(pipeline, sink.name, made, *changed, view, tuple(lacking), new), existing, before, fresh)
-
-
-def _addresses(sink: Sink) -> tuple[str, ...]:
-    return tuple(destination.address for destination in sink.destinations)
-
-
-def _unknown(conn: Connection, pipeline: str, sink: Sink) -> tuple[str, ...]:
-    """The destinations of a sink that the ledger does not know; NotMigrated where it knows one as another sink's."""
-    known = {of.destination: of.sink for of in steps.destinations_of(conn, pipeline)}
-    for address in _addresses(sink):
-        if known.get(address, sink.name) != sink.name:
-            raise NotMigrated(
-                f"sink {sink.name!r}: destination {address} has the rows of sink {known[address]!r}; give this one "
-                "another destination"
-            )
-    return tuple(address for address in _addresses(sink) if address not in known)
 
 
 def _carry_out(conn: Connection, pipeline: str, sink: Sink, due: _Due) -> None:
@@ -246,137 +223,10 @@ def _dropped_empty(conn: Connection, pipeline: str, sink: Sink) -> bool:
     if not _are_empty(conn, there):
         return False
     try:
-        _drop_known(conn, known)
+        owned.dropped(conn, known)
     except IllegalMove as error:
         raise NotMigrated(f"sink {sink.name!r}: {error}") from error
     return True
-
-
-def rights(conn: Connection) -> tuple[Rights, Rights]:
-    """What the pipelines, and what readers, need on what they see of sinks: of every line that the ledger knows.
-
-    Delta tables are not among them: only the pipelines' role may look into these.
-    """
-    pipelines: Rights = {}
-    for row in conn.execute(sa.select(targets)).all():
-        shown = row.schema, row.name
-        if _is_as_made(conn, shown, row.fold["shows"]):
-            pipelines[shown] = _NEEDED[row.fold["shows"]]
-    return pipelines, dict.fromkeys(pipelines, ("SELECT",))
-
-
-_NEEDED = {
-    "view": ("SELECT",),
-    "table": ("SELECT", "INSERT", "UPDATE", "DELETE"),
-    "own": ("SELECT", "INSERT", "DELETE"),
-}
-"""What the pipelines do with what readers see."""
-
-
-def _is_as_made(conn: Connection, shown: Relation, shows: str) -> bool:
-    """Whether what has the name of a sink still is what the sink shows: a person may have made another thing of it."""
-    kind = catalog.kind_of(conn, *shown)
-    fits = kind == "v" if shows == "view" else kind in catalog.TABLES
-    return fits and TXID.name in catalog.columns(conn, shown)
-
-
-@dataclass(frozen=True)
-class Gone:
-    """What was dropped of a pipeline's tables, and what was left: tables of the user's own. Names have schemas."""
-
-    dropped: tuple[str, ...]
-    left: tuple[str, ...]
-
-
-def drop(conn: Connection, pipeline: str) -> Gone:
-    """Drop every table and view that the ledger knows as the pipeline's, also of sinks that no spec has any more.
-
-    A table that the user brought, or has made since under a sink's name, is left as it is. Raises IllegalMove where
-    something of the user's own depends on one that goes.
-    """
-    found = conn.execute(sa.select(targets).where(targets.c.pipeline == pipeline).order_by(targets.c.schema, "name"))
-    gone = [_drop_known(conn, row) for row in found.all()]
-    return Gone(tuple(n for each in gone for n in each.dropped), tuple(n for each in gone for n in each.left))
-
-
-def _drop_known(conn: Connection, row: sa.Row) -> Gone:
-    """Drop what one row of `targets` stands for."""
-    dropped: list[str] = []
-    left: list[str] = []
-    shown, rows, shows = (row.schema, row.name), (DELTA_SCHEMA, f"{row.schema}.{row.name}"), row.fold["shows"]
-    if shows != "own" and _is_as_made(conn, shown, shows):
-        _drop(conn, "view" if shows == "view" else "table", shown)
-        dropped.append(".".join(shown))
-    elif catalog.kind_of(conn, *shown):
-        left.append(".".join(shown))
-    if catalog.kind_of(conn, *rows):
-        _drop(conn, "table", rows)
-        dropped.append(".".join(rows))
-    return Gone(tuple(dropped), tuple(left))
-
-
-def _drop(conn: Connection, what: Literal["table", "view"], relation: Relation) -> None:
-    try:
-        catalog.driver(conn).execute(sql.SQL(f"drop {what} {{}}").format(sql.Identifier(*relation)))
-    except DependentObjectsStillExist as error:
-        depends = "; ".join((error.diag.message_detail or str(error)).splitlines())
-        raise IllegalMove(f"{'.'.join(relation)}: {depends}; drop that first; nothing was changed") from error
-
-
-def probe(conn: Connection, spec: Pipeline) -> None:
-    """NotMigrated if the tables of the sinks are not what the spec needs, or may not be read; quick enough for every
-    begin.
-    """
-    said = misfit(conn, spec)
-    if said:
-        raise NotMigrated(
-            f"{said}; nothing was begun; `ratchet migrate` makes what is missing and says what else to do; where it "
-            "was run for a newer spec than this one, deploy that"
-        )
-    for sink in sinks_of(spec):
-        for table in (*sink.tables, *([sink.target] if sink.is_view else [])):
-            try:
-                conn.execute(sa.select(*table.columns).limit(0))
-            except ProgrammingError as error:
-                said = str(error.orig).splitlines()[0]
-                raise NotMigrated(
-                    f"sink {sink.name!r}: {said}; nothing was begun; `ratchet migrate` gives roles their rights"
-                ) from error
-
-
-def misfit(conn: Connection, spec: Pipeline) -> str | None:
-    """What of the sinks' tables is not there, not the pipeline's, of another meaning, or of other types than the spec
-    says, in a line; None where all fit.
-    """
-    own, sinks = meaning.of_pipeline(conn, spec), sinks_of(spec)
-    for sink in [sink for sink in sinks if sink.destinations]:
-        unknown = _unknown(conn, spec.name, sink)
-        if unknown:
-            return f"sink {sink.name!r}: the ledger does not know its destination {unknown[0]}"
-    for sink in sinks:
-        due = renames.due(sink, own.get(sink.table))
-        if due:
-            return f"sink {sink.name!r}: {due}"
-    other = meaning.other(conn, spec)
-    if other:
-        return other
-    needed = {sink.name: (*sink.tables, *([sink.target] if sink.is_view else [])) for sink in sinks}
-    held = catalog.columns_of(conn, [catalog.place(table) for tables in needed.values() for table in tables])
-    for sink in sinks:
-        for table in needed[sink.name]:
-            found, name = held.get(catalog.place(table)), ".".join(catalog.place(table))
-            if found is None:
-                return f"sink {sink.name!r}: {name} does not exist"
-            gone = [column.name for column in table.columns if column.name not in found]
-            if gone:
-                return f"sink {sink.name!r}: column {name}.{gone[0]} does not exist"
-            # What a view shows is what the table behind it holds.
-            said = fit.misfit(conn, sink, table, found) if table in sink.tables else None
-            if said:
-                return said
-        if sink.tables and sink.table not in own:
-            return f"sink {sink.name!r}: the ledger does not know its table as one of pipeline {spec.name!r}"
-    return None
 
 
 def _check_kinds(conn: Connection, sink: Sink, kinds: dict[Table, str | None]) -> None:

@@ -12,7 +12,7 @@ from ratchet.operate.snapshot.status import status
 from ratchet.protocol import halts
 from ratchet.protocol.halt import why_halted
 from ratchet.protocol.pause import why_paused
-from ratchet.sinks import tables
+from ratchet.sinks import layout
 from ratchet.spec.pipeline import Pipeline
 
 
@@ -28,7 +28,7 @@ def checks(ledger: Ledger, specs: Iterable[Pipeline]) -> Iterator[Check]:
 
 def _tables(ledger: Ledger, spec: Pipeline) -> Iterator[Finding]:
     with ledger.begin() as conn:
-        misfit = tables.misfit(conn, spec)
+        misfit = layout.misfit(conn, spec)
     if misfit:
         remedy = (
             f"`ratchet plan {spec.name}` says all that differs; `ratchet migrate {spec.name}` makes what is missing."
