@@ -52,8 +52,11 @@ def spec_of(topic: str, **more) -> Pipeline:
 @pytest.fixture(scope="module")
 def databases(scratch) -> Iterator[Databases]:
     """Those of a PostgreSQL that is set as it is for users, unlike that of the other tests: its settings are judged."""
-    with Stack(scratch / "judged", {"postgres"}) as stack:
-        yield Databases(stack)
+    with (
+        Stack(scratch / "judged", {"postgres"}) as stack,
+        psycopg.connect(stack.ledger_url, autocommit=True) as admin,
+    ):
+        yield Databases(stack, admin, "wal_log")
 
 
 @pytest.fixture

@@ -1,11 +1,8 @@
 """A ledger of its own for each test, with the tables of SPEC, and the log that begin is told of."""
 
 from datetime import UTC, datetime
-from uuid import uuid4
 
-import psycopg
 import pytest
-from psycopg import sql
 
 from ratchet.airflow import waiting
 from ratchet.dev.stack import CHECKOUT
@@ -58,14 +55,10 @@ def moving(ledger_url, monkeypatch):
 
 
 @pytest.fixture
-def elsewhere(postgres):
+def elsewhere(databases):
     """Another database, to which destinations lead."""
-    name = f"warehouse_{uuid4().hex[:12]}"
-    with psycopg.connect(postgres.ledger_url, autocommit=True) as conn:
-        conn.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-    yield Elsewhere(postgres.database_url(name))
-    with psycopg.connect(postgres.ledger_url, autocommit=True) as conn:
-        conn.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+    with databases.made() as url:
+        yield Elsewhere(url)
 
 
 @pytest.fixture

@@ -75,8 +75,15 @@ def topic(rig):
     return topic
 
 
-@pytest.mark.parametrize("reader", ["columnar", "spark"])
-@pytest.mark.parametrize("transform", [tables, frames])
+@pytest.mark.parametrize(
+    ("transform", "reader"),
+    [
+        (tables, "columnar"),
+        (frames, "spark"),
+        pytest.param(tables, "spark", marks=pytest.mark.all),
+        pytest.param(frames, "columnar", marks=pytest.mark.all),
+    ],
+)
 def test_both_lanes_and_both_sources_give_the_same(rig, topic, transform, reader):
     spec = spec_of(topic, transform, sinks=SINKS, reader=reader)
     (work,) = rig.begin(spec)
@@ -96,7 +103,7 @@ def test_both_lanes_and_both_sources_give_the_same(rig, topic, transform, reader
     assert [(p, o) for p, o, _, _ in found["dead"]] == sorted([(p, n) for p in (0, 1) for n in (0, 1, 2, 60, 61)])
 
 
-@pytest.mark.parametrize("transform", [None, frames])
+@pytest.mark.parametrize("transform", [None, pytest.param(frames, marks=pytest.mark.all)])
 def test_a_connection_that_the_columnar_source_cannot_use_is_read_by_spark(rig, topic, transform):
     """The range ends in aborted records: which of its offsets were read is judged as for Spark's source."""
     rig.kafka = {**rig.kafka, "client.dns.lookup": "resolve_canonical_bootstrap_servers_only"}

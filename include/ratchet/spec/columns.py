@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, get_args
 
 from ratchet.errors import SpecError
@@ -100,8 +101,9 @@ class Column:
         return f"{self.name} {self.type}{said}" + ("" if self.nullable else " not null")
 
 
+@lru_cache(maxsize=1024)
 def parse_columns(ddl: str) -> tuple[Column, ...]:
-    """The columns of a declaration, in order.
+    """The columns of a declaration, in order; kept, since a transaction asks for them hundreds of times.
 
     Raises SpecError that names the column when a name is no identifier, begins with `_` (hidden columns do), is
     repeated, differs from another only in case (Spark takes the two for one), or has an unknown type.
