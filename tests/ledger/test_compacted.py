@@ -21,9 +21,11 @@ from ratchet.protocol.begun import Skipped
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.revise import revise
+from ratchet.protocol.tombstones import attend
+from ratchet.protocol.votes import cast_vote
 from ratchet.source.offsets import TopicOffsets
 
-from .staging import Log, always_active, prepare, start
+from .staging import Log, a_try, always_active, prepare, rows_of, start, vote_of, write_all
 
 TOPIC = Topic("t", key="k string", value=Json("a bigint"), tombstones="delete")
 UNCOMPACTED = Pipeline(name="line", source=TOPIC, sinks=[Upsert("latest", key="k string", columns="a bigint")])
@@ -76,7 +78,11 @@ def test_what_is_begun_or_read_too_late_waits_for_a_person(ledger, kept):
     do(ledger, SPEC, kept, "first")
     grow(kept)
     begun = start(ledger, SPEC, kept, "second")
+    work = a_try(ledger, begun, spec=SPEC)
+    vote = vote_of(SPEC, work, write_all(ledger, SPEC, work, rows_of(SPEC, work)))
     two_days_pass(ledger)
+    with pytest.raises(TombstonesLost, match="had to be read before"):
+        cast_vote(ledger, SPEC, work.token, vote)
     with pytest.raises(TombstonesLost, match="had to be read before"):
         prepare(ledger, SPEC, begun)
     grow(kept)
@@ -98,6 +104,31 @@ def test_a_look_that_finds_nothing_begins_the_time(ledger, kept):
     assert isinstance(begin(ledger, SPEC, Run("dag", "idle"), kept.offsets, always_active), Skipped)
     grow(kept)
     do(ledger, SPEC, kept, "second")
+
+
+def test_a_line_that_no_run_begins_for_long_is_looked_at_by_maintenance(ledger, kept):
+    asked: list[object] = []
+
+    def offsets(*of):
+        asked.append(of)
+        return kept.offsets(*of)
+
+    attend(ledger, SPEC, offsets)
+    do(ledger, SPEC, kept, "first")
+    attend(ledger, SPEC, offsets)
+    assert not asked
+    two_days_pass(ledger)
+    for _ in range(2):
+        attend(ledger, SPEC, offsets)
+    assert len(asked) == 1
+    grow(kept)
+    do(ledger, SPEC, kept, "second")
+    # What is unread is not passed over by a look.
+    grow(kept)
+    two_days_pass(ledger)
+    attend(ledger, SPEC, offsets)
+    with pytest.raises(TombstonesLost):
+        begin(ledger, SPEC, Run("dag", "third"), kept.offsets, always_active)
 
 
 def test_of_a_line_that_has_read_the_topic_otherwise_nothing_is_known(ledger, kept):

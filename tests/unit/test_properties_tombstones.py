@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ratchet.protocol.tombstones import _MOST_LOOKS, Look, Term, term, with_look
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
-STEP = st.tuples(st.sampled_from(["write", "plan", "look"]), st.integers(0, 1), st.integers(1, 9))
+STEP = st.tuples(st.sampled_from(["write", "plan", "look"]), st.integers(0, 1), st.integers(1, 3))
 
 
 def at(step: int) -> datetime:

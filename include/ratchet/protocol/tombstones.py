@@ -8,27 +8,36 @@ promise to readers: it sees every tombstone whose key it has read a value of, if
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, func, select, update
 
-from ratchet.errors import TombstonesLost
+from ratchet.errors import RecordsLost, TombstonesLost, TopicChanged
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, Transaction
-from ratchet.ledger.schema import sources, transactions
-from ratchet.ledger.transactions import is_row, is_unfinished
+from ratchet.ledger.schema import sources as source_rows
+from ratchet.ledger.schema import transactions
+from ratchet.ledger.transactions import is_row, is_unfinished, lock_pipeline, read_line
 from ratchet.ledger.work import utc
-from ratchet.protocol.plan import Course
-from ratchet.source.offsets import TopicOffsets
+from ratchet.protocol import membership, sources
+from ratchet.protocol.plan import Course, check_readable, course_of
+from ratchet.source.offsets import KnownLogs, TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
 SURE = 0.99
 """So much of the time counts: the ledger's clock and a broker's, each slewed by 0.05 % at most, differ by less."""
+FRESH = 0.1
+"""A look is fresh for so much of the time that tombstones are kept."""
 _MOST_LOOKS = 32
 """So many looks are kept; with fewer, one that is older than needed may count, which is the safe side."""
+
+
+Asked = Callable[[None, KnownLogs], TopicOffsets]
+"""Asks Kafka for the offsets of the line's topics, of whose logs so much is known."""
 
 
 @dataclass(frozen=True)
@@ -84,13 +93,13 @@ def now(ledger: Ledger, spec: Pipeline) -> datetime | None:
 
 def noted(conn: Connection, line: Line) -> list[Look]:
     """The looks that still count, the oldest first; none where the source was not read as a compacted topic."""
-    said = conn.execute(select(sources.c.looks).where(*_source(line))).scalar_one()
+    said = conn.execute(select(source_rows.c.looks).where(*_source(line))).scalar_one()
     return [Look.read(each) for each in said or ()]
 
 
 def note(conn: Connection, line: Line, looks: Sequence[Look]) -> None:
     """Keep these looks and no others."""
-    conn.execute(update(sources).where(*_source(line)).values(looks=[each.stored for each in looks]))
+    conn.execute(update(source_rows).where(*_source(line)).values(looks=[each.stored for each in looks]))
 
 
 def with_look(looks: Sequence[Look], new: Look, previous: Mapping[int, int]) -> list[Look]:
@@ -133,6 +142,30 @@ def hear(conn: Connection, line: Line, new: Look, course: Course) -> list[Look] 
     return (
         looks if why is None else TombstonesLost(f"{line.pipeline}: {why}; nothing was planned; {_on(line.pipeline)}")
     )
+
+
+def attend(ledger: Ledger, spec: Pipeline, kafka_offsets: Asked) -> None:
+    """Look at a compacted topic of which the last look is no longer fresh, for a line that no run begins for long.
+
+    Else the first record that comes after a quiet day would be one that may be read too late. Of a topic that is
+    another one, or has lost records, a begin says so.
+    """
+    with ledger.begin() as conn:
+        line = read_line(conn, spec.name)
+        looks = noted(conn, line) if line else []
+        if line is None or not looks or _now(conn) < looks[-1].at + looks[-1].kept * FRESH:
+            return
+        known = sources.known(conn, line)
+    asked_at = now(ledger, spec)
+    offsets = kafka_offsets(None, known.logs)
+    with ledger.begin() as conn, suppress(RecordsLost, TopicChanged):
+        line = lock_pipeline(conn, spec.name)
+        if line is None or not sources.known(conn, line).has_logs_of(known):
+            return
+        membership.check(spec, line.topics, offsets.topics)
+        course = course_of(conn, line)
+        check_readable(spec.name, course, offsets)
+        hear(conn, line, look(asked_at, offsets), course)
 
 
 def missing(conn: Connection, line: Line, new: Look, course: Course) -> str | None:
@@ -210,4 +243,5 @@ def _now(conn: Connection) -> datetime:
 
 
 def _source(line: Line) -> tuple[Any, ...]:
-    return sources.c.pipeline == line.pipeline, sources.c.source == line.source
+    c = source_rows.c
+    return c.pipeline == line.pipeline, c.source == line.source
