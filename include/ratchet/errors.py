@@ -96,7 +96,7 @@ class UnknownTopic(RatchetError):
 
 
 class CompactedTopic(RatchetError):
-    """The topic is compacted: its holes cannot be told from losses; read one with cleanup.policy=delete."""
+    """The topic is compacted and the spec does not say so, or the reverse; correct compacted, or read another one."""
 
     code = "RAT-303"
 
@@ -117,6 +117,12 @@ class RecordsLost(RatchetError):
     """Kafka no longer has records that the plan needs; a person must decide what they were worth."""
 
     code = "RAT-306"
+
+
+class TombstonesLost(RecordsLost):
+    """Kafka may have removed deletions that were not read, so rows of their keys would stay; a person must decide."""
+
+    code = "RAT-310"
 
 
 class BrokenBatch(RatchetError):

@@ -145,9 +145,12 @@ EXPLAINED = (
     ),
     Explained(
         errors.CompactedTopic,
-        "The topic's `cleanup.policy` has `compact`, so that a missing offset may be a loss or a compaction.",
+        "The topic's `cleanup.policy` has `compact` and the spec does not say `compacted=True`, or the reverse.",
         _NOTHING,
-        ("Read a topic with `cleanup.policy=delete`; compaction cannot be told from a loss.",),
+        (
+            "Read a topic with `cleanup.policy=delete`, whose missing offsets are losses.",
+            "Or say `compacted=True` to read the last value of each key; docs/guide.md says what is promised then.",
+        ),
     ),
     Explained(
         errors.TopicChanged,
@@ -202,6 +205,18 @@ EXPLAINED = (
             "See that the registry runs, and that the workers of Spark reach the host of the connection that the "
             "message names.",
             "Wait: tasks are tried again, and such an outage counts as no failure.",
+        ),
+    ),
+    Explained(
+        errors.TombstonesLost,
+        "A compacted topic was not read to its end within its `delete.retention.ms`, so that deletions may be gone.",
+        "nothing; the line stands still, or the slice has no vote",
+        (
+            "Rows of keys whose deletions are gone would stay for ever: find out whether keys are deleted at all.",
+            "If that is accepted, run `ratchet accept-loss NAME` with `--reason`: the line goes on, and the time "
+            "counts anew.",
+            "Else let a new pipeline with new tables read the topic from the beginning.",
+            "Run the pipeline more often, or raise the topic's `delete.retention.ms`.",
         ),
     ),
     Explained(

@@ -15,16 +15,18 @@ from sqlalchemy import text
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
-from ratchet import Append, Arrivals, Json, Pipeline, Topic
+from ratchet import Append, Arrivals, Json, Pipeline, Topic, Upsert
 from ratchet.airflow import maintenance
 from ratchet.airflow.maintenance import Pass, UpkeepOperator
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.transactions import lock_pipeline
+from ratchet.ledger.work import Run
 from ratchet.operate import attention
 from ratchet.operate.migrate import migrate
 from ratchet.operate.pauses import pause_at, resume
 from ratchet.operate.replay import ask
 from ratchet.protocol import due
+from ratchet.protocol.begin import begin
 from ratchet.source.kafka import Kafka
 from tests.kafka.driven import Driven, send
 
@@ -195,6 +197,35 @@ def test_of_pipelines_that_are_idle_airflow_is_asked_nothing_and_kafka_once(rig,
 def _counted(asked: list[str], name: str, inner: Callable, *given):
     asked.append(name)
     return inner(*given)
+
+
+def test_a_compacted_topic_is_looked_at_where_no_run_begins(rig):
+    topic = f"quiet-{uuid4().hex[:8]}"
+    made = {"num_partitions": 1, "replication_factor": 1, "configs": {"cleanup.policy": "compact"}}
+    rig.client.admin.create_topics({topic: made}, wait_for_metadata=True)
+    spec = Pipeline(
+        name="quiet",
+        source=Topic(topic, key="k string", value=Json("a bigint"), tombstones="delete", compacted=True),
+        sinks=[Upsert("quiet", key="k string", columns="a bigint")],
+    )
+    migrate(rig.ledger.url, [spec])
+    begin(rig.ledger, spec, Run(spec.name, "first"), partial(rig.client.offsets, spec.source), lambda *_: True)
+    three_hours_ago = text(
+        "update ratchet.sources set looks = "
+        "jsonb_set(looks, '{0,at}', to_jsonb((looks->0->>'at')::timestamptz - interval '3 hours'))"
+    )
+
+    def looks() -> list[str]:
+        with rig.ledger.begin() as conn:
+            return conn.execute(
+                text("select jsonb_path_query_array(looks, '$[*].at') from ratchet.sources")
+            ).scalar_one()
+
+    before = looks()
+    with rig.ledger.begin() as conn:
+        conn.execute(three_hours_ago)
+    assert rig.maintain(spec)[0] == {}
+    assert len(looks()) == 1 and looks() > before
 
 
 def test_a_line_that_somebody_has_locked_is_left_to_the_next_minute(rig, monkeypatch):

@@ -16,6 +16,7 @@ from ratchet import (
     Arrivals,
     Avro,
     Bytes,
+    Debezium,
     DeltaLake,
     Files,
     Json,
@@ -339,6 +340,43 @@ def test_several_topics_and_a_sink_that_goes_by_places_are_refused():
         ordered = Upsert("last", key="id bigint", columns="name string", order="name")
         assert pipeline(source=topics, sinks=[ordered], transform=None).sinks == [ordered]
     assert pipeline(source=Topic(["t"], **how), sinks=[last], transform=None).source.name == "t"
+
+
+LAST = Upsert("last", key="id bigint", columns="name string")
+OF_KEYS = {"key": "id bigint", "value": Json("name string"), "tombstones": "delete", "compacted": True}
+
+
+@pytest.mark.parametrize(
+    ("topic", "changes", "said"),
+    [
+        ({"compacted": "partly"}, {}, "Topic.compacted: Input should be a valid boolean"),
+        ({"tombstones": "dead_letter"}, {}, "Topic.spec: compacted: there a record without a value deletes its key"),
+        ({"reader": "spark"}, {}, "Topic.spec: compacted: Spark's own Kafka source"),
+        ({"name": ["t", "u"]}, {}, "Topic.spec: compacted: it is one topic"),
+        (
+            {"value": Json("name string", rows="array")},
+            {},
+            "compacted: of a value this Json(\N{HORIZONTAL ELLIPSIS}) may give no row",
+        ),
+        (
+            {"value": Debezium("name string"), "tombstones": "dead_letter"},
+            {},
+            "compacted: of a value this Debezium(\N{HORIZONTAL ELLIPSIS}) may give no row, or several",
+        ),
+        ({}, {"transform": "jobs.orders:transform"}, "Pipeline.spec: transform: topic is compacted"),
+        ({}, {"sinks": [LAST, Append("rows", columns="name string")]}, "sinks: 'rows' of a compacted topic"),
+        ({}, {"plan": "interval", "schedule": "@daily"}, "Pipeline.spec: plan: topic is compacted"),
+    ],
+)
+def test_what_may_depend_on_when_kafka_compacts_is_refused(topic, changes, said):
+    with pytest.raises(SpecError) as refused:
+        pipeline(source=Topic(**{"name": "t", **OF_KEYS, **topic}), **{"sinks": [LAST], "transform": None, **changes})
+    assert said in str(refused.value)
+
+
+def test_the_last_value_of_each_key_of_a_compacted_topic_is_taken():
+    one = pipeline(source=Topic("t", **OF_KEYS), sinks=[LAST], transform=None)
+    assert one.source.subscription.compacted
 
 
 def test_which_topics_there_are_is_no_part_of_the_plan_hash():

@@ -51,6 +51,8 @@ class Brokers:
     refuse: dict[int, int] = field(default_factory=dict)
     """What a fetch of a partition says."""
     start: int = 0
+    stable: int = -1
+    """What an answer says that the last stable offset is."""
     fetches: int = 0
     small: bool = False
     """An answer has room for the first partition that has something."""
@@ -151,7 +153,7 @@ class Connection:
             # The end of an answer is cut, but never its first batch.
             content = content[: brokers.chance.randint(len(served[0].bytes()), len(content))]
         aborted = tuple((9, first) for first, end in brokers.aborted[p] if end > piece.position)
-        return Fetched("t", p, error, brokers.start, -1, aborted, content)
+        return Fetched("t", p, error, brokers.start, brokers.stable, aborted, content)
 
 
 def log_of(chance: random.Random) -> tuple[list[Batch], list[tuple]]:
@@ -349,6 +351,31 @@ def test_another_topic_of_the_same_name_is_seen_at_once_and_in_the_middle(readin
     brokers.topic_id, brokers.refuse = uuid4(), {0: UNKNOWN_TOPIC_ID}
     with pytest.raises(TopicChanged, match=f"{brokers.topic_id}, not {first}"):
         list(reading)
+
+
+COMPACTED = {"t": Origin(compacted=True)}
+
+
+def test_of_a_compacted_log_a_range_ends_where_it_has_nothing_more_that_is_decided(reading_of):
+    brokers = Brokers(plain(4), stable=9)
+    reading = reading_of(brokers, [OffsetRange("t", 0, 0, 6), OffsetRange("t", 0, 7, 9)], COMPACTED)
+    assert [row[1] for row in rows(reading)] == [0, 1, 2, 3]
+    assert reading.reached["t", 0] == 9 and brokers.now < 3
+
+
+@pytest.mark.parametrize(("origins", "stable"), [(COMPACTED, 8), ({}, 9)])
+def test_what_is_undecided_or_missing_of_a_log_that_is_not_compacted_is_waited_for(reading_of, origins, stable):
+    brokers = Brokers(plain(4), stable=stable)
+    with pytest.raises(IncompleteRead, match="could be read up to offset 4 only"):
+        list(reading_of(brokers, WHOLE, origins))
+    assert brokers.now >= 20
+
+
+def test_an_answer_that_others_have_filled_is_no_end_of_a_compacted_range(reading_of):
+    logs = {p: plain(*[1] * 4)[0] for p in range(20)}
+    brokers = Brokers(logs, small=True, stable=4)
+    reading = reading_of(brokers, [OffsetRange("t", p, 0, 4) for p in logs], COMPACTED)
+    assert Counter((row[0], row[1]) for row in rows(reading)) == Counter((p, o) for p in logs for o in range(4))
 
 
 def test_records_that_went_while_it_read_are_lost_even_if_the_broker_skips_them(reading_of):

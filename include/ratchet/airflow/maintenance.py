@@ -45,6 +45,7 @@ Every minute, for each pipeline:
 - stages of finished transactions are discarded, deltas older than `keep_deltas` are compacted, and rows that are older
   than their sink keeps them are deleted;
 - the consumer group `ratchet-NAME` is set to where the ledger stands, for monitoring tools;
+- a compacted topic is looked at, by which is told until when its deletions can be read;
 - a run is started if work lies abandoned, if records are due that a schedule or a person has asked for and no run is
   active, or if a revision is asked for.
 
@@ -192,7 +193,8 @@ class Pass:
         at = {spec.name: standings.get(spec.name) for spec in specs}
         looking = [s for s in specs if s.name not in self._wanted and may_want_records(s, at[s.name])]
         shown = {name: standing.reached for name, standing in at.items() if standing and standing.reached}
-        if not looking and not shown:
+        compacted = [spec for spec in specs if spec.source.compacted and at[spec.name]]
+        if not looking and not shown and not compacted:
             return
         with self._for_all(specs), Kafka(connections.kafka_properties(connection)) as brokers:
             topics = {name: standing.line.topics for name, standing in standings.items()}
@@ -216,6 +218,7 @@ class Pass:
                 if not stable.keys() >= {*names} or may_have_records(standing, ends):
                     is_new = not standing.line.last_txid
                     steps.append((spec, partial(self._records, ledger, spec, brokers, is_new=is_new)))
+            steps += [(spec, partial(self._look, ledger, spec, brokers)) for spec in compacted]
             silent = 0
             for spec, step in steps:
                 if monotonic() > self._until:
@@ -241,6 +244,12 @@ class Pass:
             return
         if mirrored:
             get_logger().info(mirrored)
+
+    def _look(self, ledger: Ledger, spec: Pipeline, brokers: Kafka) -> None:
+        """Look at a compacted topic whose line may be quiet, by which is told that no deletion is missed."""
+        from ratchet.protocol.tombstones import attend
+
+        attend(ledger, spec, partial(brokers.offsets, spec.source))
 
     def _records(self, ledger: Ledger, spec: Pipeline, brokers: Kafka, *, is_new: bool) -> None:
         """Look how many records wait, if no run is active that would take them."""

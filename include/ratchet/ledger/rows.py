@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from sqlalchemy import Result, RowMapping
@@ -140,6 +140,9 @@ class Transaction(_Row):
     prepared_at: datetime | None
     committed_at: datetime | None
     reason: str | None
+    tombstones_since: datetime | None
+    tombstones_kept: timedelta | None
+    """Of a compacted topic, whose records have to be read within that time from then on; None of a revision."""
 
     @classmethod
     def _columns(cls, row: RowMapping) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    Interval,
     LargeBinary,
     MetaData,
     Numeric,
@@ -87,6 +88,7 @@ sources = Table(
     Column(
         "begun", JSONB, comment="of the first one: {rule, starts, logs, told}, where the line began and by which rule"
     ),
+    Column("looks", JSONB, comment="of a compacted topic: [{at, kept, stable}], by which lost tombstones are told"),
     ForeignKeyConstraint(["pipeline"], ["ratchet.pipelines.pipeline"], name="sources_pipeline"),
     comment="the logs whose records a pipeline has taken, numbered from 1: its topics, and what they became where a "
     "person accepted that one was cut or made again, or that its keys have gone to other partitions",
@@ -157,6 +159,13 @@ transactions = Table(
     _time("prepared_at"),
     _time("committed_at"),
     Column("reason", Text, comment="why it was aborted or voided"),
+    Column(
+        "tombstones_since",
+        DateTime(timezone=True),
+        comment="of a compacted topic: since when tombstones of its records may have been cleaned",
+    ),
+    Column("tombstones_kept", Interval, comment="how long Kafka keeps them from then on"),
+    CheckConstraint("num_nulls(tombstones_since, tombstones_kept) in (0, 2)", name="tombstones_have_a_term"),
     ForeignKeyConstraint(["pipeline"], ["ratchet.pipelines.pipeline"], name="transactions_pipeline"),
     CheckConstraint("txid >= 1 and epoch >= 1 and claim >= 1 and revision >= 0", name="numbers_from_one"),
     UniqueConstraint("pipeline", "txid", "epoch", name="epochs_run_on_across_revisions"),

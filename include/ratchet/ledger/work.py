@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from ratchet.ledger.topics import Topics, of_kafka
 
@@ -175,7 +175,8 @@ class Vote:
     `ranges` are those that the job has worked on. `reached` maps a partition to the position reached (the offset after
     the last one covered); `sinks` maps a sink's name to its part; `dead_letters` counts the rows written for them.
     `absent` are the declared fields that no good message of the slice had, None where it had no good message; `cut`
-    counts the moments that lost digits beyond microseconds.
+    counts the moments that lost digits beyond microseconds. `kept_tombstones` is how long Kafka keeps those of a
+    compacted topic, as it said after the slice was read.
     """
 
     records: int
@@ -188,6 +189,7 @@ class Vote:
     seconds: dict[str, float]
     absent: tuple[Absent, ...] | None = None
     cut: int = 0
+    kept_tombstones: timedelta | None = None
 
 
 Relation = tuple[str, str]

@@ -25,9 +25,10 @@ from ratchet.ledger.transactions import (
 from ratchet.ledger.work import OffsetRange, Run
 from ratchet.operate.decisions import Decided, advanced, changed, discard, finish, lock, record_losses, take_out
 from ratchet.operate.outcome import Change, Left, Move, Opened, Outcome, Start, left_lines, losses_of, opened_lines
-from ratchet.protocol import beginning, claims, due, halts, membership, plan, sources
+from ratchet.protocol import beginning, claims, due, halts, membership, plan, sources, tombstones
 from ratchet.protocol.begin import KafkaOffsets
 from ratchet.protocol.sources import Cause
+from ratchet.protocol.tombstones import Look
 from ratchet.source.offsets import KnownLogs, TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
@@ -94,10 +95,14 @@ def accept_loss(
     source begins: every record that came since is taken, and what was committed stays. A topic of several that is gone,
     or that the spec does not name any more, is left. Raises IllegalMove when nothing is lost, or leaders have changed
     meanwhile.
+
+    Where deletions of a compacted topic may be missing, that is accepted: rows of their keys may stay, and the time in
+    which the topic has to be read counts anew.
     """
     with ledger.begin() as conn:
         line = lock(conn, spec)
         known = sources.known(conn, line)
+    asked_at = tombstones.now(ledger, spec)
     if not any(spec.source.wants(name) for name in line.topics.names):
         raise TopicChanged(f"{spec.name}: the ledger's ranges are of {line.topics.title}, not of {spec.source.title}")
     offsets = kafka_offsets(None, replace(known.logs, may_lack=True))
@@ -118,12 +123,16 @@ def accept_loss(
         stays = offsets.of(set(range(len(line.topics))) - membership.gone(spec, line.topics, offsets))
         opened = _open_source(conn, lock(conn, spec), stays, reason, who)
         changes += _lose_unplanned(conn, spec, lock(conn, spec), stays, reason, who)
-        if not changes and not left and opened is None:
+        accepted = None
+        if spec.source.compacted:
+            new = tombstones.look(asked_at, stays)
+            accepted = _lose_tombstones(conn, spec, lock(conn, spec), new, reason, who, anew=opened is not None)
+        if not changes and not left and opened is None and accepted is None:
             raise IllegalMove(f"{spec.name}: Kafka has every offset that is needed; there is no loss to accept")
         # The run that met the loss could not ask; and offsets of the source before mean nothing any more.
         due.ask(conn, lock(conn, spec), stays)
         outcome, met = advanced(conn, spec, Move.ACCEPT_LOSS, changes, lock(conn, spec), dry_run=dry_run)
-        return replace(outcome, opened=opened, left=left), met
+        return replace(outcome, opened=opened, left=left, accepted=accepted), met
 
     return finish(ledger, spec, decide, dry_run)
 
@@ -209,6 +218,38 @@ def _open_source(conn: Connection, line: Line, offsets: TopicOffsets, reason: st
         said = {"why": reason, "source": number, "opened": opened_lines(line.pipeline, opened)}
         history.record(conn, newest, who=who, move=str(Move.ACCEPT_LOSS), detail=said)
     return opened
+
+
+def _lose_tombstones(
+    conn: Connection, spec: Pipeline, line: Line, new: Look, reason: str, who: str, *, anew: bool
+) -> str | None:
+    """Go on without the deletions that may be missing, in a line; None where all are there.
+
+    Of a source that has just begun no look is known, so it begins `anew` with this one.
+    """
+    course = plan.course_of(conn, line)
+    unfinished = conn.execute(
+        select(transactions)
+        .where(transactions.c.pipeline == spec.name, is_in(State.OPEN, State.ABORTED))
+        .order_by(transactions.c.txid)
+        .with_for_update()
+    )
+    late = [row for row in Transaction.all(unfinished) if tombstones.overdue(conn, spec, row, new.kept)]
+    why = None if anew else tombstones.missing(conn, line, new, course)
+    if not late and why is None and not anew:
+        return None
+    tombstones.note(conn, line, [new])
+    said = why or f"{line.topics.title} was read too late, or is read by another source from here"
+    said += "; that deletions from before now are missing is accepted, and the time counts anew"
+    for row in late:
+        term = {"tombstones_since": new.at, "tombstones_kept": new.kept}
+        conn.execute(update(transactions).where(is_row(row)).values(**halts.LIFTED, **term))
+        history.record(conn, row, who=who, move=str(Move.ACCEPT_LOSS), detail={"why": reason, "accepted": said})
+    if line.last_txid and not late:
+        newest = read_transaction(conn, line.pipeline, line.last_txid, lock=True)
+        detail = {"why": reason, "accepted": said}
+        history.record(conn, newest, who=who, move=str(Move.ACCEPT_LOSS), detail=detail)
+    return said
 
 
 def _leave_topics(

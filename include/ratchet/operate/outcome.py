@@ -87,8 +87,8 @@ class Outcome:
 
     `head` is where the head stands after it. `committed` are the txids that it committed on the way; `failed` is the
     one at which that ended because it cannot be applied, and `failed_why` says why. `opened` is the source that the
-    move has made, `left` are the topics that the line leaves. `pause` is the one at which the line stops after the
-    move, `lifted` the one that the move has lifted or moved.
+    move has made, `left` are the topics that the line leaves. `accepted` says what else is accepted as lost. `pause`
+    is the one at which the line stops after the move, `lifted` the one that the move has lifted or moved.
     """
 
     move: Move
@@ -102,6 +102,7 @@ class Outcome:
     pause: Pause | None = None
     lifted: Pause | None = None
     left: tuple[Left, ...] = ()
+    accepted: str | None = None
     dry_run: bool = False
 
 
@@ -110,6 +111,7 @@ def lines_of(outcome: Outcome) -> list[str]:
     said = [line for change in outcome.changes for line in _change(outcome, change)]
     said += left_lines(outcome.pipeline, outcome.left)
     said += opened_lines(outcome.pipeline, outcome.opened) if outcome.opened else []
+    said += [f"{outcome.pipeline}: {outcome.accepted}"] if outcome.accepted else []
     said += _pause(outcome) if outcome.move in (Move.PAUSE_AT, Move.RESUME) else []
     if outcome.move in _MOVE_THE_HEAD and not (outcome.changes and all(map(_is_done_before, outcome.changes))):
         said.append(_head(outcome))

@@ -49,6 +49,12 @@ def repartitioned(
     """
     if not needs_partitions(spec):
         raise IllegalMove(f"{spec.name}: no sink needs to know: none is an Upsert without an order column")
+    if spec.source.compacted:
+        raise IllegalMove(
+            f"{spec.name}: topic {spec.source.title} is compacted, and compaction in one partition knows nothing of a "
+            "key's records in another one: nothing would tell lost deletions; write the keys to a new topic, and read "
+            "that by a new pipeline"
+        )
     with ledger.begin() as conn:
         line = lock(conn, spec)
         seen = known(conn, line)

@@ -120,7 +120,7 @@ def recompute(
 
     `run` reads and transforms the slices of one once more and gives {sink: (rows, checksum)}. `since` is the first
     txid. What was committed with other code, what is merged into a base, what has expired or was erased, and what Kafka
-    no longer has, cannot be recomputed, which is no fault.
+    no longer has, or has compacted, cannot be recomputed, which is no fault.
     """
     with ledger.snapshot() as conn:
         line = read_line(conn, spec.name)
@@ -143,7 +143,10 @@ def recompute(
             say(f"{where}: {counted(sum(rows for rows, _ in given.values()), 'row')}")
             for name, there in kept.items():
                 anew = given.get(name, NOTHING)
-                if anew != there:
+                if spec.source.compacted and anew[0] < there[0]:
+                    # Of a key's records in a range the last one goes last, so what is left of a delta is as it was.
+                    say(f"{where}: {name} not recomputed: compaction has removed some of its records")
+                elif anew != there:
                     has = f"{name} has {counted(there[0], 'row')} with checksum {there[1]}"
                     faults.add(f"{where}: {has}, recomputed {anew[0]:,} with {anew[1]}")
     return Check("recomputed transactions", checked, tuple(faults.lines))

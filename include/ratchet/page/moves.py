@@ -262,7 +262,12 @@ def _digest(asked: Move, tried: Done) -> str:
         case Outcome():
             changes = [document(replace(change, reason=None)) for change in tried.changes]
             # Behind which transaction a line stops that is to stop as soon as it can moves by itself, too.
-            does: object = [tried.move, changes, *(asdict(of) if of else None for of in (tried.opened, tried.lifted))]
+            does: list[object] = [
+                tried.move,
+                changes,
+                *(asdict(of) if of else None for of in (tried.opened, tried.lifted)),
+            ]
+            does = [*does, tried.accepted]
         case replay.Asked():
             does = [tried.is_taken_back, tried.txids, tried.before, tried.left_out, tried.code]
         case release.Released():

@@ -7,18 +7,19 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from ratchet.errors import Halted, RecordsLost, TopicChanged
+from ratchet.errors import Halted, RecordsLost, TombstonesLost, TopicChanged
 from ratchet.ledger import history
 from ratchet.ledger.rows import Line
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import next_txid
 from ratchet.ledger.work import Run, counted, utc
-from ratchet.protocol import beginning, claims, due, halts, membership, sources
+from ratchet.protocol import beginning, claims, due, halts, membership, sources, tombstones
 from ratchet.protocol.begun import Begun, Skip, Skipped, given
 from ratchet.protocol.halt import why_halted
 from ratchet.protocol.pause import why_paused
 from ratchet.protocol.plan import anchor, check_readable, course_of, cut, plan, store, store_cut, taken_by
 from ratchet.protocol.sources import Known
+from ratchet.protocol.tombstones import Look
 from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
 
@@ -50,11 +51,13 @@ class KafkaSaid:
 
     offsets: TopicOffsets
     known: Known
+    asked_at: datetime | None = None
+    """By the ledger's clock, of a compacted topic."""
 
 
 def lengthen(
     conn: Connection, spec: Pipeline, line: Line, run: Run, kafka: KafkaSaid | None, wants: Wants
-) -> Begun | Skipped | Halted | AskKafka:
+) -> Begun | Skipped | Halted | TombstonesLost | AskKafka:
     """The next transaction of the line, if it may be lengthened now."""
     halt = halts.halt(conn, spec.name)
     if halt:
@@ -90,7 +93,7 @@ def ask(conn: Connection, line: Line) -> AskKafka:
 
 def _allocate(
     conn: Connection, spec: Pipeline, run: Run, line: Line, kafka: KafkaSaid, wants: Wants
-) -> Begun | Skipped | AskKafka:
+) -> Begun | Skipped | TombstonesLost | AskKafka:
     """The next txid and its plan, in this one database transaction; the caller holds the pipeline's lock."""
     offsets = kafka.offsets
     now = sources.known(conn, line)
@@ -114,6 +117,13 @@ def _allocate(
             # Another run has planned since, by a newer answer: what this one does not know of is not lost.
             return ask(conn, line)
         raise
+    looks: list[Look] = []
+    if spec.source.compacted:
+        heard = tombstones.hear(conn, line, tombstones.look(kafka.asked_at, offsets), course)
+        if isinstance(heard, TombstonesLost):
+            # Not raised here: what Kafka has said must be stored.
+            return heard
+        looks = heard
     sources.remember(conn, line, kafka.known, offsets.lineages)
     if wants.asks:
         due.ask(conn, line, offsets)
@@ -125,7 +135,8 @@ def _allocate(
         if due.is_asked_for(spec) and plan(course.previous, offsets, 1, course.limit(offsets, None)):
             why = "all that a schedule or a person has asked for is taken; what has come since waits for the next time"
         return Skipped(Skip.NO_RECORDS, f"{spec.name}: {why}")
-    row = claims.open_transaction(conn, spec, run, next_txid(conn, line))
+    term = tombstones.term(looks, {r.partition: r.from_offset for r in planned}) if looks else None
+    row = claims.open_transaction(conn, spec, run, next_txid(conn, line), term=term)
     store(conn, spec.name, row.txid, line.source, planned)
     store_cut(conn, spec.name, row.txid, cut(planned, spec.slice_records))
     begun = beginning.of_first(conn, line)
@@ -135,6 +146,7 @@ def _allocate(
     said = {"from": None, "ranges": [str(r) for r in planned], "why": "; ".join(("allocated", *news))}
     detail = {**said, "begins": begun.stored} if begun else said
     detail |= {"joins": [each.stored for each in joined]} if joined else {}
+    detail |= {"to be read before": term.until.isoformat()} if term else {}
     history.record(conn, row, who=str(run), move=str(State.OPEN), detail=detail)
     odd = filter(None, (offsets.held_back(only_hanging=True), offsets.stamped_ahead()))
     return given(conn, spec, row.token, "allocated", "; ".join(("allocated", *odd, *news)))

@@ -15,6 +15,7 @@ from ratchet.errors import (
     RatchetError,
     RecordsLost,
     SpecError,
+    TombstonesLost,
     TopicChanged,
     UnknownTopic,
 )
@@ -24,7 +25,7 @@ from ratchet.ledger.rows import Binding, Line, Transaction
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import lock_pipeline, move, newest_revision, read_transaction
 from ratchet.ledger.work import Run, utc
-from ratchet.protocol import beginning, claims, due, halts, replays, sources
+from ratchet.protocol import beginning, claims, due, halts, replays, sources, tombstones
 from ratchet.protocol.allocate import AskKafka, KafkaSaid, Wants, ask, lengthen
 from ratchet.protocol.begun import Begun, How, Skip, Skipped, given
 from ratchet.protocol.claims import IsActive
@@ -95,7 +96,7 @@ def begin(
                 found = _decide(conn, spec, run, asked, kafka, wants)
                 if dry_run and kafka and isinstance(found, AskKafka) and found.known.source != kafka.known.source:
                     # It has begun the source that waited, which is undone with the rest; its logs are the same.
-                    found = _decide(conn, spec, run, asked, KafkaSaid(kafka.offsets, found.known), wants)
+                    found = _decide(conn, spec, run, asked, replace(kafka, known=found.known), wants)
         except (RecordsLost, TopicChanged) as error:
             # Nothing can be planned until a person has decided; what is committed can be replayed meanwhile.
             with ledger.begin(dry_run=dry_run) as conn:
@@ -127,12 +128,13 @@ def _heard(
     """What Kafka says when so much is known; TopicChanged where its topic is not the line's."""
     before = end_of_interval(ledger, spec, wants.interval_end, wants.max_records)
     since = beginning.times(spec) if known == sources.NOTHING_KNOWN else ()
+    asked_at = tombstones.now(ledger, spec)
     offsets = kafka_offsets(before, known.logs, *since)
     with ledger.begin(dry_run=dry_run) as conn:
         begins = sources.register(conn, spec, offsets)
         # The line may have been dropped meanwhile, which has to stay so.
         layout.probe(conn, spec)
-    return KafkaSaid(offsets, sources.just_begun(offsets) if begins else known)
+    return KafkaSaid(offsets, sources.just_begun(offsets) if begins else known, asked_at)
 
 
 def _decide(
@@ -318,6 +320,12 @@ def _taken(
             now = func.clock_timestamp()
             move(conn, row, State.ABORTED, who=str(run), why=why, reason=why, halted_at=now, claim_ended=True)
             return NotRevisable(f"{spec.name}: {why}; it is given up, the old result stays")
+        if not gone and row.state == State.PREPARED and tombstones.overdue(conn, spec, row):
+            return TombstonesLost(
+                f"{spec.name}: {row} was prepared with code {row.code_hash}, this process has {spec.code_hash}, and of "
+                "its compacted topic deletions may be gone by now; nothing was changed; go back to the code of before "
+                f"to commit it, or give it up with `ratchet void {spec.name} {row.txid} --reason …`"
+            )
         if gone:
             return RecordsLost(
                 f"{spec.name}: {said} {gone} any more, which it has voted for; nothing was changed; go back to the "

@@ -23,6 +23,7 @@ from ratchet.protocol.halts import LIFTED, count_failure, why_stopped
 from ratchet.protocol.leases import holds, lease
 from ratchet.protocol.plan import copy_cut
 from ratchet.protocol.prepare import prepare_if_complete
+from ratchet.protocol.tombstones import Term
 from ratchet.spec.pipeline import Pipeline
 
 IsActive = Callable[[str, str], bool]
@@ -117,10 +118,12 @@ def open_transaction(
     txn_time: datetime | None = None,
     asked_code: str | None = None,
     releases: str | None = None,
+    term: Term | None = None,
 ) -> Transaction:
     """A new row of the ledger, OPEN and claimed by `run`; its plan and its cut are the caller's to store.
 
-    `txn_time` is now, where it is not given. The caller holds the pipeline's lock.
+    `txn_time` is now, where it is not given; of a compacted topic `term` says until when it is to be read. The caller
+    holds the pipeline's lock.
     """
     found = conn.execute(
         insert(transactions)
@@ -140,6 +143,8 @@ def open_transaction(
             asked_code=asked_code,
             releases=releases,
             txn_time=txn_time or func.date_trunc("milliseconds", func.clock_timestamp()),
+            tombstones_since=term and term.since,
+            tombstones_kept=term and term.kept,
         )
         .returning(transactions)
     )
@@ -192,7 +197,7 @@ def take(conn: Connection, spec: Pipeline, row: Transaction, run: Run, *, afresh
         detail={"claim": claim.number, "state": row.state, **({"afresh": True} if afresh else {})},
     )
     if row.state == State.OPEN:
-        prepare_if_complete(conn, row)
+        prepare_if_complete(conn, spec, row)
     else:
         # Another run may wait with it.
         notify(conn, row.pipeline)

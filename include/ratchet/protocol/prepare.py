@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, func, select
 
 from ratchet.ledger.rows import Transaction
-from ratchet.ledger.schema import slices
+from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move
 from ratchet.ledger.work import Absent, counted
+from ratchet.spec.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,11 @@ class Prepared:
         return "; ".join([said, *map(str, self.absent)])
 
 
-def prepare_if_complete(conn: Connection, row: Transaction) -> Prepared | None:
+def prepare_if_complete(conn: Connection, spec: Pipeline, row: Transaction) -> Prepared | None:
     """OPEN → PREPARED if every slice of the epoch has voted; None if one has not.
 
-    The caller holds the transaction's lock.
+    A revision of a compacted topic that lacks records is given up instead: PREPARED it is not then. The caller holds
+    the transaction's lock.
     """
     mine = (slices.c.pipeline == row.pipeline, slices.c.txid == row.txid, slices.c.epoch == row.epoch)
     missing, voted = conn.execute(
@@ -38,6 +40,15 @@ def prepare_if_complete(conn: Connection, row: Transaction) -> Prepared | None:
     if missing:
         return None
     records = int(voted)
+    before = _read_before(conn, row) if spec.source.compacted else None
+    if before is not None and records != before:
+        why = (
+            f"compaction has removed some of its records: {records:,} were read, and {before:,} when its result was "
+            "made"
+        )
+        now = func.clock_timestamp()
+        row = move(conn, row, State.ABORTED, who=row.run_id, why=why, reason=why, halted_at=now, claim_ended=True)
+        return Prepared(row, records, ())
     row = move(
         conn,
         row,
@@ -49,6 +60,19 @@ def prepare_if_complete(conn: Connection, row: Transaction) -> Prepared | None:
         records=records,
     )
     return Prepared(row, records, tuple(_absent(conn, row)))
+
+
+def _read_before(conn: Connection, row: Transaction) -> int | None:
+    """How many records the result has that a revision is to replace; None where it replaces none.
+
+    Compaction only takes records away, so as many are the same ones.
+    """
+    c = transactions.c
+    if not row.revision or row.releases is not None:
+        return None
+    mine = (c.pipeline == row.pipeline, c.txid == row.txid)
+    whole = select(c.records).where(*mine, c.state == State.COMMITTED, c.releases.is_(None))
+    return conn.execute(whole.order_by(c.revision.desc()).limit(1)).scalar_one_or_none()
 
 
 def _absent(conn: Connection, row: Transaction) -> list[Absent]:

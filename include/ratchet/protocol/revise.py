@@ -14,7 +14,7 @@ from ratchet.ledger.schema import slices, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, newest_revision, read_transaction
 from ratchet.ledger.work import Claim, Run, counted
-from ratchet.protocol import claims
+from ratchet.protocol import claims, tombstones
 from ratchet.protocol.applied import are_applied, newest_applied, newest_whole, voted_of
 from ratchet.protocol.plan import copy_cut, cut_letters, cut_of, read_ranges
 from ratchet.sinks import erasures, retention
@@ -39,6 +39,9 @@ def revise(
     whole = newest_whole(conn, spec.name, txid)
     assert whole is not None, "the original is no release"
     check_cut(conn, whole)
+    late = tombstones.overdue(conn, spec, original) if original.state == State.VOIDED else None
+    if late:
+        raise NotRevisable(f"{late}; it stays voided")
     why = f"revises {original.state} transaction {txid}"
     row = _open(conn, spec, run, original, why, asked_code)
     copy_cut(conn, row, whole.epoch)
@@ -89,6 +92,8 @@ def _open(
         txn_time=original.txn_time,
         asked_code=asked_code,
         releases=releases,
+        # Nothing of it is committed: as the original, it has to read its records in time.
+        term=tombstones.of(original) if original.state == State.VOIDED else None,
     )
     said = {"from": None, "why": why, "code": spec.code_hash}
     if releases:

@@ -207,12 +207,20 @@ def check_partitions(conn: Connection, spec: Pipeline, line: Line, offsets: Topi
         of = (sources.c.pipeline == line.pipeline, sources.c.source == number)
         conn.execute(update(sources).where(*of).values(partitions=len(offsets.stable)))
         return
+    goes_on = (
+        f"`ratchet repartitioned {spec.name} --reason …` goes on, with the partitions of before up to their present"
+    )
+    goes_on += " ends first"
+    if spec.source.compacted:
+        goes_on = (
+            "and it is compacted, in each partition by itself: write the keys to a new topic, and read that by a new"
+        )
+        goes_on += " pipeline"
     raise Repartitioned(
         f"{spec.name}: {offsets.title} has {counted(len(offsets.stable), 'partition')}, "
         f"{partitions} were there before: "
         f"producers give keys to other partitions now, and {', '.join(sinks)} has no order column by which the last "
-        f"record of such a key is told; nothing was planned; `ratchet repartitioned {spec.name} --reason …` goes on, "
-        "with the partitions of before up to their present ends first"
+        f"record of such a key is told; nothing was planned; {goes_on}"
     )
 
 

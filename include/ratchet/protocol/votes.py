@@ -12,7 +12,7 @@ from psycopg.errors import UndefinedTable
 from sqlalchemy import Connection, func, select, update
 from sqlalchemy.exc import ProgrammingError
 
-from ratchet.errors import Fenced, OtherCode, Refused
+from ratchet.errors import Fenced, NotRevisable, OtherCode, Refused
 from ratchet.ledger import history, letters, topic_rows, writers
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.fence import check_try, read_slice
@@ -21,6 +21,7 @@ from ratchet.ledger.schema import slices
 from ratchet.ledger.states import State
 from ratchet.ledger.transactions import move, read_transaction
 from ratchet.ledger.work import Claim, Relation, SinkVote, SliceToken, SliceWork, Vote, counted
+from ratchet.protocol import tombstones
 from ratchet.protocol.failures import other_code
 from ratchet.protocol.plan import read_ranges
 from ratchet.protocol.prepare import Prepared, prepare_if_complete
@@ -54,7 +55,8 @@ class NothingToDo:
 def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) -> SliceWork | NothingToDo:
     """A new try at a slice, for the run that holds the claim, where one is needed.
 
-    Raises Fenced when another run holds the claim or it has ended, OtherCode when the code is not that of the epoch.
+    Raises Fenced when another run holds the claim or it has ended, OtherCode when the code is not that of the epoch,
+    TombstonesLost when a compacted topic is read too late.
     """
     with ledger.begin() as conn:
         row = read_transaction(conn, claim.pipeline, claim.txid, claim.revision, lock=True)
@@ -68,6 +70,9 @@ def take_try(ledger: Ledger, spec: Pipeline, claim: Claim, slice_number: int) ->
         current = read_slice(conn, claim.pipeline, claim.txid, claim.epoch, slice_number)
         if current.voted_at is not None:
             return NothingToDo(NoTry.VOTED, f"{where}: nothing to do, it has voted in try {current.try_number}")
+        late = tombstones.overdue(conn, spec, row)
+        if late:
+            raise late
         if spec.code_hash == row.code_hash:
             return _next_try(conn, spec, row, current)
         other = other_code(conn, row, spec.code_hash, slice_number, current.try_number, took=False)
@@ -112,7 +117,9 @@ def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> 
     """Make the slice's results final; the last vote of the epoch moves the transaction to PREPARED.
 
     The same vote of the same try repeated is success. Raises Fenced for any other late vote, OtherCode when the code is
-    not that of the epoch, and Refused, with the transaction aborted, when what is written breaks a rule.
+    not that of the epoch, TombstonesLost when a compacted topic was read too late, and Refused, with the transaction
+    aborted, when what is written breaks a rule. A revision of a compacted topic that lacks records is given up by the
+    last vote: NotRevisable.
     """
     with ledger.begin() as conn:
         # Step 1: what is written is what the vote says. Other tries are other writers, so no lock is needed.
@@ -131,16 +138,23 @@ def cast_vote(ledger: Ledger, spec: Pipeline, token: SliceToken, vote: Vote) -> 
             return Cast(token, is_repeated=True)
         check_try(row, current, token)
         _check_ranges(current, token, vote)
-        other = None
+        other = given_up = late = None
         if vote.code_hash != row.code_hash:
             other = other_code(conn, row, vote.code_hash, token.slice, token.try_number, took=True)
         elif fault:
             move(conn, row, State.ABORTED, who=row.run_id, why=fault, reason=fault)
-        else:
+        elif not (late := tombstones.overdue(conn, spec, row, vote.kept_tombstones)):
             # Step 3: the vote, only for the try that is still the highest.
             _write_vote(conn, row, token, vote)
             # Step 4: the last one prepares the transaction.
-            return Cast(token, prepared=prepare_if_complete(conn, row))
+            prepared = prepare_if_complete(conn, spec, row)
+            if prepared is None or prepared.row.state == State.PREPARED:
+                return Cast(token, prepared=prepared)
+            given_up = prepared.row.reason
+    if late:
+        raise late
+    if given_up:
+        raise NotRevisable(f"{token.pipeline}: {token}: {given_up}; it is given up, the old result stays")
     if other:
         raise OtherCode(f"{token.pipeline}: {token}: {other}")
     raise Refused(f"{token.pipeline}: {token}: aborted, {fault}")

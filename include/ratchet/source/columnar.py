@@ -339,7 +339,12 @@ class ColumnarReading:
                 # It had its share: whoever got nothing comes first in the next request.
                 self._cursors.remove(cursor)
                 self._cursors.append(cursor)
-            elif cursor is cursors[0] or not served:
+            elif cursor is not cursors[0] and served:
+                # The others' records may have filled the answer.
+                continue
+            elif self._is_compacted(cursor) and cursor.is_empty(part.log_start, part.last_stable):
+                self.reached[cursor.partition] = cursor.skip()
+            else:
                 self._stall(
                     cursor,
                     IncompleteRead(
@@ -348,6 +353,9 @@ class ColumnarReading:
                     ),
                 )
         return pieces
+
+    def _is_compacted(self, cursor: Cursor) -> bool:
+        return self._origins.get(cursor.place.topic, Origin()).compacted
 
     def _advance(self, cursor: Cursor, answer: Fetched) -> Piece:
         frames = frames_of(cursor.place, answer.records, cursor.position)

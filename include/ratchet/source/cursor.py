@@ -49,6 +49,20 @@ class Cursor:
             self.size = min(most, left + left // 8 + _LEAST_FETCH)
         return range_
 
+    def is_empty(self, log_start: int, last_stable: int) -> bool:
+        """Whether an answer without records says that a compacted log has nothing of the rest of the range.
+
+        The broker looks at the last stable offset before it looks for records, so all that is below it was there.
+        """
+        return log_start <= self.position and self.ranges[0].until_offset <= last_stable
+
+    def skip(self) -> int:
+        """Go on behind the range; where it ends."""
+        until = self.ranges.popleft().until_offset
+        self.stalled = None
+        self.position = self.ranges[0].from_offset if self.ranges else until
+        return until
+
     def lost(self, start: int) -> RecordsLost:
         """The error that what lies between the position and the `start` of the log was deleted."""
         range_ = self.ranges[0]

@@ -1,4 +1,4 @@
-"""What the brokers' metadata say of topics: which there are, their ids and partitions, and that none is compacted."""
+"""What the brokers' metadata say of topics: which there are, their ids and partitions, whether they are compacted."""
 
 # The annotations that pyright brings for kafka-python are of another version.
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -19,6 +20,10 @@ from ratchet.source.offsets import KnownLogs
 
 _NO_TOPIC_IDS = ("None", str(UUID(int=0)))
 """How the client gives the id of a topic whose brokers know of none."""
+_KEPT = "delete.retention.ms"
+_MOST_MS = 100 * 365 * 24 * 3600 * 1000
+_KEEPS_TOMBSTONES = (3, 1)
+"""The first version of Kafka that keeps a tombstone for `delete.retention.ms` from when it was first cleaned."""
 _MISSING = client_errors.UnknownTopicOrPartitionError
 _Told = dict[str, dict[str, Any]]
 """{topic: its metadata}."""
@@ -31,6 +36,8 @@ class Subscription(Protocol):
     def names(self) -> Sequence[str]: ...
     @property
     def pattern(self) -> str | None: ...
+    @property
+    def compacted(self) -> bool: ...
     def wants(self, name: str) -> bool:
         """Whether a topic of this name is meant."""
         ...
@@ -139,11 +146,17 @@ class Describing(Client):
             )
         return topic_id
 
-    def _refuse_compacted(self, topics: Collection[str]) -> None:
-        """CompactedTopic for a topic that is compacted, SettingsError for one of which that is not said."""
+    def _kept(self, topics: Collection[str], *, compacted: bool) -> timedelta | None:
+        """How long compaction keeps the tombstones of topics, the least of them; None where they are not compacted.
+
+        CompactedTopic where a topic is compacted or not as the spec does not say it, SettingsError where the brokers do
+        not say that, or keep tombstones for less than they say.
+        """
         admin, name = self._open(), "cleanup.policy"
         # The client's own call gives a topic whose settings are refused as one without settings.
-        asked = [ConfigResource(ConfigResourceType.TOPIC, topic, {name: None}) for topic in topics]
+        wanted = dict.fromkeys((name, _KEPT))
+        asked = [ConfigResource(ConfigResourceType.TOPIC, topic, wanted) for topic in topics]
+        kept: list[timedelta] = []
         for said in admin._manager.run(admin._manager.send, admin._describe_configs_request(asked)).results:
             topic = said.resource_name
             error = client_errors.for_code(said.error_code)
@@ -151,17 +164,49 @@ class Describing(Client):
                 raise self._lacking(f"DESCRIBE_CONFIGS on topic {topic!r}", error.__name__)
             if error is not client_errors.NoError:
                 raise error(f"topic {topic!r}: {said.error_message}")
-            policy = {config.name: config.value for config in said.configs}.get(name)
+            values = {config.name: config.value for config in said.configs}
+            policy = values.get(name)
             if not policy:
                 raise SettingsError(
                     f"Kafka at {self.servers} does not say the {name} of topic {topic!r}; whether it is compacted must "
                     "be known, since records that compaction removes cannot be told from losses"
                 )
-            if "compact" in policy:
-                raise CompactedTopic(
-                    f"topic {topic!r} at {self.servers} has cleanup.policy={policy}: compaction removes records, "
-                    "so its holes cannot be told from losses; read a topic with cleanup.policy=delete"
-                )
+            if ("compact" in policy) != compacted:
+                raise CompactedTopic(_otherwise(f"topic {topic!r} at {self.servers}", policy, compacted=compacted))
+            if compacted:
+                if not values.get(_KEPT):
+                    raise SettingsError(
+                        f"Kafka at {self.servers} does not say the {_KEPT} of topic {topic!r}; until when its "
+                        "tombstones can be read must be known"
+                    )
+                # Whoever keeps them for ever gives the greatest number.
+                kept.append(timedelta(milliseconds=min(int(values[_KEPT]), _MOST_MS)))
+        if compacted:
+            self._check_cleaners()
+        return min(kept, default=None)
+
+    def _check_cleaners(self) -> None:
+        """SettingsError for a broker that may remove a tombstone before its delete.retention.ms is over."""
+        old = sorted(node for node, version in self.versions().items() if version < _KEEPS_TOMBSTONES)
+        if old:
+            least = ".".join(map(str, _KEEPS_TOMBSTONES))
+            raise SettingsError(
+                f"broker {old[0]} at {self.servers} is older than Kafka {least}, and counts {_KEPT} from another time "
+                "than that at which it first cleaned: a compacted topic cannot be read exactly there; upgrade it"
+            )
+
+
+def _otherwise(topic: str, policy: str, *, compacted: bool) -> str:
+    """That a topic is compacted where the spec does not say so, or the reverse."""
+    if compacted:
+        return (
+            f"{topic} has cleanup.policy={policy}, and the spec says compacted=True: a hole in it would be a loss, "
+            "and would not be told; leave compacted out, or have Kafka compact the topic"
+        )
+    return (
+        f"{topic} has cleanup.policy={policy}: compaction removes records, so its holes cannot be told from losses; "
+        "read a topic with cleanup.policy=delete, or say compacted=True in Topic to read the last value of each key"
+    )
 
 
 def numbered(known: Topics, ids: Mapping[str, str]) -> Topics:

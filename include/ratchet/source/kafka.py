@@ -72,8 +72,8 @@ class Kafka(Describing):
         now; only where a leader has changed are the leaders asked. Given a time, also where its records begin, those of
         undecided transactions among them.
 
-        Raises UnknownTopic, CompactedTopic, TopicChanged (one was made again during the look); and NotGranted where
-        records may not be read.
+        Raises UnknownTopic, CompactedTopic (other than the subscription says; topics that are only named are not), and
+        TopicChanged (one was made again during the look); and NotGranted where records may not be read.
         """
         known = known or KnownLogs()
         asked = [of] if isinstance(of, str) else of
@@ -81,7 +81,7 @@ class Kafka(Describing):
         def look() -> TopicOffsets:
             topics, places = self._found(asked, known)
             names = [*topics.ids]
-            self._refuse_compacted(names)
+            kept = self._kept(names, compacted=not isinstance(asked, Sequence) and asked.compacted)
             beginning = self._list_offsets(topics, places, OffsetSpec.EARLIEST)
             latest = self._listed(topics, places, OffsetSpec.LATEST)
             logs = {} if known.lineages is None else self._compared(topics, known.lineages, latest, beginning)
@@ -102,6 +102,7 @@ class Kafka(Describing):
                 kept={p: log.kept for p, log in logs.items() if log.kept is not None},
                 undecided=self._undecided(topics, held) if held else {},
                 since=None if since is None else self._since(topics, since, written),
+                kept_tombstones=kept,
             )
 
         named = asked if isinstance(asked, Sequence) else [*asked.names]

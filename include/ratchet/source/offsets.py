@@ -58,6 +58,8 @@ class TopicOffsets:
     `since` is where records of a time begin, if one was given: each one before it is older, and where none is of that
     time or later it is the end.
 
+    `kept_tombstones` is how long compaction leaves a tombstone; None where the topics are not compacted.
+
     `end` is the high watermark, and `undecided` what keeps a last stable offset below it.
 
     Where it was asked for, `lineages` are the leader epochs of each partition's log. Where that is another log than the
@@ -74,6 +76,7 @@ class TopicOffsets:
     undecided: Mapping[int, Undecided] = field(default_factory=dict[int, Undecided])
     ahead: Mapping[int, Ahead] = field(default_factory=dict[int, Ahead])
     since: Mapping[int, int] | None = None
+    kept_tombstones: timedelta | None = None
 
     @property
     def title(self) -> str:
@@ -104,6 +107,7 @@ class TopicOffsets:
             only(self.undecided),
             only(self.ahead),
             None if self.since is None else only(self.since),
+            self.kept_tombstones,
         )
 
     def same(self, partition: int, until: int) -> int:

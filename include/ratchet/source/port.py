@@ -41,11 +41,13 @@ Partition = tuple[str, int]
 class Origin:
     """What a topic's name stands for: the number in `_source`, and the topic id that its records must come from.
 
-    Without a `topic_id`, it is the id that the name has when a reading begins.
+    Without a `topic_id`, it is the id that the name has when a reading begins. Of a topic that is `compacted` a range
+    may end in offsets of which the log has nothing any more.
     """
 
     number: int = 0
     topic_id: str | None = None
+    compacted: bool = False
 
 
 class Reading(Protocol):

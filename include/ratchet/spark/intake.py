@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ratchet.errors import IncompleteRead
+from ratchet.errors import IncompleteRead, SettingsError
 from ratchet.formats.envelope import Envelope, Opened
 from ratchet.ledger.topics import PER_TOPIC, Topics
 from ratchet.ledger.work import OffsetRange, divided
@@ -66,7 +66,8 @@ class Intake:
                 tally.read(batch)
                 yield batch
             return
-        origins = {name: Origin(0, topic_id) for name, topic_id in self.topics.ids.items()}
+        compacted = self.topic.compacted
+        origins = {name: Origin(0, topic_id, compacted) for name, topic_id in self.topics.ids.items()}
         reading = ColumnarSource(self.servers.kafka, origins).read(ranges)
         try:
             for batch in reading:
@@ -107,6 +108,11 @@ def spark_instead(topic: Topic, kafka: Mapping[str, str]) -> str | None:
     """
     why = "the spec names it" if topic.reader == "spark" else unfit_for_columnar(kafka)
     if why is not None:
+        if topic.compacted:
+            raise SettingsError(
+                f"topic {topic.title} is compacted, and Spark's Kafka source, which this connection asks for, takes "
+                f"what compaction removed for a loss: {why}; correct the connection"
+            )
         check_for_spark(kafka)
     return why
 

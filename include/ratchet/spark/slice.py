@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import reduce
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from ratchet.spark.tally import Tally
 from ratchet.spark.writing import encoded, summed
 from ratchet.spec.columns import FieldPath
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
+from ratchet.spec.subscription import Subscription
 from ratchet.transforms.kinds import Kind, kind_of
 from ratchet.values.endpoint import Endpoint
 
@@ -67,7 +69,7 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
             # Step 3
             reached = _reached(spec, work, tally, client, servers)
             # Step 4
-            _check_topic(spec, work, client)
+            kept_tombstones = _check_topic(spec, work, client)
     return Vote(
         records=sum(tally.records.values()),
         ranges=work.ranges,
@@ -79,6 +81,7 @@ def run_slice(spark: SparkSession, spec: Pipeline, work: SliceWork, ledger_url: 
         code_hash=spec.code_hash,
         application_id=_application_id(spark),
         seconds=clock.seconds,
+        kept_tombstones=kept_tombstones,
     )
 
 
@@ -242,12 +245,15 @@ def _transform(spec: Pipeline) -> str:
     return str(spec.transform or Kind.NONE)
 
 
-def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
-    """Raises TopicChanged, RecordsLost, IncompleteRead, or what the client says of a topic that it does not find."""
+def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> timedelta | None:
+    """How long Kafka keeps tombstones of a topic that is compacted.
+
+    Raises TopicChanged, RecordsLost, IncompleteRead, or what the client says of a topic that it does not find."""
     if work.releases is not None or not _is_to_be_read(work):
-        return
+        return None
     where, names = _where(spec, work), sorted({r.topic for r in work.ranges if len(r)})
-    offsets = client.offsets(names, known=KnownLogs(work.topics, work.lineages))
+    of = Subscription(tuple(names), compacted=spec.source.compacted)
+    offsets = client.offsets(of, known=KnownLogs(work.topics, work.lineages))
     for name in names:
         now, planned = offsets.topics.ids[name], work.topics.ids[name]
         if now != planned:
@@ -276,6 +282,7 @@ def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
                 f"{where}: {r.where} is decided up to offset {offsets.stable[r.partition]} only, and "
                 f"{r} was planned; nothing was voted, the slice is tried again"
             )
+    return offsets.kept_tombstones
 
 
 def _reached(spec: Pipeline, work: SliceWork, tally: Tally, client: Kafka, servers: Servers) -> dict[int, int]:

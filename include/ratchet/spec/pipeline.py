@@ -114,6 +114,8 @@ class Pipeline(Declaration, frozen=True):
     def _sinks_fit(self) -> Pipeline:
         if self.name == "maintenance":
             raise ValueError("name: maintenance is the name of a DAG that ratchet has already")
+        if self.source.compacted:
+            self._check_compacted()
         tables = [sink.table for sink in self.sinks]
         for sink in self.sinks:
             if tables.count(sink.table) > 1:
@@ -152,6 +154,25 @@ class Pipeline(Declaration, frozen=True):
         if self.max_records > self.slice_records * 1000:
             raise ValueError("slice_records: more than 1,000 slices in a transaction; make slices larger")
         return self
+
+    def _check_compacted(self) -> None:
+        """Only what does not depend on when Kafka compacts the topic: the last value of each Kafka key."""
+        if self.transform is not None:
+            raise ValueError(
+                "transform: topic is compacted, and what a transform makes of the records that are left may depend on "
+                "when Kafka compacts; leave it out, and transform what the sink has"
+            )
+        for sink in self.sinks:
+            if not (sink.needs_key and sink.takes_deletions):
+                raise ValueError(
+                    f"sinks: {sink.name!r} of a compacted topic would depend on when Kafka compacts; only an Upsert "
+                    "without order, whose key is the Kafka key, has the last value of each key whenever that is"
+                )
+        if self.plan == "interval":
+            raise ValueError(
+                "plan: topic is compacted, and which record ends an interval depends on when Kafka compacts; leave "
+                "plan out"
+            )
 
     def sink(self, name: str) -> DeclaredSink:
         """The sink with this name; KeyError if there is none."""

@@ -86,6 +86,9 @@ class Topic(Declaration, frozen=True):
     reader: Literal["columnar", "spark"] = "columnar"
     """What reads the topic: ratchet's columnar reader, or Spark's own Kafka source, which is slower. Spark's source
     reads in any case by a connection that the columnar reader cannot use."""
+    compacted: bool = False
+    """Whether Kafka compacts the topic, which is then read as a snapshot by key: by `Upsert` sinks without an order,
+    without a transform, with `tombstones="delete"`."""
     begin: Beginning = "earliest"
     """Where the line begins: `"earliest"`, where the logs do; `"latest"`, at the last stable offsets; a time, with a
     zone, at the first record of that time or later; or `{partition: offset}` with all partitions, of several topics
@@ -201,6 +204,30 @@ class Topic(Declaration, frozen=True):
                 raise ValueError(f"key: column {column.name!r} is declared in value too")
         return self
 
+    @model_validator(mode="after")
+    def _is_read_by_key(self) -> Topic:
+        """Of a compacted topic only what does not depend on when Kafka compacts it."""
+        if not self.compacted:
+            return self
+        if self.is_several:
+            raise ValueError(
+                "compacted: it is one topic, since among several a key has no order; give each a pipeline of its own"
+            )
+        if self.value.deletes or not self.value.one_row:
+            kind = type(self.value).__name__
+            raise ValueError(
+                f"compacted: of a value this {kind}(…) may give no row, or several, and which values are left depends "
+                "on when Kafka compacts; give a format that has one row a value, such as Json(…)"
+            )
+        if self.tombstones != "delete":
+            raise ValueError('compacted: there a record without a value deletes its key; give tombstones="delete"')
+        if self.reader != "columnar":
+            raise ValueError(
+                "compacted: Spark's own Kafka source takes what compaction removed at the end of a range for a loss; "
+                "leave reader out"
+            )
+        return self
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of its topics, in order; none where it has a pattern."""
@@ -216,7 +243,7 @@ class Topic(Declaration, frozen=True):
     @property
     def subscription(self) -> Subscription:
         """Which topics it means."""
-        return Subscription(self.names, self.pattern)
+        return Subscription(self.names, self.pattern, self.compacted)
 
     @property
     def title(self) -> str:

@@ -15,6 +15,8 @@ class Subscription:
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
+    compacted: bool = False
+    """Whether the topics are said to be compacted."""
 
     def wants(self, name: str) -> bool:
         """Whether a topic of this name is meant; no pattern means a topic of Kafka's own, or that of the marks."""

@@ -50,7 +50,7 @@ CODES = {
     "spark": "a Spark Connect server answers, in the version of the client",
     "spec": "every spec can be read",
     "tables": "the tables of the sinks are what the spec needs",
-    "topic": "the topic is there, may be read, and is not compacted",
+    "topic": "the topic is there, may be read, and is compacted or not as the spec says",
     "topic-id": "the topic is the one that the ledger's ranges are of",
 }
 """{code of a finding: what it means that it is ok}; an alert may go by a code."""

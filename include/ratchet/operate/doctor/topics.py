@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 
-from ratchet.errors import RecordsLost, TopicChanged
+from ratchet.errors import RecordsLost, TombstonesLost, TopicChanged
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line
 from ratchet.ledger.topics import titled
@@ -14,7 +14,7 @@ from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import counted
 from ratchet.operate.doctor.finding import Check, Finding, Severity, fault, ok, warning
 from ratchet.operate.snapshot.lag import lags, topics_asked
-from ratchet.protocol import membership
+from ratchet.protocol import membership, tombstones
 from ratchet.protocol.plan import check_readable, course_of
 from ratchet.protocol.sources import lineages
 from ratchet.source.kafka import Kafka
@@ -108,6 +108,7 @@ def _records(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iterat
     with ledger.snapshot() as conn:
         # Before Kafka is asked: what is planned meanwhile is beyond it, and not lost.
         course, known = course_of(conn, line), lineages(conn, spec.name, line.source)
+    asked_at = tombstones.now(ledger, spec)
     with Kafka(dict(kafka)) as client:
         offsets = client.offsets(spec.source, known=KnownLogs(line.topics, known))
     if membership.made_again(line.topics, offsets) or membership.gone(spec, line.topics, offsets):
@@ -115,6 +116,11 @@ def _records(kafka: Mapping[str, str], ledger: Ledger, spec: Pipeline) -> Iterat
         return
     try:
         check_readable(spec.name, course, offsets)
+        if spec.source.compacted:
+            with ledger.snapshot() as conn:
+                why = tombstones.missing(conn, line, tombstones.look(asked_at, offsets), course)
+            if why:
+                raise TombstonesLost(f"{spec.name}: {why}")
     except (RecordsLost, TopicChanged) as error:
         remedy = f"`ratchet explain {error.code}` says what to do."
         yield Finding("records", Severity.FAULT, str(error), remedy, error=error.code)

@@ -191,6 +191,7 @@ CREATE TABLE ratchet.sources (
     partitions INTEGER NOT NULL,
     first_txid BIGINT,
     begun JSONB,
+    looks JSONB,
     PRIMARY KEY (pipeline, source),
     CONSTRAINT sources_pipeline FOREIGN KEY(pipeline) REFERENCES ratchet.pipelines (pipeline)
 );
@@ -200,6 +201,7 @@ COMMENT ON COLUMN ratchet.sources.cause IS 'why it begins: first, cut, made_agai
 COMMENT ON COLUMN ratchet.sources.partitions IS 'among how many the keys of its records are divided';
 COMMENT ON COLUMN ratchet.sources.first_txid IS 'its first transaction; null while the source before is still planned';
 COMMENT ON COLUMN ratchet.sources.begun IS 'of the first one: {rule, starts, logs, told}, where the line began and by which rule';
+COMMENT ON COLUMN ratchet.sources.looks IS 'of a compacted topic: [{at, kept, stable}], by which lost tombstones are told';
 
 CREATE TABLE ratchet.topics (
     pipeline TEXT NOT NULL,
@@ -409,10 +411,13 @@ CREATE TABLE ratchet.transactions (
     prepared_at TIMESTAMP WITH TIME ZONE,
     committed_at TIMESTAMP WITH TIME ZONE,
     reason TEXT,
+    tombstones_since TIMESTAMP WITH TIME ZONE,
+    tombstones_kept INTERVAL,
     PRIMARY KEY (pipeline, txid, revision),
     CONSTRAINT transactions_pipeline FOREIGN KEY(pipeline) REFERENCES ratchet.pipelines (pipeline),
     CONSTRAINT numbers_from_one CHECK (txid >= 1 and epoch >= 1 and claim >= 1 and revision >= 0),
-    CONSTRAINT epochs_run_on_across_revisions UNIQUE (pipeline, txid, epoch)
+    CONSTRAINT epochs_run_on_across_revisions UNIQUE (pipeline, txid, epoch),
+    CONSTRAINT tombstones_have_a_term CHECK (num_nulls(tombstones_since, tombstones_kept) in (0, 2))
 );
 CREATE INDEX transactions_asked_for ON ratchet.transactions (pipeline, txid)
     WHERE asked_code is not null;
@@ -431,6 +436,8 @@ COMMENT ON COLUMN ratchet.transactions.failures IS 'claims that ended with nothi
 COMMENT ON COLUMN ratchet.transactions.halted_at IS 'since when it is tried no more, until a person decides';
 COMMENT ON COLUMN ratchet.transactions.txn_time IS 'fixed when the txid is allocated';
 COMMENT ON COLUMN ratchet.transactions.reason IS 'why it was aborted or voided';
+COMMENT ON COLUMN ratchet.transactions.tombstones_since IS 'of a compacted topic: since when tombstones of its records may have been cleaned';
+COMMENT ON COLUMN ratchet.transactions.tombstones_kept IS 'how long Kafka keeps them from then on';
 
 CREATE TABLE ratchet.writers (
     writer BIGINT NOT NULL,
