@@ -16,6 +16,7 @@ from tests.proof.campaign.record import (
     PartRecord,
     PipelineRecord,
     Readings,
+    SentRecord,
 )
 from tests.proof.campaign.timeline import group
 
@@ -27,7 +28,9 @@ SHAPES = {
     "payments": "Upsert by key with tombstones, 2 slices",
     "clicks": "Append of exploded rows, spark-submit",
     "stock": "Accumulate, compacted, plan by interval",
+    "sent": "Append and Upsert with destinations",
 }
+DESTINATIONS = ("sent to table", "sent to kafka", "sent to delta", "sent to files", "sent to iceberg")
 SERVERS = ("PostgreSQL", "Kafka", "Spark Connect", "scheduler", "triggerer", "api-server", "dag-processor")
 KINDS = (
     *(f"{name} killed" for name in (*SERVERS, "PostgreSQL backend", "Spark worker", "task", "supervisor of a task")),
@@ -108,6 +111,7 @@ def _sample(chance: random.Random, number: int, of: int, faults: int, commits: i
         commits=done,
         operations=sorted(operations, key=lambda one: one.at),
         comparison=comparisons,
+        sent=[SentRecord(to, pipelines[-1].committed, 0) for to in DESTINATIONS],
     )
 
 

@@ -20,6 +20,7 @@ from tests.proof.campaign.record import (
     PartRecord,
     PipelineRecord,
     Readings,
+    SentRecord,
     Unreadable,
 )
 from tests.proof.campaign.report import NotOne, Recovery, Report, main
@@ -125,7 +126,7 @@ def test_a_campaign_without_a_flaw_says_so_in_its_own_numbers():
     struck = sum(one.what_happened == STRUCK for each in parts for one in each.faults)
     read = sum(one.read for each in parts for one in each.comparison)
     page = shown(*parts)
-    said = f"{struck:,} faults, {read:,} records in 4 pipelines: nothing lost, nothing doubled, nothing torn"
+    said = f"{struck:,} faults, {read:,} records in 5 pipelines: nothing lost, nothing doubled, nothing torn"
     assert (page.headline, page.finding) == (said, "finding good")
 
 
@@ -148,7 +149,7 @@ def test_a_single_record_that_is_wrong_is_said_at_the_top(what):
     one = replace(parts[1].comparison[2], **{what: 1}, examples=["clicks 3:4711"])
     parts[1] = replace(parts[1], comparison=[*parts[1].comparison[:2], one, *parts[1].comparison[3:]])
     page = shown(*parts)
-    assert page.finding == "finding wrong" and page.headline.endswith(f"in 4 pipelines: 1 {what}")
+    assert page.finding == "finding wrong" and page.headline.endswith(f"in 5 pipelines: 1 {what}")
     before, _, _ = page.text.partition("faults that struck")
     assert "clicks 3:4711" in before and "clicks, part 2/2, seed 7" in before
 
@@ -160,6 +161,7 @@ def test_a_single_record_that_is_wrong_is_said_at_the_top(what):
         ({"left": ["stage orders_7_1"]}, "1 left behind"),
         ({"history": ["event 9"]}, "1 wrong in the history"),
         ({"verify": ["orders 3"]}, "1 found by ratchet verify"),
+        ({"sent": [SentRecord("sent-last", 5, 1, ["sent-last lacks 7"])]}, "1 different in a destination"),
         ({"faults": [fault(what_happened="it did not end")]}, "1 gone wrong in striking or healing"),
         ({"faults": [fault(healed_at=None)]}, "1 gone wrong in striking or healing"),
     ],
@@ -185,6 +187,7 @@ def test_an_empty_part_is_no_proof():
     "change, why",
     [
         ({"comparison": []}, "orders was not compared in part 1/4, seed 7"),
+        ({"sent": []}, "no destination was compared in part 1/4, seed 7"),
         ({"readings": Readings(8, 0, offsets=5)}, "no snapshot was read in part 1/4, seed 7"),
         ({"readings": Readings(8, 5)}, "no offset that monitoring is told was read in part 1/4, seed 7"),
         ({"readings": Readings(7, 5, offsets=5)}, "readers at once: 7, asked 8"),
@@ -217,6 +220,7 @@ def test_hostile_words_stay_words():
         operations=[OperationRecord(5.0, evil, evil, evil)],
         readings=Readings(1, 1, [evil]),
         comparison=[compared(pipeline=evil, lost=1, examples=[evil])],
+        sent=[SentRecord(evil, 1, 1, [evil])],
         left=[evil],
         history=[evil],
         verify=[evil],

@@ -144,12 +144,16 @@ def attach(
         except (StageMismatch, DestinationRefused, MarkMoved, Fenced) as error:
             with ledger.begin() as conn:
                 now, of = _locked(conn, spec.name, address)
-                # Else the line would wait for what does not come.
-                if of.step < (now.step if now else 0):
+                has_all = of.step >= (now.step if now else 0)
+                if not has_all:
+                    # Else the line would wait for what does not come.
                     why = f"it could not be brought on: {error}"
                     _set(conn, of, detached_at=func.clock_timestamp(), detached_by=who, detached_why=why)
                     _record(conn, now, of, who, "detach", why)
-            raise
+            if not has_all:
+                raise
+            # After a restore each of several has to be attached, and the first of them is not what has failed.
+            sent = [f"another one fails: {error}"]
         lacks = last - to.step
         said = [f"is attached at step {to.step}, {how}", *([f"lacks {counted(lacks, 'step')}"] if lacks else []), *sent]
         return Moved(spec.name, address, True, to.step, last, "; ".join(said), dry_run)

@@ -259,6 +259,22 @@ def test_a_destination_that_fails_holds_up_no_other(ledger, log, elsewhere):
     assert elsewhere.rows() == appended(ledger)
 
 
+@pytest.mark.invariant("I1")
+def test_each_of_several_that_do_not_know_the_ledger_is_attached_though_others_still_fail(ledger, log, elsewhere):
+    to = [Table("copied", database="warehouse"), Table("more.second", database="warehouse")]
+    spec = SENT.model_copy(update={"sinks": [Append("rows", columns="a bigint", to=to), *SENT.sinks[1:]]})
+    migrate(ledger.url, [spec])
+    sent(ledger, elsewhere, log, "a", spec)
+    elsewhere.ask("update ratchet_marks.marks set token = 5")
+    with pytest.raises(MarkMoved):
+        sent(ledger, elsewhere, log, "b", spec)
+    anew = How.ANEW, "for the test", "me", elsewhere.opens
+    first = attach(ledger, spec, "warehouse:more.second", *anew)
+    assert first.attached and "another one fails: line: warehouse:copied: its mark is step 1" in first.said
+    assert "fails" not in attach(ledger, spec, ADDRESS, *anew).said
+    assert elsewhere.rows() == elsewhere.rows("more.second") == appended(ledger) and len(appended(ledger)) > 0
+
+
 def test_a_step_that_is_gone_from_the_ledger_is_told_and_not_waited_for(ledger, log, elsewhere):
     sent(ledger, elsewhere, log, "a")
     without(ledger, log, "b")

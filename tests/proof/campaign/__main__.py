@@ -1,4 +1,4 @@
-"""`make campaign`: a thousand random faults while ten million records pass through four pipelines.
+"""`make campaign`: a thousand random faults while ten million records pass through five pipelines.
 
 `SEED=7 PART=2/10 make campaign` does one part of ten, with a tenth of both, in an hour at most; a part that is done
 is not done again. The report joins all parts of a commit and a seed. FAULTS and RECORDS ask for other numbers.

@@ -92,9 +92,12 @@ class CampaignLine(Line):
         self._publish()
         return f"version {self._wanted}"
 
-    def forget_migration(self) -> None:
-        """The tables may be those of a version before, as in a backup."""
+    def restored(self) -> None:
+        """The ledger is a backup, so the tables may be those of a version before."""
         self._migrated = None
+
+    def attach(self) -> str | None:
+        """Do what a restore asks for of one destination; None if nothing is left to do."""
 
     def _publish(self) -> None:
         deploy(self._deployed, self.name, self._wanted)

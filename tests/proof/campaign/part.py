@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import psutil
 
@@ -20,6 +21,7 @@ from ratchet.ledger.connection import Ledger
 from ratchet.operate.verify import verify
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.acceptance.runs import MAINTENANCE
+from tests.acceptance.transforms import HOLDS
 from tests.proof.faults.fault import Fault
 from tests.proof.faults.kinds import STEPS, faults
 from tests.proof.faults.network import Unreachable
@@ -37,13 +39,16 @@ from .commits import Commits
 from .deployed import DIRECTORY
 from .line import GIVEN_UP, PIPELINES, CampaignLine
 from .people import People
-from .producers import PARTITIONS, Producers, create_topics
+from .producers import PARTITIONS, SENT, Producers, create_topics
 from .readers import Readers
 from .record import STRUCK, Comparison, FaultRecord, Machine, PartRecord, Readings
 from .restore import Committed, LedgerRestored
+from .sent import SentLine
 from .steps import Steps, killed_at_steps
 from .strikes import Hand
 
+LINES = {**PARTITIONS, **SENT}
+"""{pipeline: the partitions of its topic}."""
 READERS = 8
 LEARN_SECONDS = 60
 """So long processes are watched before any is killed at a step."""
@@ -87,12 +92,15 @@ class Campaign:
             "AIRFLOW__CORE__PARALLELISM": str(SLOTS),
         }
         with (
+            patch.dict(os.environ, {HOLDS: str(self._home.resolve() / "holds")}),
             World(self._home, PIPELINES, env=env, disk_mb=DISK_MB, say=lambda line: None) as world,
             ExitStack() as open_,
         ):
             stack = world.stack
-            create_topics(stack.kafka)
+            create_topics(stack.kafka, LINES)
+            sent = open_.enter_context(SentLine(world, deployed))
             lines = [open_.enter_context(CampaignLine(name, stack, world.holds, deployed)) for name in PARTITIONS]
+            lines.append(sent)
             for line in lines:
                 line.ready()
             lines[0].find_dag(MAINTENANCE)
@@ -108,17 +116,17 @@ class Campaign:
                 def restored(lost: Committed) -> None:
                     readers.restored(lost)
                     for line in lines:
-                        line.forget_migration()
+                        line.restored()
 
                 restore = LedgerRestored(stack, restored)
                 self._strike(world, steps, restore, commits, people, producers)
             self._say(f"{self._struck()} faults are over; what is left is committed")
             left = self._drain(world, lines)
-            return self._record(world, lines, commits, producers, readers, people, left)
+            return self._record(world, lines, sent, commits, producers, readers, people, left)
 
     def _rates(self) -> dict[str, float]:
         """Records a second for each pipeline, a third of them aborted: enough within PRODUCE_SECONDS."""
-        return dict.fromkeys(PARTITIONS, self._records / len(PARTITIONS) / PRODUCE_SECONDS * 1.6)
+        return dict.fromkeys(LINES, self._records / len(LINES) / PRODUCE_SECONDS * 1.6)
 
     def _strike(
         self,
@@ -130,7 +138,7 @@ class Campaign:
         producers: Producers,
     ) -> None:
         """Faults by three hands at once, until there were enough, or it has taken too long."""
-        until("every pipeline commits", lambda: {c.pipeline for c in commits.seen} == set(PARTITIONS), 600)
+        until("every pipeline commits", lambda: {c.pipeline for c in commits.seen} == set(LINES), 600)
         self._is_over.wait(LEARN_SECONDS)
         steps.learn()
         hands = self._hands(world, steps, restore, commits)
@@ -226,7 +234,7 @@ class Campaign:
         await_each("every record is committed or aborted", CampaignLine.is_decided, STEPS["kafka"] + 60)
         await_each(
             "all that is committed in Kafka is in the sinks",
-            lambda line: not line.finish_deploying() and not line.retry_halted() and line.is_drained(),
+            lambda line: not (line.finish_deploying() or line.retry_halted() or line.attach()) and line.is_drained(),
             DRAIN_SECONDS,
         )
         await_each("no run is active", lambda line: not line.active(), 300)
@@ -237,7 +245,7 @@ class Campaign:
         await_none("process", lambda: [f"{p.pid}: {' '.join(p.cmdline())[:80]}" for p in world.strays()], 120)
         return left
 
-    def _record(self, world, lines, commits, producers, readers, people, left) -> PartRecord:
+    def _record(self, world, lines, sent, commits, producers, readers, people, left) -> PartRecord:
         stack = world.stack
         specs, compared = [line.deployed() for line in lines], []
         for line in lines:
@@ -258,6 +266,8 @@ class Campaign:
             found = [
                 f"{spec.name}: {fault}" for spec in specs for check in verify(ledger, spec) for fault in check.faults
             ]
+        self._say(f"{sent.name}: the destinations are held against the sinks")
+        found += sent.counted()
         # Of what is voided the witness asks nothing, and here only people void anything.
         found += [f"{line.name}: {said}" for line in lines for said in line.voided() if not said.endswith(GIVEN_UP)]
         return PartRecord(
@@ -273,6 +283,7 @@ class Campaign:
             commits=commits.seen,
             operations=people.done,
             comparison=compared,
+            sent=sent.sent(),
             left=left,
             history=chain,
             verify=found,

@@ -25,7 +25,8 @@ class People:
     """Somebody who clears runs, active or committed, or single tasks, starts others, and marks some failed.
 
     By the command transactions are replayed, aborted and voided, and voided ones replayed; specs change, with and
-    without columns, and back. First of all a line that is halted is retried, and what is left of a deployment done.
+    without columns, and back. First of all a line that is halted is retried, what is left of a deployment done, and
+    what has steps of a ledger that is gone attached anew.
     """
 
     lines: list[CampaignLine]
@@ -47,6 +48,7 @@ class People:
                 for line in self.lines:
                     self._do("finish deploying", CampaignLine.finish_deploying, line)
                     self._do("retry", CampaignLine.retry_halted, line)
+                    self._do("attach anew", lambda line: line.attach(), line)
                 line = self.random.choice(self.lines)
                 what, do = self.random.choice(
                     [

@@ -19,6 +19,8 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 PARTITIONS = {"orders": 4, "accounts": 2, "events": 3, "archive": 1}
+SENT = {"sent": 2}
+"""The pipeline with destinations, which the campaign alone has."""
 RATES = {"orders": 6_000.0, "accounts": 6_000.0, "events": 5_000.0, "archive": 4_000.0}
 """Records a second that are written, aborted ones too."""
 TRICKLE = 50.0
@@ -306,4 +308,10 @@ def _document(number: int, dice: random.Random) -> Record:
     return 0, b"", b'{"id":%d,"body":"%b"}' % (number, b"lorem ipsum " * dice.randrange(1, 9))
 
 
-MAKES: dict[str, Make] = {"orders": _order, "accounts": _account, "events": _event, "archive": _document}
+MAKES: dict[str, Make] = {
+    "orders": _order,
+    "accounts": _account,
+    "events": _event,
+    "archive": _document,
+    "sent": _account,
+}

@@ -128,6 +128,18 @@ class Comparison:
 
 
 @dataclass(frozen=True, config=_config)
+class SentRecord:
+    """What a destination has, read as others read it, against what readers see of its sink."""
+
+    destination: str
+    """Its sink and its kind: where it is differs from part to part."""
+    rows: NonNegativeInt
+    different: NonNegativeInt
+    """Rows that it lacks or has too often, whole rows compared."""
+    examples: list[str] = Field(default_factory=list)
+
+
+@dataclass(frozen=True, config=_config)
 class PartRecord:
     """One part of a campaign."""
 
@@ -145,6 +157,7 @@ class PartRecord:
     commits: list[CommitRecord] = Field(default_factory=list)
     operations: list[OperationRecord] = Field(default_factory=list)
     comparison: list[Comparison] = Field(default_factory=list)
+    sent: list[SentRecord] = Field(default_factory=list)
     left: list[str] = Field(default_factory=list)
     """Stages, locks, prepared transactions, sessions, processes and claims that are left."""
     history: list[str] = Field(default_factory=list)

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from .page import render
-from .record import NOT_NOW, STRUCK, Comparison, FaultRecord, PartRecord, PipelineRecord, Unreadable
+from .record import NOT_NOW, STRUCK, Comparison, FaultRecord, PartRecord, PipelineRecord, SentRecord, Unreadable
 from .timeline import gaps
 
 ERRORS = ("lost", "doubled", "foreign", "different")
@@ -113,6 +113,11 @@ class Report:
         return list(_added(one for part in self.parts for one in part.comparison))
 
     @cached_property
+    def sent(self) -> list[SentRecord]:
+        """Each destination's, with its counts of all parts."""
+        return list(_added(one for part in self.parts for one in part.sent))
+
+    @cached_property
     def records(self) -> int:
         """That the witness has read and compared."""
         return sum(one.read for one in self.comparison)
@@ -177,7 +182,7 @@ class Report:
         return [
             Asked("faults that struck", self.struck, 1_000),
             Asked("records compared", self.records, 10_000_000),
-            Asked("pipelines", len(self.comparison), 4),
+            Asked("pipelines", len(self.comparison), 5),
             Asked("readers at once", self.readers, 8),
             # A third of the transactions, of which no two have the same size.
             Asked("share of records aborted", aborted, 0.3),
@@ -191,6 +196,8 @@ class Report:
             compared = {one.pipeline for one in part.comparison}
             known = {one.name for one in part.pipelines} | {one.pipeline for one in part.commits}
             said += [f"{name} was not compared in {part.name}" for name in sorted(known - compared)]
+            if not any(one.rows for one in part.sent):
+                said.append(f"no destination was compared in {part.name}")
             if not part.readings.snapshots:
                 said.append(f"no snapshot was read in {part.name}")
             if not part.readings.offsets:
@@ -247,7 +254,7 @@ class Report:
             "snapshots",
             "offsets",
         )
-        listed = ("wrong", "asked", "pipelines", "comparison", "recovery")
+        listed = ("wrong", "asked", "pipelines", "comparison", "sent", "recovery")
         return {
             **{name: getattr(self, name) for name in derived},
             **{name: [asdict(one) for one in getattr(self, name)] for name in listed},
@@ -294,6 +301,10 @@ def _wrong(part: PartRecord) -> Iterator[Wrong]:
         if one.read < known:
             said = f"producers know of {known:,} committed records, the witness has read {one.read:,}"
             yield Wrong("committed and not read by the witness", known - one.read, where, (said,))
+    for one in part.sent:
+        if one.different:
+            where = f"{one.destination}, {part.name}"
+            yield Wrong("different in a destination", one.different, where, tuple(one.examples))
     lists = {
         "torn": part.readings.torn,
         "left behind": part.left,

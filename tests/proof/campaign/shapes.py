@@ -76,6 +76,32 @@ def plain_accounts_owed(key: bytes | None, value: bytes | None) -> Made:
     return _plain_measured(plain_accounts(key, value), "owner", sign=-1)
 
 
+def sent(df: DataFrame, first: int = 0, shards: int = 16) -> dict[str, DataFrame]:
+    """The records as they are, with sums by some of many shards; a deletion is no row of the others."""
+    living = df.where(~F.col("_deleted"))
+    summed = living.withColumn("shard", (F.pmod(F.col("id"), F.lit(shards)) + first).cast("int"))
+    return {"sent_rows": living, "sent_last": df, "sent_sums": summed}
+
+
+def plain_sent(key: bytes | None, value: bytes | None, first: int = 0, shards: int = 16) -> Made:
+    made = plain_accounts(key, value)
+    last = made.get("accounts_last")
+    if last is None:
+        return made
+    living = [row for row in last if not row.get("_deleted")]
+    summed = [{**row, "shard": row["id"] % shards + first} for row in living]
+    return {"sent_rows": living, "sent_last": last, "sent_sums": summed}
+
+
+def sent_otherwise(df: DataFrame) -> dict[str, DataFrame]:
+    """The same by other shards: a revision leaves keys that it had, and has others."""
+    return sent(df, 8, 11)
+
+
+def plain_sent_otherwise(key: bytes | None, value: bytes | None) -> Made:
+    return plain_sent(key, value, 8, 11)
+
+
 def events(df: DataFrame, most: int = MOST) -> dict[str, DataFrame]:
     """As many rows as the record says; `v` counts on from row to row, and sums, which are asked for by SQL of a view
     that has the same name in every slice, leave out every third.

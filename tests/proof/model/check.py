@@ -1,6 +1,6 @@
 """`make model`: the protocol's models searched exhaustively by spin, and wrong versions of them that must be found.
 
-There are three: the protocol, deltas that are written once, and destinations, which no code has yet.
+There are four: the protocol, deltas that are written once, destinations, and destinations of sinks with keys.
 
 A scenario is one search through every interleaving that its settings allow. It fails on a violated assertion, on a
 line that comes to rest unfinished, or on a search that is not complete; what led there is told as a story. A plant is a
@@ -22,6 +22,7 @@ from pathlib import Path
 PROTOCOL = Path(__file__).with_name("protocol.pml")
 WRITTEN_ONCE = Path(__file__).with_name("written_once.pml")
 OUTSIDE = Path(__file__).with_name("outside.pml")
+KEYED = Path(__file__).with_name("keyed.pml")
 DEPTH = 100_000
 MEMORY_MB = 9_000
 """For each of the two searches that run at once."""
@@ -66,6 +67,11 @@ def outside(name: str, what: str, **settings: int) -> Scenario:
     return Scenario(f"steps-{name}", what, settings, model=OUTSIDE)
 
 
+def keyed(name: str, what: str, **settings: int) -> Scenario:
+    """A scenario of a destination of a sink with keys, with two actors that may stop for good."""
+    return Scenario(f"keys-{name}", what, settings, model=KEYED)
+
+
 SCENARIOS = [
     scenario("line", "3 transactions, 3 actors, 2 tasks that die or become zombies", N=3, ACTORS=3, CRASHES=2),
     scenario("runs", "a run is lost, one is cleared at its work", N=2, CRASHES=1, LOST=1, RESUMES=1),
@@ -103,6 +109,10 @@ SCENARIOS = [
     outside("restored-revised", "the same, and a revision", N=1, REVISIONS=1, RESTORES=1, DETACHES=1, ATTACHES=1),
     outside("restored-alone", "the same, without a person", N=2, REVISIONS=1, RESTORES=1),
     outside("restored-both", "backups come in place of both", N=2, RESTORES=1, BACKS=1),
+    keyed("line", "groups and a revision, 3 actors", ACTORS=3, REVISIONS=1),
+    keyed("revised", "2 revisions, of one transaction or of two", REVISIONS=2),
+    keyed("compacted", "deltas are merged; detached, attached", REVISIONS=1, COMPACTIONS=2, DETACHES=1, ATTACHES=1),
+    keyed("restored", "a backup of the ledger", N=1, REVISIONS=1, RESTORES=1, DETACHES=1, ATTACHES=1),
 ]
 
 PLANTS = {
@@ -175,6 +185,20 @@ PLANTS_OUTSIDE = {
 }
 """What each mistake with destinations needs besides two transactions."""
 
+PLANTS_KEYED = {
+    80: {"REVISIONS": 1},
+    81: {"REVISIONS": 1, "DETACHES": 1, "ATTACHES": 1},
+    82: {"REVISIONS": 1, "DETACHES": 1, "RESTORES": 1},
+    83: {"N": 2},
+    84: {"N": 2},
+    85: {"REVISIONS": 1},
+    86: {"COMPACTIONS": 1, "DETACHES": 1, "ATTACHES": 1},
+    87: {"COMPACTIONS": 1},
+    88: {"N": 2},
+    89: {"RESTORES": 1, "DETACHES": 1, "ATTACHES": 1},
+}
+"""What each mistake with the destination of a sink with keys needs besides one transaction."""
+
 
 def search(of: Scenario, plant: int = 0) -> Found:
     """Let spin search a scenario, with a mistake planted or none."""
@@ -227,6 +251,8 @@ def check_plant(number: int) -> bool:
         small = scenario(f"plant {number}", words(PROTOCOL)[number], **{"N": 2, "CRASHES": 1, **PLANTS[number]})
     elif number in PLANTS_OUTSIDE:
         small = outside(f"plant {number}", words(OUTSIDE)[number], **{"N": 2, **PLANTS_OUTSIDE[number]})
+    elif number in PLANTS_KEYED:
+        small = keyed(f"plant {number}", words(KEYED)[number], **{"N": 1, **PLANTS_KEYED[number]})
     else:
         small = once(f"plant {number}", words(WRITTEN_ONCE)[number], **{"N": 1, "STRICT": 0, **PLANTS_ONCE[number]})
     found, without = search(small, plant=number), search(small)
@@ -248,7 +274,8 @@ def main(names: list[str]) -> int:
         if shutil.which(program) is None:
             print(f"the model needs {program}; Debian: apt-get install spin gcc", file=sys.stderr)
             return 2
-    for model, plants in ((PROTOCOL, PLANTS), (WRITTEN_ONCE, PLANTS_ONCE), (OUTSIDE, PLANTS_OUTSIDE)):
+    models = {PROTOCOL: PLANTS, WRITTEN_ONCE: PLANTS_ONCE, OUTSIDE: PLANTS_OUTSIDE, KEYED: PLANTS_KEYED}
+    for model, plants in models.items():
         assert set(words(model)) == set(plants), f"{model.name}: a plant has no scenario, or a scenario no plant"
     unknown = set(names) - {s.name for s in SCENARIOS}
     if unknown:
@@ -257,7 +284,7 @@ def main(names: list[str]) -> int:
         return 2
     with ThreadPoolExecutor(2) as pool:
         held = list(pool.map(check, [s for s in SCENARIOS if not names or s.name in names]))
-        caught = list(pool.map(check_plant, [] if names else [*PLANTS, *PLANTS_ONCE, *PLANTS_OUTSIDE]))
+        caught = list(pool.map(check_plant, [n for of in models.values() for n in of if not names]))
     print(f"{sum(held)} of {len(held)} scenarios hold, {sum(caught)} of {len(caught)} plants are caught")
     return 0 if all(held) and all(caught) else 1
 

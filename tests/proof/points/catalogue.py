@@ -23,6 +23,8 @@ SEQUENCES: dict[str, tuple[str, ...]] = {
     "connect_3": ("failed", "grown", "late", "aborted", "retried"),
     "compacting": ("flow", "lost"),
     "sending": ("flow", "revised", "released"),
+    "keyed_1": ("flow", "rekeyed"),
+    "keyed_2": ("flow", "rekeyed"),
     "chained": ("flow", "released"),
     "submit": ("alone", "refused", "failed"),
 }
@@ -30,7 +32,7 @@ SEQUENCES: dict[str, tuple[str, ...]] = {
 
 
 def shape_of(pipeline: str) -> str:
-    """`connect`, `compacting`, `sending`, `chained` or `submit`."""
+    """`connect`, `compacting`, `sending`, `keyed`, `chained` or `submit`."""
     return pipeline.partition("_")[0]
 
 

@@ -65,6 +65,15 @@ def revised(line: Victim) -> None:
     line.clear(row.run_id)
 
 
+def rekeyed(line: Victim) -> None:
+    """A committed run is cleared after code was deployed that makes other keys of the same records."""
+    row = line.newest("COMMITTED")
+    if row is None:
+        return flow(line)
+    line.deploy_the_other()
+    line.clear(row.run_id)
+
+
 def released(line: Victim) -> None:
     """A person has dead letters released; that code gives them up again, whoever is killed."""
     if line.newest("COMMITTED") is None:
@@ -165,6 +174,8 @@ def scenarios_of(pipeline: str) -> dict[str, Scenario]:
         return {"flow": flow, "lost": lost}
     if pipeline == "sending":
         return {"flow": flow, "revised": revised, "released": released}
+    if pipeline.startswith("keyed"):
+        return {"flow": flow, "rekeyed": rekeyed}
     if pipeline == "chained":
         return {"flow": flow, "released": released}
     if pipeline == "onward":

@@ -28,6 +28,9 @@ MARKED = "commit: protocol.follow._take > destinations.kafka_outside.TopicOutsid
 ENDED = "commit: protocol.follow._take > destinations.kafka_outside.TopicOutside.apply: COMMIT"
 COMMITTED = "commit: protocol.commit._commit > protocol.commit._commit_in_turn: COMMIT"
 WROTE = "spark worker: spark.writing.Writing.__call__ > sinks.writer.Writer.finish: COMMIT"
+MERGED = "commit: destinations.lake.Lake._write > destinations.lake.Lake._merged: MERGE a version"
+KEPT = "commit: sinks.keyed.Keyed.replace > sinks.exchanged.note: INSERT ratchet.exchanged"
+TOUCHED = "commit: protocol.sending._puts > protocol.sending._touching: SELECT ratchet.slices"
 BEGUN = "begin: airflow.begin.BeginOperator.execute > protocol.begin.begin: COMMIT #3"
 
 TELLING = {
@@ -41,6 +44,13 @@ TELLING = {
             [Point(SHOWN, "after"), Point(MOVED, "after")],
             [Point(SHOWN + " #2", "before"), Point(WRITTEN, "before")],
             [Point(LINKED, "after"), Point(APPLIED, "after")],
+        ],
+    },
+    "keyed_1": {
+        "flow": [[Point(MERGED, "after"), Point(APPLIED, "before")]],
+        "rekeyed": [
+            [Point(KEPT, "after"), Point(MERGED, "before")],
+            [Point(TOUCHED, "after"), Point(APPLIED, "after")],
         ],
     },
     "chained": {

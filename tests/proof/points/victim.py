@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.dataset as ds
-from deltalake import DeltaTable
 from psycopg import sql
 
-from ratchet import DeltaLake, Files, KafkaTopic, Table
 from ratchet.dev.stack import CHECKOUT
 from ratchet.ledger import writers
 from ratchet.ledger.connection import Ledger
@@ -29,20 +23,19 @@ from ratchet.protocol import claims
 from ratchet.sinks import stage
 from ratchet.sinks.lookup import sinks_of
 from ratchet.source.kafka import Kafka
-from ratchet.spec.destination import DeclaredDestination
-from tests.acceptance.line import Line, committed
+from tests.acceptance.line import Line
 from tests.proof.witness.comparison import compare
+from tests.proof.witness.outside import Reach, unlike
+from tests.proof.witness.plain import plain_of
 from tests.until import until
 
-from .lines.shape import GATE
+from .lines.shape import GATE, otherwise
 
 LINES = f"{__package__}.lines"
 WANTED = "the test wants it so"
 """Why a person aborts or voids a transaction."""
 WAITED = timedelta(seconds=5)
 """A lease that was renewed so long after its transaction was prepared is renewed by a commit that waits."""
-COLUMNS = "k", "v", "_partition", "_offset", "_n", "_txid"
-"""By these rows are told apart wherever they are."""
 NEVER_WAITS = timedelta(seconds=60)
 """Whoever has not waited by then will not: its commit was killed, or somebody else commits it."""
 
@@ -82,6 +75,11 @@ class Victim(Line):
             kafka.admin.create_partitions({self.name: number + 1})
             until("the partition is there", lambda: number in kafka.offsets(self.name).stable, 60)
         return number
+
+    def deploy_the_other(self) -> None:
+        """Have processes that begin now have the other version of its spec."""
+        file = otherwise(self.name)
+        file.unlink() if file.exists() else file.touch()
 
     def shut(self, seconds: float) -> None:
         """Let the gate say no for a while."""
@@ -156,8 +154,11 @@ class Victim(Line):
             said = [fault for check in verify(ledger, self.spec) for fault in check.faults]
         # Of what is voided nothing is asked, so it must be what a person has said.
         said += [voided for voided in self.voided() if not voided.endswith(WANTED)]
-        said += [fault for sink in self.spec.sinks for to in sink.destinations for fault in self._unlike(sink.name, to)]
-        return compare(self.spec, self.topic(), self._url).faults() + said
+        by = Reach(self._url, self._kafka, {"ratchet_ledger": self._url})
+        said += [f for sink in sinks_of(self.spec) for to in sink.destinations for f in unlike(sink, to, by).said]
+        versions = getattr(import_module(f"{LINES}.{self.name}"), "VERSIONS", (self.spec,))
+        plains = {spec.code_hash: plain_of(spec) for spec in versions}
+        return compare(self.spec, self.topic(), self._url, plains=plains).faults() + said
 
     def _behind(self) -> list[str]:
         """The destinations that have yet to get what is committed."""
@@ -166,30 +167,6 @@ class Victim(Line):
             "where pipeline = %s and d.step < p.step"
         )
         return [row.destination for row in self._ledger.execute(query, [self.name])]
-
-    def _unlike(self, sink: str, to: DeclaredDestination) -> Iterator[str]:
-        """What a destination has that readers do not see here, and the other way round."""
-        columns = ", ".join(COLUMNS)
-        here = Counter(tuple(row) for row in self._ledger.execute(f"select {columns} from {sink}"))  # noqa: S608
-        there = Counter(self._sent(to))
-        yield from (f"{to.address} lacks {row}, {n} times" for row, n in (here - there).items())
-        yield from (f"{to.address} has {row}, {n} times too often" for row, n in (there - here).items())
-
-    def _sent(self, to: DeclaredDestination) -> Iterator[tuple[object, ...]]:
-        """Each row of a destination, read by what others read it with."""
-        match to:
-            case Table():
-                found = self._ledger.execute(f"select {', '.join(COLUMNS)} from {to.name}")  # noqa: S608
-                yield from (tuple(row) for row in found)
-            case KafkaTopic():
-                for record in committed(self._kafka, to.name):
-                    row, said = json.loads(record.value), {name: value.decode() for name, value in record.headers}
-                    place = map(int, said["ratchet-position"].split(":"))
-                    yield (row["k"], row["v"], *place, int(said["ratchet-txid"]))
-            case Files():
-                yield from _rows(ds.dataset(f"{to.name}/data", partitioning="hive").to_table())
-            case DeltaLake():
-                yield from _rows(DeltaTable(to.name).to_pyarrow_table())
 
     def _planned(self) -> dict[int, int]:
         """{partition: until where its records have been taken}."""
@@ -211,7 +188,3 @@ class Victim(Line):
             "and state like 'idle in transaction%%' and state_change < clock_timestamp() - interval '20 seconds'"
         ).fetchone()
         return row.n
-
-
-def _rows(table: pa.Table) -> Iterator[tuple[object, ...]]:
-    return (tuple(row.values()) for row in table.select(list(COLUMNS)).to_pylist())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from pathlib import Path
 
 from ratchet import (
     Accumulate,
@@ -63,6 +64,33 @@ def sending(name: str) -> Pipeline:
     return _sent(
         name, Table(f"elsewhere.{name}", database="ratchet_ledger"), DeltaLake(f"{home}/lake"), Files(f"{home}/files")
     )
+
+
+def keyed(name: str) -> tuple[Pipeline, Pipeline]:
+    """A pipeline whose keys go to tables and to Delta Lake tables, in two versions that make other keys of the same
+    records.
+    """
+    home = f"{os.environ[ASKED]}/{name}"
+
+    def to(what: str) -> tuple[Destination, ...]:
+        return Table(f"elsewhere.{name}_{what}", database="ratchet_ledger"), DeltaLake(f"{home}/{what}")
+
+    sinks = [
+        Upsert(f"{name}_last", key="k string not null", columns="v bigint", order="v", to=to("last")),
+        Accumulate(f"{name}_sums", key="k string not null", sum="v bigint", count="n", to=to("sums")),
+    ]
+    spec = through_connect(name, sinks=sinks)
+    return spec, spec.model_copy(update={"transform": f"{spec.transform}_otherwise"})
+
+
+def version_of(*versions: Pipeline) -> Pipeline:
+    """The one that is deployed: the other one as long as a file says so."""
+    return versions[otherwise(versions[0].name).exists()]
+
+
+def otherwise(name: str) -> Path:
+    """The file that deploys a pipeline's other version."""
+    return Path(os.environ[ASKED], f"{name}.otherwise")
 
 
 def chained(name: str, to: str) -> Pipeline:

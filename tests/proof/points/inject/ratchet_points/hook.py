@@ -123,7 +123,10 @@ def _worker_lanes(module: ModuleType) -> None:
 
 
 def _lakes(module: ModuleType) -> None:
+    from deltalake.table import TableMerger
+
     wrap(module, "write_deltalake", lambda *_: "WRITE a version")
+    wrap(TableMerger, "execute", lambda *_: "MERGE a version")
     create = module.DeltaTable.create.__func__
 
     @functools.wraps(create)
