@@ -1,0 +1,1 @@
+"""The pipelines of `benchmarks/outside.py`, chosen by RATCHET_PIPELINES: one for each kind of destination."""

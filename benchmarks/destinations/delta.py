@@ -1,0 +1,3 @@
+from benchmarks.destinations.shape import small
+
+PIPELINE = small("delta")
