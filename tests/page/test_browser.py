@@ -116,7 +116,9 @@ def test_a_record_of_one_of_several_topics_is_found_and_the_address_says_which(o
         expect(topic).to_have_value("eu")
         page.get_by_label("Offset").fill("9")
         page.get_by_role("button", name="Find it").click()
-        expect(page.get_by_text("No transaction has offset 9 of partition 0 of eu; it is planned from 0 to 4.")).to_be_visible()
+        expect(
+            page.get_by_text("No transaction has offset 9 of partition 0 of eu; it is planned from 0 to 4.")
+        ).to_be_visible()
 
 
 def test_a_row_is_shown_with_all_its_digits(open_, postgres):

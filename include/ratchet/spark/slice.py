@@ -11,8 +11,9 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ratchet.errors import IncompleteRead, RecordsLost, TopicChanged
+from ratchet.errors import IncompleteRead, RecordsLost, TopicChanged, UnknownTopic
 from ratchet.formats.missing import nearest
+from ratchet.ledger.topics import titled
 from ratchet.ledger.work import Absent, OffsetRange, SinkVote, SliceWork, Vote
 from ratchet.logs import get_logger
 from ratchet.sinks.lookup import sink_of, sinks_of
@@ -247,7 +248,14 @@ def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> None:
     if work.releases is not None or not _is_to_be_read(work):
         return
     where, names = _where(spec, work), sorted({r.topic for r in work.ranges if len(r)})
-    offsets = client.offsets(names, known=KnownLogs(work.topics, work.lineages))
+    try:
+        offsets = client.offsets(names, known=KnownLogs(work.topics, work.lineages))
+    except UnknownTopic:
+        absent = sorted({*names} - client.ids(names).keys())
+        if not absent:
+            raise
+        said = f"there is no {titled(absent)} in Kafka any more, and the planned records are gone"
+        raise UnknownTopic(f"{where}: {said}") from None
     for name in names:
         now, planned = offsets.topics.ids[name], work.topics.ids[name]
         if now != planned:

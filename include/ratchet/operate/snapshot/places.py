@@ -220,7 +220,9 @@ def _found(
     with delta.by_index(conn):
         cells = conn.execute(query.limit(MOST)).mappings().all()
     # Readers see Kafka's number of a partition, and the topic beside it.
-    shown = ({name: of_kafka(value) if name == POSITION[0].name else value for name, value in each.items()} for each in cells)
+    shown = (
+        {name: of_kafka(value) if name == POSITION[0].name else value for name, value in each.items()} for each in cells
+    )
     rows = tuple({name: plain(value) for name, value in each.items()} for each in shown)
     if rows:
         return Found(sink.name, rows, None)
