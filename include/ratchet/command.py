@@ -177,12 +177,13 @@ def opener(spec: Pipeline) -> Open:
     """Opens a destination of a pipeline by its connection; SettingsError where that is missing."""
 
     def opens(destination: Destination, owner: Owner) -> Reach:
-        return destination.open(owner, _by(spec, destination))
+        return destination.open(owner, connection_of(spec, destination))
 
     return opens
 
 
-def _by(spec: Pipeline, destination: Destination) -> str:
+def connection_of(spec: Pipeline, destination: Destination) -> str:
+    """What a destination of a pipeline is opened by; SettingsError where its connection is missing."""
     from ratchet.destinations.object_store import EXAMPLE, options_of
     from ratchet.values.endpoint import CONNECTIONS
 

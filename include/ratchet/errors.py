@@ -243,6 +243,10 @@ OUTAGES = (LedgerUnreachable, BrokerUnreachable, RegistryUnreachable, Destinatio
 """What says that a server does not answer."""
 
 
+GONE = (UnknownTopic, TopicChanged, RecordsLost)
+"""What says that Kafka has planned records no more: no later try finds them."""
+
+
 def is_outage(error: RatchetError) -> bool:
     """Whether a server did not answer: no transaction is to blame for that, however often it happens.
 

@@ -140,6 +140,8 @@ EXPLAINED = (
         _NOTHING,
         (
             "Create the topic, correct the name in the spec, or grant DESCRIBE on it.",
+            "One of several that is gone for good is left by `ratchet accept-loss NAME --reason …`; a replay of its "
+            "records is given up at once, and the old result stays.",
             "Clear the failed run.",
         ),
     ),
@@ -160,6 +162,7 @@ EXPLAINED = (
             "Find out whether the topic was deleted and made again, or a broker has lost records.",
             "Run `ratchet accept-loss NAME --dry-run`, which names the offsets on both sides.",
             "Run it with `--reason`: the line goes on with every new record, in a source of its own.",
+            "Of a replay nothing: its records are gone, so it is given up at once, and the old result stays.",
         ),
     ),
     Explained(

@@ -115,6 +115,15 @@ def arriving(whole) -> Iterator[Line]:
 
 
 @pytest.fixture
+def several(whole) -> Iterator[Line]:
+    """The pipeline of all topics `several-??`, of which there are two: 100 records a transaction, 25 a slice."""
+    for line in line_of(whole, "several"):
+        for topic in ("several-eu", "several-us"):
+            line.create_topic(topic)
+        yield line
+
+
+@pytest.fixture
 def monthly(whole) -> Iterator[Line]:
     """The pipeline that plans by interval, one slice."""
     yield from line_of(whole, "monthly")

@@ -62,7 +62,7 @@ class Line(Runs, Shown):
         """The topic and the DAG are there, no run is active, and every transaction is finished."""
         for file in self.holds.glob(f"{self.name}.*"):
             file.unlink()
-        self._create_topic()
+        self.create_topic()
         self.find_dag()
         self.pause(False)
         self._void_halted()
@@ -70,13 +70,18 @@ class Line(Runs, Shown):
         if self.unfinished():
             until("an unfinished transaction is finished", self._finish, 120)
 
-    def publish(self, count: int, *, bad: int = 0, at: datetime | None = None, partition: int = 0) -> None:
-        """Append so many records to the partition, then `bad` ones that are no JSON; `at` is their timestamp."""
+    def publish(
+        self, count: int, *, bad: int = 0, at: datetime | None = None, partition: int = 0, topic: str | None = None
+    ) -> None:
+        """Append so many records to the partition, then `bad` ones that are no JSON; `at` is their timestamp.
+
+        Without `topic` to that of its name.
+        """
         stamp = None if at is None else int(at.timestamp() * 1000)
         values = [json.dumps({"k": f"key {number % 7}", "v": number}).encode() for number in range(count)]
         producer = KafkaProducer(bootstrap_servers=self._servers)
         for value in values + [b"no JSON"] * bad:
-            producer.send(self.name, value, partition=partition, timestamp_ms=stamp)
+            producer.send(topic or self.name, value, partition=partition, timestamp_ms=stamp)
         producer.flush()
         producer.close()
 
@@ -214,12 +219,15 @@ class Line(Runs, Shown):
         self.ended(self.trigger())
         return not self.unfinished()
 
-    def _create_topic(self) -> None:
+    def create_topic(self, name: str | None = None) -> None:
+        """The topic of its name, or another one, is there."""
         admin = KafkaAdminClient(bootstrap_servers=self._servers)
         try:
             # The records of an interval that is long past are older than Kafka would keep them.
             keep = {"retention.ms": "-1"}
-            topic = NewTopic(self.name, num_partitions=self.partitions, replication_factor=1, topic_configs=keep)
+            topic = NewTopic(
+                name or self.name, num_partitions=self.partitions, replication_factor=1, topic_configs=keep
+            )
             admin.create_topics([topic])
         except TopicAlreadyExistsError:
             pass

@@ -179,6 +179,11 @@ class Shown:
         found = self._ledger.execute(query.format(self._table("rows")), {"txid": txid})
         return [Record(*row) for row in found]
 
+    def placed(self) -> Counter[tuple[str, int, int, int]]:
+        """The multiset of (topic, partition, offset, v) in the Append sink."""
+        query = sql.SQL("select _topic, _partition, _offset, v from {}").format(self._table("rows"))
+        return Counter(map(tuple, self._ledger.execute(query)))
+
     def sums(self) -> dict[str, int]:
         """The Accumulate sink: {k: the sum of v}."""
         rows = self._ledger.execute(sql.SQL("select k, v_sum from {}").format(self._table("sums")))

@@ -37,6 +37,11 @@ def arriving(df: DataFrame) -> dict[str, DataFrame]:
     return {"arriving_rows": obey("arriving", df)}
 
 
+def several(df: DataFrame) -> dict[str, DataFrame]:
+    """The records of several topics."""
+    return {"several_rows": obey("several", df)}
+
+
 def secret(df: DataFrame) -> dict[str, DataFrame]:
     """The records, with connections that hold canaries."""
     return {"secret_rows": obey("secret", df)}

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from ratchet.destinations.dataset import Dataset
 from ratchet.errors import SettingsError
 from ratchet.ledger.work import Run
+from ratchet.operate.destinations import detach
 from ratchet.protocol.begin import begin
 from ratchet.telemetry.exporter import Exporter, Eye
 from ratchet.telemetry.lineage import is_named
@@ -45,8 +47,11 @@ def receiver(monkeypatch) -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def told(receiver, ledger_url, kafka_properties) -> Iterator[Receiver]:
-    with Eye(ledger_url, kafka_properties) as eye, Exporter(eye, 0.2, "127.0.0.1", None) as made:
+def told(line: Line, receiver, ledger_url, kafka_properties) -> Iterator[Receiver]:
+    def named(pipeline: str) -> dict[str, Dataset]:
+        return {to.address: to.dataset("") for sink in line.spec.sinks for to in sink.destinations}
+
+    with Eye(ledger_url, kafka_properties) as eye, Exporter(eye, 0.2, "127.0.0.1", None, named) as made:
         thread = threading.Thread(target=made.run, daemon=True)
         thread.start()
         made.began.wait(60)
@@ -73,11 +78,20 @@ def test_each_commit_is_a_run_from_the_topic_to_the_tables(line: Line, told: Rec
         assert (source["namespace"], source["name"]) == (f"kafka://{first}", line.spec.source.name)
         assert source["inputFacets"]["inputStatistics"]["rowCount"] == 20
         sinks = {each["name"]: each for each in event["outputs"]}
-        assert sinks.keys() == {f"{database[1]}.public.rows", f"{database[1]}.ratchet.dead_letters"}
+        (lake,) = (to.name for to in line.spec.sinks[0].destinations)
+        assert sinks.keys() == {f"{database[1]}.public.rows", f"{database[1]}.ratchet.dead_letters", lake}
+        assert sinks[lake]["namespace"] == "file"
         rows = sinks[f"{database[1]}.public.rows"]
         assert rows["namespace"] == database[0] and rows["outputFacets"]["outputStatistics"]["rowCount"] == 20
         columns = {field["name"]: field["type"] for field in rows["facets"]["schema"]["fields"]}
         assert columns["a"] == columns["_txid"] == "bigint"
+
+
+def test_a_destination_that_is_detached_is_no_output(line: Line, told: Receiver):
+    detach(line.ledger, "exported", line.spec.sinks[0].destinations[0].address, "it is over", "me")
+    line.do("a")
+    until("its events have come", lambda: len(told.events) >= 2, 60)
+    assert [each["namespace"] for each in told.events[1]["outputs"] if each["namespace"] == "file"] == []
 
 
 def test_a_revision_is_a_run_of_its_own(line: Line, told: Receiver):

@@ -96,7 +96,9 @@ def test_a_record_is_looked_for_in_the_topic_that_is_named(ledger):
     one(ledger, of, "a")
     found = where(ledger, LIST, 0, 3, "us")
     assert (found.topic, [place.topic for place in found.places], found.planned_until) == ("us", ["us"], 6)
-    assert [row["a"] for each in found.places[0].sinks for row in each.rows if each.sink == "rows"] == [3]
+    assert [each.rows for each in found.places[0].sinks if each.sink == "rows"] == [
+        ({"a": 3, "_partition": 0, "_offset": 3, "_n": 0},)
+    ]
     with pytest.raises(SettingsError, match="it is of topics eu, us; say of which one by --topic"):
         where(ledger, LIST, 0, 3)
     with pytest.raises(SettingsError, match="'ca' is none of them"):

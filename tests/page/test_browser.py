@@ -7,9 +7,12 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from ratchet.operate import replay
+from ratchet.operate.actions import accept_loss
 from ratchet.protocol.commit import commit
 from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.ledger.several import Cluster, log, spec_of
 from tests.ledger.staging import SPEC, Log, committed, do, fail, start
+from tests.ledger.test_several_topics import all_of
 
 from .browsing import SIZES, settled, shot
 from .conftest import made_anew
@@ -77,6 +80,7 @@ def test_what_waits_is_shown_with_what_it_waits_for(open_, waiting):
 
 def test_a_record_is_found_and_a_row_traced(open_, line):
     page = settled(open_("/ratchet/#/line/places"))
+    expect(page.get_by_label("Topic")).to_have_count(0)
     page.get_by_label("Offset").fill("3")
     page.get_by_role("button", name="Find it").click()
     expect(page.get_by_text("has it, in the range")).to_be_visible()
@@ -84,6 +88,37 @@ def test_a_record_is_found_and_a_row_traced(open_, line):
     page.get_by_role("button", name="Trace it").click()
     expect(page.get_by_role("region", name="Made by")).to_contain_text("t-0 @ 3")
     shot(page, "places")
+
+
+def test_a_record_of_one_of_several_topics_is_found_and_the_address_says_which(open_, postgres):
+    with made_anew(postgres) as ledger:
+        of = Cluster(spec_of(name=["eu", "us", "ca"]), {"eu": log("a", 4), "us": log("b", 6), "ca": log("c", 1)})
+        all_of(ledger, of, "a")
+        of.spec = spec_of(name=["eu", "us"])
+        accept_loss(ledger, of.spec, of.offsets, "it is over", "ada")
+        page = settled(open_("/ratchet/#/line/places"))
+        topic = page.get_by_label("Topic")
+        expect(topic.get_by_role("option")).to_have_text(["eu", "us", "ca"])
+        topic.select_option("us")
+        page.get_by_label("Offset").fill("5")
+        page.get_by_role("button", name="Find it").click()
+        expect(page.get_by_text("in the range 0 to 6 of us")).to_be_visible()
+        assert page.url.endswith("#/line/places?topic=us&partition=0&offset=5")
+        shot(page, "places-of-several")
+        # Whoever is given the address sees the same; other addresses are followed without loading the page anew.
+        page.reload()
+        expect(page.get_by_text("in the range 0 to 6 of us")).to_be_visible()
+        expect(topic).to_have_value("us")
+        page.get_by_label("Columns").fill("a=3")
+        page.get_by_role("button", name="Trace it").click()
+        page.get_by_role("region", name="Made by").get_by_role("link", name="eu-0 @ 3").click()
+        expect(page.get_by_text("in the range 0 to 4 of eu")).to_be_visible()
+        expect(topic).to_have_value("eu")
+        page.get_by_label("Offset").fill("9")
+        page.get_by_role("button", name="Find it").click()
+        expect(
+            page.get_by_text("No transaction has offset 9 of partition 0 of eu; it is planned from 0 to 4.")
+        ).to_be_visible()
 
 
 def test_a_row_is_shown_with_all_its_digits(open_, postgres):

@@ -65,10 +65,11 @@ class Rig:
         producer.flush()
         producer.close()
 
-    def begin(self, spec: Pipeline, run_id: str = "run") -> list[SliceWork]:
-        """Plan a transaction and take the first try at each of its slices."""
+    def begin(self, spec: Pipeline, run_id: str = "run", clears: int = 0) -> list[SliceWork]:
+        """Plan a transaction, or revise that of a run that is cleared, and take the first try at each of its slices."""
         migrate(self.ledger.url, [spec])
-        begun = begin(self.ledger, spec, Run("dag", run_id), partial(self.client.offsets, spec.source), lambda *_: True)
+        run = Run("dag", run_id, clears)
+        begun = begin(self.ledger, spec, run, partial(self.client.offsets, spec.source), lambda *_: True)
         assert isinstance(begun, Begun), begun
         self.claim = begun.claim
         return [self.retry(spec, part.number) for part in begun.slices]

@@ -23,8 +23,12 @@ from pyspark.sql import functions as F
 from ratchet import Pipeline
 from ratchet.errors import CompactedTopic, RecordsLost, TopicChanged, UnknownTopic
 from ratchet.ledger.work import OffsetRange, Run, SliceWork
+from ratchet.operate.actions import accept_loss
+from ratchet.operate.snapshot.status import status
+from ratchet.operate.snapshot.words import lines_of
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Begun
+from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
 from ratchet.source.kafka import Kafka
 from tests.spark.rig import SINK, Rig, content, every, numbered, positions, spec_of
@@ -214,3 +218,36 @@ def test_a_partition_that_retention_cuts_before_anybody_plans_it_is_no_silent_lo
     rig.client.admin.delete_records({TopicPartition(topic, 1): 3})
     with pytest.raises(RecordsLost, match=rf"{topic}-1\[0,3\), 3 offsets"):
         begin(rig.ledger, spec, Run("dag", "second"), partial(rig.client.offsets, topic), lambda *_: True)
+
+
+@pytest.mark.invariant("I7")
+@pytest.mark.parametrize("what", ["deleted", "made again"])
+def test_a_replay_whose_records_are_gone_with_their_topic_is_given_up_at_once_and_the_line_goes_on(rig, what):
+    eu, us = (rig.topic() for _ in range(2))
+    for topic, values in ((eu, range(3)), (us, range(10, 14))):
+        rig.send(topic, *numbered(values))
+    spec = spec_of([eu, us], value="a int")
+    (work,) = rig.begin(spec)
+    finish(rig, spec, work)
+    before = Counter((r["_topic"], r["_offset"], r["a"]) for r in rows(rig))
+    happen(what, rig.kafka, us)
+    rig.send(eu, *numbered([3]))
+    spec = spec if what == "made again" else spec_of([eu], value="a int")
+    accept_loss(rig.ledger, spec, partial(rig.client.offsets, spec.source), "it is over", "me")
+    # A clear of the run.
+    (again,) = rig.begin(spec, "run", 1)
+    error, said = {"deleted": (UnknownTopic, f"no topic {us} in"), "made again": (TopicChanged, f"{us} has id")}[what]
+    with pytest.raises(error, match=rf"{said} .*, and the planned records are gone$") as failed:
+        rig.run(spec, again)
+    left = settle(rig.ledger, spec, Run("dag", "run", 1), succeeded=False, reason=str(failed.value))
+    assert str(left).startswith("revision 1 of transaction 1 is given up: ") and "the old result stays" in str(left)
+    # The next run of any kind takes what is new.
+    (work,) = rig.begin(spec, "second")
+    assert work.token.txid == 2
+    finish(rig, spec, work)
+    of_us = [(us, n, 100 + n) for n in range(10)] if what == "made again" else []
+    assert Counter((r["_topic"], r["_offset"], r["a"]) for r in rows(rig)) == before + Counter([(eu, 3, 3), *of_us])
+    assert lines_of(status(rig.ledger, "p"))[1].endswith(
+        f"and the planned records are gone ({error.code}; ratchet explain {error.code}); the old result stays, and the "
+        "line goes on; `ratchet retry p 1` tries it once more"
+    )

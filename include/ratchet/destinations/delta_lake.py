@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import field_validator, model_validator
 
+from ratchet.destinations.dataset import Dataset
 from ratchet.destinations.directory import directory_of, undivided
 from ratchet.destinations.object_store import ObjectStore, check_connection, is_in_store, spelt
 from ratchet.destinations.port import Destination, Outside, Owner
@@ -57,6 +58,9 @@ class DeltaLake(Destination, frozen=True):
     @property
     def address(self) -> str:
         return f"delta:{self.name}"
+
+    def dataset(self, by: str) -> Dataset:
+        return Dataset.of_place(self.name)
 
     def misfit(self, fields: Sequence[Column], key: Sequence[Column]) -> str | None:
         unfit = undivided(self.partition_by, fields)

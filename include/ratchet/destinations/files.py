@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
+from ratchet.destinations.dataset import Dataset
 from ratchet.destinations.directory import directory_of, undivided
 from ratchet.destinations.fitting import unfit_for_json
 from ratchet.destinations.port import Destination, Outside, Owner
@@ -60,6 +61,9 @@ class Files(Destination, frozen=True):
     @property
     def address(self) -> str:
         return f"files:{self.name}"
+
+    def dataset(self, by: str) -> Dataset:
+        return Dataset.of_place(self.name)
 
     def misfit(self, fields: Sequence[Column], key: Sequence[Column]) -> str | None:
         if key:

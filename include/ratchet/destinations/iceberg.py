@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
+from ratchet.destinations.dataset import Dataset
 from ratchet.destinations.port import Destination, Outside, Owner
 from ratchet.spec.columns import Column
 from ratchet.spec.destination import ReachedBy
@@ -122,6 +123,14 @@ class Iceberg(Destination, frozen=True):
     def parts(self) -> tuple[Part, ...]:
         """By what a table that is made is divided."""
         return tuple(map(part_of, self.partition_by))
+
+    def dataset(self, by: str) -> Dataset:
+        """Where its files are, which the catalog knows: so whatever reads them calls it."""
+        # Specs are read without the library.
+        from ratchet.destinations.iceberg_catalog import opened
+
+        with opened(self.catalog, by, self.address) as catalog:
+            return Dataset.of_place(catalog.load_table(self.name).location())
 
     def misfit(self, fields: Sequence[Column], key: Sequence[Column]) -> str | None:
         known = {column.name: column for column in fields}

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
+from ratchet.destinations.dataset import Dataset
 from ratchet.destinations.fitting import unfit_for_json, unfit_for_key
 from ratchet.destinations.port import Destination, Outside, Owner
 from ratchet.spec.columns import Column
@@ -67,6 +68,9 @@ class KafkaTopic(Destination, frozen=True):
     @property
     def address(self) -> str:
         return f"{self.kafka or 'kafka'}:{self.name}"
+
+    def dataset(self, by: str) -> Dataset:
+        return Dataset.of_topic(json.loads(by)["bootstrap.servers"], self.name)
 
     def misfit(self, fields: Sequence[Column], key: Sequence[Column]) -> str | None:
         for column in fields:

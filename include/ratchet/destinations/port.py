@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ratchet.destinations.dataset import Dataset
 from ratchet.errors import DestinationRefused, DestinationUnreachable
 from ratchet.sinks.types import SENT
 from ratchet.spec.columns import Column
@@ -130,3 +131,7 @@ class Destination(DeclaredDestination, ABC, frozen=True):
         """The destination, by its connection as text: a libpq URL; as JSON the properties of Kafka's client or of
         pyiceberg's catalog, or the options of an object store; nothing for a path.
         """
+
+    def dataset(self, by: str) -> Dataset | None:
+        """What lineage calls it, by the same connection, which it may ask; None where nothing is said of it."""
+        return None

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
+from ratchet.destinations.dataset import Dataset
 from ratchet.destinations.port import Destination, Outside, Owner
 from ratchet.spec.columns import Column
 from ratchet.spec.declaration import table_name
@@ -47,6 +48,13 @@ class Table(Destination, frozen=True):
         """(schema, table)."""
         schema, _, table = self.name.rpartition(".")
         return schema or "public", table
+
+    def dataset(self, by: str) -> Dataset:
+        from psycopg.conninfo import conninfo_to_dict
+
+        found = {name: str(value) for name, value in conninfo_to_dict(by).items()}
+        host, port = (found.get(name, other).split(",")[0] for name, other in (("host", "localhost"), ("port", "5432")))
+        return Dataset.of_table(host, port, found.get("dbname", found.get("user", "postgres")), self.place)
 
     def misfit(self, fields: Sequence[Column], key: Sequence[Column]) -> str | None:
         return None

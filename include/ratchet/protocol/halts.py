@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, select
 
-from ratchet.errors import Halted
+from ratchet.errors import GONE, Halted
 from ratchet.ledger.rows import Transaction
 from ratchet.ledger.schema import transactions
 from ratchet.ledger.states import State
@@ -15,6 +15,7 @@ from ratchet.spec.pipeline import Pipeline
 
 LIFTED = {"failures": 0, "halted_at": None}
 """The columns of a transaction that a person wants tried again: earlier failures are forgotten."""
+_GONE = frozenset(error.code for error in GONE)
 
 
 def halt(conn: Connection, pipeline: str) -> Transaction | None:
@@ -37,13 +38,15 @@ def count_failure(conn: Connection, spec: Pipeline, row: Transaction) -> tuple[i
     """(the failures of a transaction whose claim ends now, whether this one halts it).
 
     A claim has failed if its transaction is neither PREPARED nor final, unless only servers that did not answer are to
-    blame; or if it is PREPARED, and PostgreSQL refuses to commit it.
+    blame; or if it is PREPARED, and PostgreSQL refuses to commit it. A revision whose records are gone from Kafka is
+    tried no second time: nothing but its own result waits for it.
     """
     unfinished = row.state in (State.OPEN, State.ABORTED)
     failed = unfinished and not met_outages_alone(conn, row)
     failed = failed or (row.state == State.PREPARED and is_refused(conn, row))
     failures = row.failures + failed
-    return failures, failed and failures >= spec.max_failures
+    is_gone = failed and row.revision > 0 and last_code(conn, row) in _GONE
+    return failures, failed and (is_gone or failures >= spec.max_failures)
 
 
 def halt_at(conn: Connection, row: Transaction) -> Halt:

@@ -12,8 +12,9 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ratchet.errors import IncompleteRead, RecordsLost, TopicChanged
+from ratchet.errors import IncompleteRead, RecordsLost, TopicChanged, UnknownTopic
 from ratchet.formats.missing import nearest
+from ratchet.ledger.topics import titled
 from ratchet.ledger.work import Absent, OffsetRange, SinkVote, SliceWork, Vote
 from ratchet.logs import get_logger
 from ratchet.sinks.lookup import sink_of, sinks_of
@@ -248,12 +249,20 @@ def _transform(spec: Pipeline) -> str:
 def _check_topic(spec: Pipeline, work: SliceWork, client: Kafka) -> timedelta | None:
     """How long Kafka keeps tombstones of a topic that is compacted.
 
-    Raises TopicChanged, RecordsLost, IncompleteRead, or what the client says of a topic that it does not find."""
+    Raises TopicChanged, RecordsLost, IncompleteRead, or what the client says of a topic that it does not find.
+    """
     if work.releases is not None or not _is_to_be_read(work):
         return None
     where, names = _where(spec, work), sorted({r.topic for r in work.ranges if len(r)})
     of = Subscription(tuple(names), compacted=spec.source.compacted)
-    offsets = client.offsets(of, known=KnownLogs(work.topics, work.lineages))
+    try:
+        offsets = client.offsets(of, known=KnownLogs(work.topics, work.lineages))
+    except UnknownTopic:
+        absent = sorted({*names} - client.ids(names).keys())
+        if not absent:
+            raise
+        said = f"there is no {titled(absent)} in Kafka any more, and the planned records are gone"
+        raise UnknownTopic(f"{where}: {said}") from None
     for name in names:
         now, planned = offsets.topics.ids[name], work.topics.ids[name]
         if now != planned:

@@ -106,10 +106,10 @@ class Exporter:
     Prometheus is served at `host`:`port`, 0 for a free one, where a port is given; a scrape gives what the last look
     has found, so that scrapes cost the ledger nothing. Measures and traces go by OTLP where the environment names where
     to (`OTEL_EXPORTER_OTLP_ENDPOINT`, or those of metrics and traces alone), lineage where OpenLineage's own variables
-    do (`OPENLINEAGE_URL` and others).
+    do (`OPENLINEAGE_URL` and others), with the destinations that are `named`.
     """
 
-    def __init__(self, eye: Eye, every: float, host: str, port: int | None):
+    def __init__(self, eye: Eye, every: float, host: str, port: int | None, named: lineage.Named = lambda pipeline: {}):
         self._eye, self._every = eye, every
         self._reading = eye.look()
         self._stopped = threading.Event()
@@ -134,7 +134,7 @@ class Exporter:
         if _is_named("TRACES"):
             self._following.append(Following("trace", _sending(OTLPSpanExporter(), resource)))
         if lineage.is_named():
-            self._following.append(Following("lineage", lineage.Lineage(eye.brokers).send))
+            self._following.append(Following("lineage", lineage.Lineage(eye.brokers, named).send))
 
     def __enter__(self) -> Exporter:
         return self

@@ -1,4 +1,5 @@
-"""Lineage of committed transactions, as OpenLineage has it: a run from a topic to the tables of the sinks.
+"""Lineage of committed transactions, as OpenLineage has it: a run from topics to the tables of the sinks, and to where
+their rows go besides.
 
 Made from the ledger after the commit, so it names exactly the records and rows that count. Datasets have the names
 that OpenLineage gives them, by which other tools' events are of the same ones:
@@ -8,7 +9,7 @@ https://openlineage.io/docs/spec/naming
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import cast
 
@@ -29,9 +30,11 @@ from openlineage.client.facet_v2 import (
 from openlineage.client.uuid import generate_static_uuid
 from sqlalchemy import text
 
+from ratchet.destinations.dataset import Dataset
 from ratchet.errors import SettingsError
 from ratchet.ledger.connection import Ledger, driver_of
 from ratchet.ledger.schema import SCHEMA
+from ratchet.ledger.steps import destinations_of
 from ratchet.logs import get_logger
 from ratchet.operate.snapshot.transaction import Revision, Whole
 from ratchet.spec.pipeline import DEAD_LETTERS
@@ -70,14 +73,17 @@ class Transaction(RunFacet):
     ranges: list[dict[str, str | int]]
 
 
+Named = Callable[[str], Mapping[str, Dataset]]
+"""{address: what it is called} of those destinations of a pipeline whose names are known."""
+
+
 class Lineage:
     """Sends the events of a commit. `servers` are Kafka's bootstrap servers, the first of which names the topics."""
 
-    def __init__(self, servers: str | None):
+    def __init__(self, servers: str | None, named: Named):
         if not servers:
             raise SettingsError("OpenLineage names topics by their brokers; set RATCHET_KAFKA, or no OPENLINEAGE_URL")
-        first = servers.split(",")[0].rpartition("://")[2].strip()
-        self._kafka = f"kafka://{first if ':' in first else f'{first}:9092'}"
+        self._servers, self._named = servers, named
         self._client = OpenLineageClient()
 
     def send(self, ledger: Ledger, commit: Commit) -> bool:
@@ -111,7 +117,7 @@ class Lineage:
         run = Run(run_id, {"ratchet_transaction": cast(RunFacet, about)})
         kind = job_type_job.JobTypeJobFacet(processingType="BATCH", integration="RATCHET", jobType="TRANSACTION")
         job = Job(os.environ.get(NAMESPACE, "default"), of.pipeline, {"jobType": cast(JobFacet, kind)})
-        done, inputs, outputs = row.committed_at or row.opened_at, self._inputs(of, row), _outputs(ledger, row)
+        done, inputs, outputs = row.committed_at or row.opened_at, self._inputs(of, row), self._outputs(ledger, of, row)
         return (
             RunEvent(
                 eventTime=_at(row.opened_at),
@@ -138,10 +144,20 @@ class Lineage:
         topics = sorted({r.topic for r in of.ranges})
         read = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=row.records or 0)
         facets = {"inputStatistics": cast(InputDatasetFacet, read)} if len(topics) == 1 else {}
-        return [InputDataset(self._kafka, topic, facets) for topic in topics]
+        named = (Dataset.of_topic(self._servers, topic) for topic in topics)
+        return [InputDataset(each.namespace, each.name, facets) for each in named]
+
+    def _outputs(self, ledger: Ledger, of: Whole, row: Revision) -> list[OutputDataset]:
+        """The tables, and the destinations that get the rows of these."""
+        with ledger.begin() as conn:
+            places = destinations_of(conn, of.pipeline)
+        sent = [place.destination for place in places if place.is_attached and place.sink in row.rows]
+        names = self._named(of.pipeline) if sent else {}
+        made = {names[address]: None for address in sent if address in names}
+        return [*_tables(ledger, row), *(OutputDataset(each.namespace, each.name) for each in made)]
 
 
-def _outputs(ledger: Ledger, row: Revision) -> list[OutputDataset]:
+def _tables(ledger: Ledger, row: Revision) -> list[OutputDataset]:
     """The tables that readers see, with their columns of today, and the rows that the transaction has in each."""
     made: list[OutputDataset] = []
     with ledger.begin() as conn:
@@ -156,10 +172,11 @@ def _outputs(ledger: Ledger, row: Revision) -> list[OutputDataset]:
                 ]
             )
             count = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=rows)
+            named = Dataset.of_table(info.host, info.port, info.dbname, (where["schema"], name))
             made.append(
                 OutputDataset(
-                    f"postgres://{info.host}:{info.port}",
-                    f"{info.dbname}.{where['schema']}.{name}",
+                    named.namespace,
+                    named.name,
                     {"outputStatistics": cast(OutputDatasetFacet, count)},
                     facets={"schema": cast(DatasetFacet, columns)},
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from datetime import UTC, date, datetime, timedelta
@@ -45,6 +46,13 @@ def test_a_column_that_is_added_is_added_there(iceberg):
     iceberg.run("a", clear_number=1, of=lambda at: {"a": 2, "b": "new"})
     assert iceberg.rows() == appended(iceberg.ledger)
     assert len(iceberg.loaded().snapshots()) == 4, "a column comes with its step"
+
+
+def test_lineage_calls_a_table_by_where_its_files_are(iceberg):
+    iceberg.run("a")
+    (file, *_) = iceberg.files()
+    named = iceberg.to.dataset(json.dumps(iceberg.properties))
+    assert named.namespace == "file" and file.startswith(f"{named.name}/data/")
 
 
 def sent(iceberg: IcebergOf, columns: str, made: list[dict]) -> pa.Table:

@@ -14,12 +14,13 @@ from ratchet.ledger.connection import Ledger
 from ratchet.ledger.rows import Line, Transaction
 from ratchet.ledger.schema import losses, ranges, sources, transactions
 from ratchet.ledger.states import State
+from ratchet.ledger.topics import of_kafka
 from ratchet.ledger.transactions import newest_revision, read_line
 from ratchet.operate.naming import partition_of
 from ratchet.sinks import delta, retention
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
-from ratchet.sinks.types import TXID
+from ratchet.sinks.types import POSITION, TXID
 from ratchet.spec.pipeline import Pipeline
 from ratchet.values.plain import plain
 
@@ -218,7 +219,11 @@ def _found(
     # Where revisions have moved rows about, PostgreSQL would read the whole table.
     with delta.by_index(conn):
         cells = conn.execute(query.limit(MOST)).mappings().all()
-    rows = tuple({name: plain(value) for name, value in each.items()} for each in cells)
+    # Readers see Kafka's number of a partition, and the topic beside it.
+    shown = (
+        {name: of_kafka(value) if name == POSITION[0].name else value for name, value in each.items()} for each in cells
+    )
+    rows = tuple({name: plain(value) for name, value in each.items()} for each in shown)
     if rows:
         return Found(sink.name, rows, None)
     if row.txid <= retention.until(conn, spec.name, [sink.table]):

@@ -173,6 +173,8 @@ class Status:
     releases: int = 0
     topics: tuple[str, ...] = ()
     """Each by itself; `topic` has the names in one text."""
+    left_topics: tuple[str, ...] = ()
+    """Those of which nothing more is planned; what was committed of them stays."""
 
     @property
     def in_flight(self) -> int:
@@ -246,6 +248,7 @@ def statuses(
             name in made,
             waiting.get(name, (0, 0))[1],
             tuple(names_of(line)),
+            tuple(each.name for each in line.topics if each.left),
         )
     return found
 

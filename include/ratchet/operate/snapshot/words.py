@@ -129,7 +129,8 @@ def why_of(of: Status, row: Standing) -> str:
         case Waits.PERSON:
             return "it has failed, and halts the line until a person decides"
         case Waits.CLEAR:
-            return f"given up: {row.reason}; clear the run again"
+            retry = f"`ratchet retry {row.pipeline} {row.txid}`"
+            return f"given up: {row.reason}; the old result stays, and the line goes on; {retry} tries it once more"
         case Waits.VOTES:
             return f"{counted(row.slices - row.voted, 'slice has not voted', 'slices have not voted')}; {by}"
         case Waits.RETRY:

@@ -14,7 +14,7 @@ export interface Reached {
   detached_at: string | null; said: string;
 }
 export interface Line {
-  pipeline: string; at: string; topic: string; head: number; last_txid: number; in_flight: number; compacted: number;
+  pipeline: string; at: string; topic: string; topics: string[]; left_topics: string[]; head: number; last_txid: number; in_flight: number; compacted: number;
   committed_at: string | null;
   rate: { seconds: number; transactions: number; records: number };
   halt: number | null; unattended: string | null; replays: number; releases: number; asked: string | null; unfinished: Standing[];

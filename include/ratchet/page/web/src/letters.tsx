@@ -3,7 +3,7 @@ import { type Counts, type Letter, type Letters, url } from "./api";
 import { counted, moment, number, span, spans } from "./format";
 import { MoveButton, Moves } from "./moves";
 import { Answer, Table } from "./parts";
-import { to, useAsked } from "./use";
+import { to, toRecord, useAsked } from "./use";
 
 // As it was sent: to read and write JSON anew would turn 8.00 into 8, and round what has more than 15 digits.
 function text(of: string | null, base64: string | null, raw: boolean): string {
@@ -14,7 +14,7 @@ function text(of: string | null, base64: string | null, raw: boolean): string {
 function One({ name, letter, raw }: { name: string; letter: Letter; raw: boolean }) {
   return (
     <tr>
-      <th scope="row">{letter.topic}-{letter.partition} @ {number(letter.offset)}</th>
+      <th scope="row"><a href={toRecord(name, letter.topic, letter.partition, letter.offset)}>{letter.topic}-{letter.partition} @ {number(letter.offset)}</a></th>
       <td className="n"><a href={to(name, letter.txid)}>{letter.txid}</a></td>
       <td>{letter.reason}</td>
       <td><pre>{text(letter.key_text, letter.key_base64, raw)}</pre></td>

@@ -28,7 +28,7 @@ function Page() {
         {!name ? <LinesPage />
           : !what ? <PipelinePage name={name} />
           : what === "letters" ? <LettersPage name={name} txid={asked.get("txid")} />
-          : what === "places" ? <PlacesPage name={name} />
+          : what === "places" ? <PlacesPage name={name} asked={asked} />
           : what === "runs" && which ? <RunPage name={name} run={which} />
           : <TransactionPage name={name} txid={what} />}
       </main>

@@ -18,7 +18,7 @@ function waits({ standing, pause }: Whole): string {
   switch (standing?.waits) {
     case "turn": return `It waits for transaction ${standing.before}.`;
     case "pause": return `The line is paused behind transaction ${pause?.txid} by ${pause?.who}: ${pause?.reason}.`;
-    case "clear": return "It is given up, and the old result stays; it waits for a clear of its run.";
+    case "clear": return "It is given up: the old result stays, and the line goes on. Once its cause is mended, retry it.";
     default: return `It waits for: ${standing?.waits}.`;
   }
 }

@@ -44,6 +44,10 @@ export function useRoute(): { parts: string[]; asked: URLSearchParams } {
 
 export const to = (...parts: (string | number)[]): string => "#/" + parts.map((part) => encodeURIComponent(part)).join("/");
 
+/** The page on which the record is looked for; `topic` is read where the line has several. */
+export const toRecord = (name: string, topic: string, partition: number, offset: number): string =>
+  `${to(name, "places")}?${new URLSearchParams({ topic, partition: `${partition}`, offset: `${offset}` })}`;
+
 /** Airflow shows the page in a frame, and says by a class of its own document whether it is dark. */
 export function followTheme(): void {
   const prefers = matchMedia("(prefers-color-scheme: dark)");
