@@ -139,6 +139,7 @@ def test_abort_begins_nothing_and_the_next_run_does(ledger, log, ratchet):
         "committed": [],
         "failed": None,
         "failed_why": None,
+        "accepted": None,
         "opened": None,
         "pause": None,
         "lifted": None,

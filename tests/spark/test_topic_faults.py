@@ -30,6 +30,7 @@ from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Begun
 from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
+from ratchet.protocol.failures import errors_recorded
 from ratchet.source.kafka import Kafka
 from tests.spark.rig import SINK, Rig, content, every, numbered, positions, spec_of
 
@@ -237,7 +238,8 @@ def test_a_replay_whose_records_are_gone_with_their_topic_is_given_up_at_once_an
     # A clear of the run.
     (again,) = rig.begin(spec, "run", 1)
     error, said = {"deleted": (UnknownTopic, f"no topic {us} in"), "made again": (TopicChanged, f"{us} has id")}[what]
-    with pytest.raises(error, match=rf"{said} .*, and the planned records are gone$") as failed:
+    gone = pytest.raises(error, match=rf"{said} .*, and the planned records are gone$")
+    with gone as failed, errors_recorded(rig.ledger, again.token):
         rig.run(spec, again)
     left = settle(rig.ledger, spec, Run("dag", "run", 1), succeeded=False, reason=str(failed.value))
     assert str(left).startswith("revision 1 of transaction 1 is given up: ") and "the old result stays" in str(left)

@@ -31,7 +31,7 @@ from types import ModuleType
 from typing import Any
 
 from . import postgres
-from .points import Operation, armed_in, current, point, steer, steered, wrap
+from .points import Operation, current, is_awaited, point, steer, steered, wrap
 
 # What is wrapped, by module. Each gets the module as it has just been imported.
 
@@ -92,7 +92,7 @@ def _of_one(inner: Callable[..., Any]) -> Callable[..., Any]:
     async def ask(*given: Any):
         waiting = [Operation("trigger", waiter.awaited.pipeline) for waiter in given[-1]]
         if waiting:
-            current.set(next((doing for doing in waiting if any(armed_in(doing))), waiting[0]))
+            current.set(next((doing for doing in waiting if is_awaited(doing)), waiting[0]))
         return await inner(*given)
 
     return ask

@@ -120,6 +120,14 @@ def armed_in(doing: Operation) -> Iterator[tuple[str, tuple[str, str]]]:
         yield ticket, (wanted["name"], wanted["side"])
 
 
+def is_awaited(doing: Operation) -> bool:
+    """Whether somebody who does this is still to be killed at it: others of its pipeline are no reason."""
+    return any(
+        name.startswith(f"{doing.role}: ") and not os.path.exists(f"{_directory}/killed/{ticket}")
+        for ticket, (name, _) in armed_in(doing)
+    )
+
+
 def _die(ticket: str) -> None:
     try:
         taken = os.open(f"{_directory}/killed/{ticket}", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
