@@ -114,7 +114,7 @@ def test_an_older_copy_of_the_marks_is_told(sent):
 def test_another_pipelines_undecided_mark_is_waited_for_and_never_read_past(sent, monkeypatch):
     monkeypatch.setattr(kafka_marks, "DECIDED_SECONDS", 0.3)
     sent.run("a")
-    other = TransactionalProducer(sent.properties, f"other-{uuid4().hex}", "other", 1_000_000)
+    other = TransactionalProducer(sent.properties, f"other-{uuid4().hex}", "other", sent.topic, 1_000_000)
     other.begin()
     other.put(MARKS, b"{}", b"of another pipeline")
     begun = sent.prepare("b")

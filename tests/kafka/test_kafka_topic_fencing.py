@@ -221,7 +221,9 @@ class Silenced:
 
 @pytest.mark.invariant("I6")
 def test_a_fence_of_which_the_client_says_nothing_is_told_as_one(sent):
-    earlier, later = (TransactionalProducer(sent.properties, f"id-{sent.topic}", "here", 1_000_000) for _ in range(2))
+    earlier, later = (
+        TransactionalProducer(sent.properties, f"id-{sent.topic}", "here", sent.topic, 1_000_000) for _ in range(2)
+    )
     earlier._producer = client = Silenced(earlier._producer)
     earlier.begin()
     with pytest.raises(ProducerFenced):

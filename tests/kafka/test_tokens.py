@@ -99,7 +99,7 @@ def test_all_clients_get_in_by_one_token(secure, properties, identity, caplog):
 
 def test_a_topic_is_sent_to_by_a_token_that_librdkafka_asks_for(secure, properties, identity):
     topic, before = make_topic(secure.kafka, 1), len(identity.issued)
-    producer = TransactionalProducer(properties, "by-token", "line: it", 1 << 20)
+    producer = TransactionalProducer(properties, "by-token", "line: it", topic, 1 << 20)
     producer.begin()
     producer.send(topic, b"a", None, [], "the row at", b"0:0:0")
     producer.commit()

@@ -265,10 +265,10 @@ class TopicOutside(Outside):
 
     def _producer_of_its_own(self) -> TransactionalProducer:
         self.let_go()
-        longest = self._marks.longest_record(self._declared.name)
-        named = f"ratchet-{self._owner.pipeline}-{self._declared.name}"
+        topic = self._declared.name
+        longest, by = self._marks.longest_record(topic), f"ratchet-{self._owner.pipeline}-{topic}"
         try:
-            self._producer = TransactionalProducer(self._properties, named, self._where, longest)
+            self._producer = TransactionalProducer(self._properties, by, self._where, topic, longest)
         except ProducerFenced as error:
             raise DestinationUnreachable(f"{self._where}: another process begins to send; try again") from error
         return self._producer

@@ -50,7 +50,7 @@ class TransactionalProducer:
     DestinationRefused where they do not take what is sent; then the producer is of no more use. `where` begins errors.
     """
 
-    def __init__(self, properties: dict[str, str], transactional_id: str, where: str, longest: int):
+    def __init__(self, properties: dict[str, str], transactional_id: str, where: str, topic: str, longest: int):
         """`longest` is what the topic takes at once, in bytes.
 
         When it is made, what earlier producers had left undecided is decided.
@@ -84,6 +84,10 @@ class TransactionalProducer:
         except KafkaException as error:
             raise SettingsError(f"{where}: {error.args[0].str()}") from None
         with self._told():
+            # While no broker is connected the client looks for the coordinator each half second only; behind two
+            # answers one is.
+            for _ in range(2):
+                self._producer.list_topics(topic, ANSWER_SECONDS)
             self._producer.init_transactions(ANSWER_SECONDS)
 
     def begin(self) -> None:

@@ -217,7 +217,7 @@ class Kafka(Describing):
             deadline = monotonic() + TIMEOUT_MS / 1000
             while position < r.until_offset:
                 # Short polls: over markers the position moves, but poll() waits for a record.
-                polled = reader.poll(timeout_ms=100)
+                polled = reader.poll(timeout_ms=10)
                 yield [record for record in polled.get(tp, ()) if record.offset < r.until_offset]
                 # None where the broker has not said it in time: then it has not moved.
                 before, position = position, reader.position(tp, timeout_ms=TIMEOUT_MS) or position
