@@ -108,15 +108,11 @@ class Content:
             self._check(found)
 
     def _query(self, columns: Sequence[sql.Composable], *, in_order: bool) -> sql.Composed:
-        asked = sql.SQL(", ").join(columns)
+        query = sql.SQL("select {} from {}").format(sql.SQL(", ").join(columns), self._rows)
         if not in_order:
-            return sql.SQL("select {} from {}").format(asked, self._rows)
-        names = [column.name for column in self.key] or ["_txid", "_partition", "_offset", "_n"]
-        by = sql.SQL(", ").join(map(sql.Identifier, names))
-        # What is asked may be longer than the rows, which are sorted first.
-        return sql.SQL("select {0} from (select * from {1} order by {2}) sorted order by {2}").format(
-            asked, self._rows, by
-        )
+            return query
+        by = [column.name for column in self.key] or ["_txid", "_partition", "_offset", "_n"]
+        return query + sql.SQL(" order by ") + sql.SQL(", ").join(map(sql.Identifier, by))
 
     @property
     def _is_sorted(self) -> bool:
