@@ -102,7 +102,7 @@ def test_a_follower_that_was_stopped_while_it_sends_loses_its_turn_and_is_fenced
             assert go_on.wait(60)
 
     of, name = (
-        (Change, "rendered") if held_at == "rows" else (TransactionalProducer, {"mark": "put"}.get(held_at, held_at))
+        (Change, "selected") if held_at == "rows" else (TransactionalProducer, {"mark": "put"}.get(held_at, held_at))
     )
     real = getattr(of, name)
 
@@ -173,7 +173,7 @@ def test_whoever_only_looks_ends_nothing_that_another_has_begun(sent, monkeypatc
     sent.run("a")
     sent.only_commit("b")
     is_there, go_on, ended = threading.Event(), threading.Event(), []
-    real = {"rows": Change.rendered, "commit": TransactionalProducer.commit}[held_at]
+    real = {"rows": Change.selected, "commit": TransactionalProducer.commit}[held_at]
 
     def held(*given):
         if threading.current_thread() is sending:
@@ -181,7 +181,7 @@ def test_whoever_only_looks_ends_nothing_that_another_has_begun(sent, monkeypatc
             assert go_on.wait(60)
         return real(*given)
 
-    monkeypatch.setattr(*((Change, "rendered") if held_at == "rows" else (TransactionalProducer, "commit")), held)
+    monkeypatch.setattr(*((Change, "selected") if held_at == "rows" else (TransactionalProducer, "commit")), held)
 
     def go() -> None:
         with Ledger(sent.ledger.url) as own:

@@ -60,20 +60,6 @@ class Content:
                 yield from rows
             self._check(cursor.rowcount)
 
-    def rendered(self, columns: Sequence[sql.Composable]) -> Generator[tuple[Any, ...]]:
-        """These expressions of each row, all of them texts or bytes, as bytes, in order; LedgerUnreachable.
-
-        PostgreSQL makes the next rows while whoever asks is busy with these.
-        """
-        statement = sql.SQL("copy ({}) to stdout (format binary)").format(self._query(columns, in_order=True))
-        with self._told(), self.conn.cursor() as cursor:
-            cursor.execute(UTF8)
-            with cursor.copy(statement) as rows:
-                # What COPY gives of a text are its bytes.
-                rows.set_types(["bytea"] * len(columns))
-                yield from rows.rows()
-            self._check(cursor.rowcount)
-
     def as_csv(self, columns: Sequence[sql.Composable]) -> Generator[bytes]:
         """The same as CSV in UTF-8, without a header, whole rows at a time: a null is nothing, an empty text is quoted.
         Floats have as many digits as tell them from all others. Raises as `selected` does.
@@ -97,7 +83,11 @@ class Content:
             self._check(cursor.rowcount)
 
     def selected(self, columns: Sequence[sql.Composable]) -> Generator[tuple[Any, ...]]:
-        """These expressions of each row, some at a time; LedgerUnreachable."""
+        """These expressions of each row, some at a time; LedgerUnreachable.
+
+        Between two fetches the session is idle, so whoever is stopped there loses it by PostgreSQL's limit for that;
+        amid a COPY it would not.
+        """
         with self._told(), self.conn.cursor(name="step") as cursor:
             cursor.itersize = _AT_A_TIME
             cursor.execute(self._query(columns, in_order=True))

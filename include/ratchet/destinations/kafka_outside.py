@@ -11,7 +11,7 @@ from psycopg import sql
 
 from ratchet.destinations.content import Change, Content, Puts
 from ratchet.destinations.kafka_marks import Kept, Marks, key_of
-from ratchet.destinations.kafka_producer import Headers, ProducerFenced, TransactionalProducer, named
+from ratchet.destinations.kafka_producer import Headers, ProducerFenced, TransactionalProducer
 from ratchet.destinations.kafka_topic import KafkaTopic
 from ratchet.destinations.port import Mark, Outside, Owner, Undecided, no_answer
 from ratchet.destinations.rendered import asked, asked_of_keys
@@ -187,12 +187,13 @@ class TopicOutside(Outside):
         topic, wanted = self._declared.name, asked_of_keys(content.fields, content.key)
         content.conn.execute(_AS_TEXT)
         common: Headers = [("ratchet-pipeline", self._owner.pipeline), ("ratchet-step", str(to.step))]
-        with closing(content.rendered(wanted)) as rows:
+        with closing(content.selected(wanted)) as rows:
             for number, (value, key, unfit, txid) in enumerate(rows, 1):
+                place = f"a key of transaction {txid}"
                 if unfit is not None:
-                    raise self._unfit("a key of transaction", txid, unfit)
+                    raise self._unfit(place, unfit)
                 headers = [*common, ("ratchet-txid", txid)] if txid else common
-                producer.send(topic, value, key, headers, "a key of transaction", txid)
+                producer.send(topic, value, key, headers, place)
                 if number % _LOOK_EVERY == 0:
                     producer.look()
 
@@ -200,20 +201,20 @@ class TopicOutside(Outside):
         topic, wanted = self._declared.name, asked(change.fields, self._keyed(change))
         change.conn.execute(_AS_TEXT)
         common: Headers = [("ratchet-pipeline", self._owner.pipeline), ("ratchet-txid", str(change.txid))]
-        with closing(change.rendered(wanted)) as rows:
+        with closing(change.selected(wanted)) as rows:
             for number, (value, key, unfit, source, place) in enumerate(rows, 1):
                 if unfit is not None:
-                    raise self._unfit("the row at", place, unfit)
+                    raise self._unfit(f"the row at {place}", unfit)
                 headers = [*common, ("ratchet-source", source), ("ratchet-position", place)]
-                producer.send(topic, value, key, headers, "the row at", place)
+                producer.send(topic, value, key, headers, f"the row at {place}")
                 if number % _LOOK_EVERY == 0:
                     producer.look()
 
-    def _unfit(self, what: str, place: bytes | None, column: bytes) -> DestinationRefused:
+    def _unfit(self, place: str, column: str) -> DestinationRefused:
         return DestinationRefused(
-            f"{self._where}: {named(what, place)}: column {column.decode()} has a value that JSON does not hold (NaN, "
-            f"an infinity, JSON's null, a day outside of the years 1 to 9999); nothing was sent; `ratchet detach "
-            f"{self._owner.pipeline} {self._declared.address}`, and have the transform keep such rows out"
+            f"{self._where}: {place}: column {column} has a value that JSON does not hold (NaN, an infinity, JSON's "
+            f"null, a day outside of the years 1 to 9999); nothing was sent; `ratchet detach {self._owner.pipeline} "
+            f"{self._declared.address}`, and have the transform keep such rows out"
         )
 
     def _keyed(self, change: Change) -> Column | None:

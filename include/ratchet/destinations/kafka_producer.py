@@ -96,10 +96,8 @@ class TransactionalProducer:
         with self._told():
             self._producer.begin_transaction()
 
-    def send(
-        self, topic: str, value: bytes | None, key: bytes | None, headers: Headers, what: str, place: bytes | None
-    ) -> None:
-        """Send a record; an error, which may show only later, names it by `what` and `place`."""
+    def send(self, topic: str, value: str | None, key: str | bytes | None, headers: Headers, place: str) -> None:
+        """Send a record, of `place`; an error may show only later."""
         produce = self._producer.produce
         while True:
             try:
@@ -110,7 +108,7 @@ class TransactionalProducer:
                     self._producer.poll(0.1)
                     self._check()
             except KafkaException as error:
-                self._failed, self._failed_at = error, named(what, place)
+                self._failed, self._failed_at = error, place
                 with self._told():
                     self._check()
 
@@ -233,8 +231,3 @@ class TransactionalProducer:
             )
         why = f"{said}: {self._heard}" if self._heard else said
         return no_answer(self._where, why)
-
-
-def named(what: str, place: bytes | None) -> str:
-    """A record in an error, as "the row at 1:5:0"; of a key without a row nobody knows the place."""
-    return what if place is None else f"{what} {place.decode()}"
