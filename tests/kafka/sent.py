@@ -13,6 +13,7 @@ from sqlalchemy import select
 
 from ratchet import Append, Json, KafkaTopic, Pipeline, Topic
 from ratchet.destinations.kafka_marks import key_of
+from ratchet.destinations.kafka_producer import HEADER
 from ratchet.destinations.port import Destination, Mark, Outside, Owner
 from ratchet.errors import SettingsError
 from ratchet.ledger import steps
@@ -32,13 +33,13 @@ class Record:
     offset: int
     key: bytes | None
     value: bytes
-    headers: dict[str, str]
+    said: dict[str, str | int]
+    """What its header tells of it."""
 
     @property
     def place(self) -> tuple[int, int, int, int]:
         """(txid, partition, offset, n) of the row."""
-        partition, offset, n = map(int, self.headers["ratchet-position"].split(":"))
-        return int(self.headers["ratchet-txid"]), partition, offset, n
+        return self.said["txid"], self.said["partition"], self.said["offset"], self.said["n"]
 
 
 def read(properties: dict[str, str], topic: str, *, level: str = "read_committed", partitions: int = 3) -> list[Record]:
@@ -54,8 +55,10 @@ def read(properties: dict[str, str], topic: str, *, level: str = "read_committed
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
             ended.add(message.partition())
             continue
-        headers = {name: value.decode() for name, value in message.headers() or ()}
-        found.append(Record(message.partition(), message.offset(), message.key(), message.value(), headers))
+        headers = dict(message.headers() or ())
+        said = json.loads(headers.pop(HEADER, b"{}"))
+        assert not headers
+        found.append(Record(message.partition(), message.offset(), message.key(), message.value(), said))
     reader.close()
     return sorted(found, key=lambda record: (record.partition, record.offset))
 

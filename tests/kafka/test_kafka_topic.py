@@ -50,12 +50,7 @@ def test_a_topic_has_the_rows_of_its_sink_and_those_of_a_key_in_order(sent):
         assert (sent.mark["step"], sent.mark["txid"], sent.mark["since"]) == (number, number, 0)
     record = next(record for record in sent.records() if record.place == (1, 1, 5, 0))
     assert (record.key, record.value) == (b"y", b'{"k":"y","a":105}')
-    assert record.headers == {
-        "ratchet-pipeline": "line",
-        "ratchet-txid": "1",
-        "ratchet-source": "1",
-        "ratchet-position": "1:5:0",
-    }
+    assert record.said == {"pipeline": "line", "txid": 1, "source": 1, "partition": 1, "offset": 5, "n": 0}
     # Nothing is left to do, and nobody is asked.
     sent.opened.clear()
     assert follow(sent.ledger, sent.spec, sent.opens) == [] and sent.opened == []
@@ -192,9 +187,7 @@ def test_two_pipelines_share_a_topic_each_with_its_own_mark(sent):
     for run in "abc":
         sent.run(run)
         other.run(f"o{run}")
-    of = {
-        name: [r.place for r in sent.records() if r.headers["ratchet-pipeline"] == name] for name in ("line", "other")
-    }
+    of = {name: [r.place for r in sent.records() if r.said["pipeline"] == name] for name in ("line", "other")}
     assert {name: sorted(places) for name, places in of.items()} == {
         "line": [row[:4] for row in sent.rows()],
         "other": [row[:4] for row in other.rows()],
@@ -234,9 +227,8 @@ def test_what_json_does_not_hold_is_refused_and_nothing_of_it_is_seen(
     topic, name = make_topic(3), columns.split()[0]
     sinks = [Append("odd", columns=columns, to=KafkaTopic(topic))]
     odd = sending(ledger, kafka_properties, spec_of(topic).model_copy(update={"sinks": sinks}))
-    with pytest.raises(
-        DestinationRefused, match=f"the row at 1:7:0: column {name} has a value that JSON does not hold"
-    ):
+    of = '"partition":1,"offset":7,"n":0}'
+    with pytest.raises(DestinationRefused, match=f"{of}: column {name} has a value that JSON does not hold"):
         odd.run("a", lambda p, o: {name: cell if (p, o) == (1, 7) else usual})
     assert odd.records() == [] and odd.mark["step"] == 0
     # Nobody waits for the transaction: what comes behind it is seen.
@@ -250,7 +242,7 @@ def test_a_row_that_is_too_large_is_refused_by_its_place(ledger, kafka_propertie
     large = {"k": "x", "a": 1}
     # Many rows of which the topic takes one at once, and not all of them.
     sent.run("a", lambda p, o: {**large, "k": "x" * 4_000})
-    with pytest.raises(DestinationRefused, match="the row at 1:15:0 is larger than the topic takes"):
+    with pytest.raises(DestinationRefused, match='"partition":1,"offset":15,"n":0} is larger than the topic'):
         sent.run("b", lambda p, o: {**large, "k": "x" * (30_000 if (p, o) == (1, 15) else 1)})
     assert len(sent.records()) == 20 and sent.mark["step"] == 1
 

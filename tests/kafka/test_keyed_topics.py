@@ -122,10 +122,9 @@ def test_a_record_of_keys_says_which_transaction_has_touched_its_row_and_a_delet
     stock.is_whole()
     records = {record.key: record for record in stock.records()}
     assert records[b'{"k":"y","d":1.50}'].value == b'{"k":"y","d":1.50,"a":7}'
-    said = {"ratchet-pipeline": "line", "ratchet-step": "1"}
-    assert records[b'{"k":"y","d":1.50}'].headers == {**said, "ratchet-txid": "1"}
+    assert records[b'{"k":"y","d":1.50}'].said == {"pipeline": "line", "step": 1, "txid": 1}
     gone = records[b'{"k":"x","d":2.50}']
-    assert (gone.value, gone.headers) == (None, said)
+    assert (gone.value, gone.said) == (None, {"pipeline": "line", "step": 1, "txid": None})
     assert len(records) == len(stock.records()) == 6
 
 

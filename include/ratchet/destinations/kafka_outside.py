@@ -11,10 +11,10 @@ from psycopg import sql
 
 from ratchet.destinations.content import Change, Content, Puts
 from ratchet.destinations.kafka_marks import Kept, Marks, key_of
-from ratchet.destinations.kafka_producer import Headers, ProducerFenced, TransactionalProducer
+from ratchet.destinations.kafka_producer import ProducerFenced, TransactionalProducer
 from ratchet.destinations.kafka_topic import KafkaTopic
 from ratchet.destinations.port import Mark, Outside, Owner, Undecided, no_answer
-from ratchet.destinations.rendered import asked, asked_of_keys
+from ratchet.destinations.rendered import Expression, asked_of_keys, asked_of_rows
 from ratchet.errors import (
     BrokerUnreachable,
     DestinationRefused,
@@ -184,37 +184,29 @@ class TopicOutside(Outside):
 
     def _send_keys(self, producer: TransactionalProducer, content: Content, to: Mark) -> None:
         """Send the row of each key, and a tombstone where it has none."""
-        topic, wanted = self._declared.name, asked_of_keys(content.fields, content.key)
-        content.conn.execute(_AS_TEXT)
-        common: Headers = [("ratchet-pipeline", self._owner.pipeline), ("ratchet-step", str(to.step))]
-        with closing(content.selected(wanted)) as rows:
-            for number, (value, key, unfit, txid) in enumerate(rows, 1):
-                place = f"a key of transaction {txid}"
-                if unfit is not None:
-                    raise self._unfit(place, unfit)
-                headers = [*common, ("ratchet-txid", txid)] if txid else common
-                producer.send(topic, value, key, headers, place)
-                if number % _LOOK_EVERY == 0:
-                    producer.look()
+        asked = asked_of_keys(content.fields, content.key, self._owner.pipeline, to.step)
+        self._send_all(producer, content, asked)
 
     def _send(self, producer: TransactionalProducer, change: Change) -> None:
-        topic, wanted = self._declared.name, asked(change.fields, self._keyed(change))
-        change.conn.execute(_AS_TEXT)
-        common: Headers = [("ratchet-pipeline", self._owner.pipeline), ("ratchet-txid", str(change.txid))]
-        with closing(change.selected(wanted)) as rows:
-            for number, (value, key, unfit, source, place) in enumerate(rows, 1):
+        asked = asked_of_rows(change.fields, self._keyed(change), self._owner.pipeline, change.txid)
+        self._send_all(producer, change, asked)
+
+    def _send_all(self, producer: TransactionalProducer, content: Content, asked: list[Expression]) -> None:
+        content.conn.execute(_AS_TEXT)
+        topic, send = self._declared.name, producer.send
+        with closing(content.selected(asked)) as rows:
+            for number, (value, key, unfit, said) in enumerate(rows, 1):
                 if unfit is not None:
-                    raise self._unfit(f"the row at {place}", unfit)
-                headers = [*common, ("ratchet-source", source), ("ratchet-position", place)]
-                producer.send(topic, value, key, headers, f"the row at {place}")
+                    raise self._unfit(said, unfit)
+                send(topic, value, key, said)
                 if number % _LOOK_EVERY == 0:
                     producer.look()
 
-    def _unfit(self, place: str, column: str) -> DestinationRefused:
+    def _unfit(self, said: str, column: str) -> DestinationRefused:
         return DestinationRefused(
-            f"{self._where}: {place}: column {column} has a value that JSON does not hold (NaN, an infinity, JSON's "
-            f"null, a day outside of the years 1 to 9999); nothing was sent; `ratchet detach {self._owner.pipeline} "
-            f"{self._declared.address}`, and have the transform keep such rows out"
+            f"{self._where}: the record of {said}: column {column} has a value that JSON does not hold (NaN, an "
+            "infinity, JSON's null, a day outside of the years 1 to 9999); nothing was sent; `ratchet detach "
+            f"{self._owner.pipeline} {self._declared.address}`, and have the transform keep such rows out"
         )
 
     def _keyed(self, change: Change) -> Column | None:

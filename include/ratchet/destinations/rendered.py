@@ -7,6 +7,7 @@ Nothing depends on how a session has dates, times or bytes shown.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from psycopg import sql
@@ -32,21 +33,27 @@ Expression = sql.Composable
 """Of SQL, over the columns of a row."""
 
 _NULL = sql.SQL("null::text")
-_PLACE = sql.SQL("_source::text"), sql.SQL("_partition || ':' || _offset || ':' || _n")
 
 
-def asked(fields: Sequence[Column], keyed: Column | None) -> list[Expression]:
-    """What is asked of each row: value, key, the column that JSON does not hold, the source's number, the place."""
+def asked_of_rows(fields: Sequence[Column], keyed: Column | None, pipeline: str, txid: int) -> list[Expression]:
+    """What is asked of each row: value, key, the column that JSON does not hold, where it comes from as JSON."""
     key = _NULL if keyed is None else key_of(keyed)
-    return [json_of(fields), key, unfit_of(fields), *_PLACE]
+    # Written by us, since a function that makes JSON takes as long as all the rest.
+    said = sql.SQL(
+        "{} || _source || ',\"partition\":' || _partition || ',\"offset\":' || _offset || ',\"n\":' || _n || '}}'"
+    )
+    return [json_of(fields), key, unfit_of(fields), said.format(_begun({"pipeline": pipeline, "txid": txid}, "source"))]
 
 
-def asked_of_keys(fields: Sequence[Column], key: Sequence[Column]) -> list[Expression]:
+def asked_of_keys(fields: Sequence[Column], key: Sequence[Column], pipeline: str, step: int) -> list[Expression]:
     """What is asked of each key: value, null where it has no row; the key, of one column as `key_of` has it, of several
-    a JSON object; the column that JSON does not hold; the transaction that has touched its row last.
+    a JSON object; the column that JSON does not hold; as JSON the step and the transaction that has touched its row
+    last, which is null where it has no row.
     """
     value = sql.SQL("case when _txid is not null then {} end").format(json_of(fields))
-    return [value, key_of(key[0]) if len(key) == 1 else json_of(key), unfit_of(fields), sql.SQL("_txid::text")]
+    said = sql.SQL("{} || coalesce(_txid::text, 'null') || '}}'")
+    said = said.format(_begun({"pipeline": pipeline, "step": step}, "txid"))
+    return [value, key_of(key[0]) if len(key) == 1 else json_of(key), unfit_of(fields), said]
 
 
 def json_of(fields: Sequence[Column]) -> Expression:
@@ -83,6 +90,11 @@ def unfit_of(fields: Sequence[Column]) -> Expression:
         if (unfit := _unfit(column.type, sql.Identifier(column.name))) is not None
     ]
     return sql.SQL("case {} end").format(sql.SQL(" ").join(whens)) if whens else _NULL
+
+
+def _begun(members: dict[str, str | int], following: str) -> Expression:
+    """The text of a JSON object up to the value of the member that follows these."""
+    return sql.Literal(json.dumps(members, separators=(",", ":"))[:-1] + f',"{following}":')
 
 
 def _json(column: Column) -> Expression:

@@ -84,14 +84,11 @@ def _records(to: KafkaTopic, columns: list[str], by: Reach) -> Iterator[Row]:
     """Of records that have a position all; of those of a key the last one, as compaction leaves it."""
     last: dict[bytes | None, Row | None] = {}
     for record in committed(dict(by.kafka), to.name):
-        said = {name: value.decode() for name, value in record.headers}
+        said = json.loads(dict(record.headers)["ratchet"])
         row = json.loads(record.value) if record.value is not None else {}
-        if "ratchet-position" in said:
-            place = map(int, said["ratchet-position"].split(":"))
-            row |= dict(zip(("_partition", "_offset", "_n"), place, strict=True))
-        row["_txid"] = int(said.get("ratchet-txid", 0))
+        row |= {f"_{name}": number for name, number in said.items()}
         made = tuple(row.get(name) for name in columns)
-        if "ratchet-position" in said:
+        if "offset" in said:
             yield made
         else:
             last[record.key] = None if record.value is None else made
