@@ -58,6 +58,17 @@ class Kafka(Describing):
     partition has no leader for 20.
     """
 
+    def __init__(self, properties: dict[str, str]):
+        super().__init__(properties)
+        self._reader: KafkaConsumer | None = None
+
+    def close(self) -> None:
+        """Close the connections; harmless when none was opened."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+        super().close()
+
     def offsets(
         self,
         of: str | Sequence[str] | Subscription,
@@ -198,35 +209,40 @@ class Kafka(Describing):
         return sum(map(len, self._committed(r)))
 
     def _committed(self, r: OffsetRange) -> Iterator[list[ConsumerRecord]]:
-        """The committed records of a range, piece by piece, until the position is at its end."""
-        tp = TopicPartition(*r.place)
-        reader = KafkaConsumer(
-            **self._settings,
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            allow_auto_create_topics=False,
-            max_poll_records=20_000,
-            request_timeout_ms=TIMEOUT_MS,
-            bootstrap_timeout_ms=TIMEOUT_MS,
-        )
-        try:
-            reader.assign([tp])
-            reader.seek(tp, r.from_offset)
-            position = r.from_offset
-            deadline = monotonic() + TIMEOUT_MS / 1000
-            while position < r.until_offset:
-                # Short polls: over markers the position moves, but poll() waits for a record.
-                polled = reader.poll(timeout_ms=10)
-                yield [record for record in polled.get(tp, ()) if record.offset < r.until_offset]
-                # None where the broker has not said it in time: then it has not moved.
-                before, position = position, reader.position(tp, timeout_ms=TIMEOUT_MS) or position
-                if position > before:
-                    deadline = monotonic() + TIMEOUT_MS / 1000
-                elif monotonic() > deadline:
-                    raise IncompleteRead(f"{r}: an independent reader stays at offset {position}")
-        finally:
-            reader.close()
+        """The committed records of a range, piece by piece, until the position is at its end.
+
+        One range at a time.
+        """
+        tp, reader = TopicPartition(*r.place), self._committed_reader()
+        reader.assign([tp])
+        reader.seek(tp, r.from_offset)
+        position = r.from_offset
+        deadline = monotonic() + TIMEOUT_MS / 1000
+        while position < r.until_offset:
+            # Short polls: over markers the position moves, but poll() waits for a record.
+            polled = reader.poll(timeout_ms=10)
+            yield [record for record in polled.get(tp, ()) if record.offset < r.until_offset]
+            # None where the broker has not said it in time: then it has not moved.
+            before, position = position, reader.position(tp, timeout_ms=TIMEOUT_MS) or position
+            if position > before:
+                deadline = monotonic() + TIMEOUT_MS / 1000
+            elif monotonic() > deadline:
+                raise IncompleteRead(f"{r}: an independent reader stays at offset {position}")
+
+    def _committed_reader(self) -> KafkaConsumer:
+        # Kept: a new one waits for 0.1 s until it may ask where a partition is.
+        if self._reader is None:
+            self._reader = KafkaConsumer(
+                **self._settings,
+                isolation_level="read_committed",
+                enable_auto_commit=False,
+                auto_offset_reset="none",
+                allow_auto_create_topics=False,
+                max_poll_records=20_000,
+                request_timeout_ms=TIMEOUT_MS,
+                bootstrap_timeout_ms=TIMEOUT_MS,
+            )
+        return self._reader
 
     def _since(self, topics: Topics, at: datetime, ends: Mapping[int, OffsetAndTimestamp]) -> dict[int, int]:
         """{partition: its first record of that time or later, else its end}; what comes after the ends is beyond them.
