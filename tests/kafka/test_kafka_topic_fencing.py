@@ -11,7 +11,7 @@ import threading
 import pytest
 from confluent_kafka import KafkaException
 
-from ratchet.destinations import kafka_marks, kafka_outside
+from ratchet.destinations import content, kafka_marks, kafka_outside
 from ratchet.destinations.content import Change
 from ratchet.destinations.kafka_producer import ProducerFenced, TransactionalProducer
 from ratchet.destinations.port import Undecided
@@ -92,6 +92,8 @@ def test_a_follower_that_was_stopped_before_it_sends_changes_nothing_when_others
 def test_a_follower_that_was_stopped_while_it_sends_loses_its_turn_and_is_fenced(sent, monkeypatch, held_at):
     monkeypatch.setattr(kafka_outside, "_SILENT_SECONDS", 6)
     monkeypatch.setattr(kafka_marks, "DECIDED_SECONDS", 0.3)
+    # Amid its rows, as where a step has more of them than are read at a time.
+    monkeypatch.setattr(content, "_AT_A_TIME", 5)
     sent.run("a")
     sent.only_commit("b")
     is_there, go_on, ended = threading.Event(), threading.Event(), []
@@ -170,6 +172,8 @@ def test_of_many_that_start_at_once_one_makes_the_first_mark(sent):
 @pytest.mark.invariant("I1", "I6")
 def test_whoever_only_looks_ends_nothing_that_another_has_begun(sent, monkeypatch, held_at):
     monkeypatch.setattr(kafka_marks, "DECIDED_SECONDS", 0.3)
+    # Amid its rows, as where a step has more of them than are read at a time.
+    monkeypatch.setattr(content, "_AT_A_TIME", 5)
     sent.run("a")
     sent.only_commit("b")
     is_there, go_on, ended = threading.Event(), threading.Event(), []
