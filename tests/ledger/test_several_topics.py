@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from sqlalchemy import select
 
 from ratchet.errors import IllegalMove, RecordsLost, SettingsError, SpecError, TopicChanged
-from ratchet.ledger.schema import losses, topics
+from ratchet.ledger.schema import dead_letters, losses, topics
+from ratchet.ledger.topics import number_of
 from ratchet.ledger.transactions import read_line
 from ratchet.ledger.work import Run
 from ratchet.operate.actions import accept_loss
 from ratchet.operate.effects import effects_of
+from ratchet.operate.erase import erase
 from ratchet.operate.outcome import lines_of
 from ratchet.operate.snapshot.lag import lags, topics_asked
-from ratchet.operate.snapshot.places import where
+from ratchet.operate.snapshot.places import origins, where
 from ratchet.operate.snapshot.transaction import transaction
 from ratchet.operate.upcoming import upcoming
 from ratchet.operate.verify import verify
@@ -27,9 +30,10 @@ from ratchet.protocol.commit import commit
 from ratchet.protocol.plan import previous_until
 from ratchet.sinks.lookup import sink_of
 from ratchet.source.topics import Ends
+from ratchet.spec.pipeline import DEAD_LETTERS
 
 from .several import Cluster, by_topic, log, spec_of
-from .staging import always_active, appended, planned, prepare, start
+from .staging import always_active, appended, do, planned, prepare, start
 
 LIST = spec_of(name=["eu", "us"])
 PATTERN = spec_of(pattern="[a-z]{2}")
@@ -43,6 +47,16 @@ def one(ledger, of: Cluster, run: str) -> Begun | Skipped:
         assert commit(ledger, of.spec, begun.claim).txids == (begun.claim.txid,)
         settle(ledger, of.spec, Run("dag", run), succeeded=True)
     return begun
+
+
+def at_place(ledger, sink: str) -> list[tuple[str, int, int]]:
+    """(topic, partition, offset) of what readers see at offset 3 of a partition 0, whichever topic it is of."""
+    letter, row = dead_letters.c, sink_of(LIST, "rows").target.c
+    place = (letter.topic, letter.partition, letter.offset), (row._topic, row._partition, row._offset)
+    topic, partition, offset = place[sink == "rows"]
+    with ledger.begin() as conn:
+        found = conn.execute(select(topic, partition, offset).where(partition == 0, offset == 3).order_by(topic))
+        return [tuple(row) for row in found]
 
 
 def all_of(ledger, of: Cluster, run: str) -> list[Begun]:
@@ -103,6 +117,35 @@ def test_a_record_is_looked_for_in_the_topic_that_is_named(ledger):
         where(ledger, LIST, 0, 3)
     with pytest.raises(SettingsError, match="'ca' is none of them"):
         where(ledger, LIST, 0, 3, "ca")
+
+
+@pytest.mark.parametrize("sink", ["rows", DEAD_LETTERS])
+def test_of_several_topics_only_what_is_of_the_named_one_is_looked_for_and_erased(ledger, sink):
+    of = Cluster(LIST, {"us": log("b", 6), "eu": log("a", 10, 4)})
+
+    def given(p: int, o: int) -> dict[str, list[dict]]:
+        letter = {"topic": ("eu", "us")[number_of(p)], "topic_id": "first", "error": "no number", "value": b"x"}
+        return {sink: [letter if sink == DEAD_LETTERS else {"a": o}]}
+
+    begun = begin(ledger, LIST, Run("dag", "a"), of.offsets, always_active)
+    do(ledger, LIST, begun, given)
+    commit(ledger, LIST, begun.claim)
+    place = {"_partition": "0", "_offset": "3"}
+    for act in (partial(origins, ledger, LIST, sink), partial(erase, ledger, LIST, sink, reason="why", who="me")):
+        for wrong, why in (
+            (place, "it is of topics eu, us, .* a partition 0; say of which one, as _topic=eu"),
+            ({"_topic": "us"}, "_topic and _partition name a partition of Kafka"),
+            ({**place, "_topic": "us", "_partition": "none"}, "_topic and _partition name a partition of Kafka"),
+            ({**place, "_topic": "ca"}, "'ca' is none of them"),
+        ):
+            with pytest.raises(SettingsError, match=why):
+                act(key=wrong)
+    assert at_place(ledger, sink) == [("eu", 0, 3), ("us", 0, 3)]
+    (made,) = origins(ledger, LIST, sink, {**place, "_topic": "us"}).made
+    assert (made.topic, made.partition, made.offset) == ("us", 0, 3)
+    assert erase(ledger, LIST, sink, {**place, "_topic": "us"}, "why", "me").rows == {1: 1}
+    assert at_place(ledger, sink) == [("eu", 0, 3)]
+    assert [fault for check in verify(ledger, LIST) for fault in check.faults] == []
 
 
 @pytest.mark.invariant("I2")

@@ -106,7 +106,7 @@ class TransactionalProducer:
                 return
             except BufferError:
                 with self._told():
-                    self._producer.poll(0.1)
+                    self._producer.poll(0.01)
                     self._check()
             except KafkaException as error:
                 self._failed, self._failed_at = error, f"the record of {said}"

@@ -15,6 +15,7 @@ from ratchet.ledger.rows import Line
 from ratchet.ledger.schema import transactions
 from ratchet.ledger.transactions import is_unfinished, lock_pipeline, lock_rows, read_line, read_transaction
 from ratchet.ledger.work import counted
+from ratchet.operate.naming import TOPIC, key_in_line
 from ratchet.protocol import replays
 from ratchet.protocol.applied import voted
 from ratchet.sinks import erasures, layout
@@ -93,7 +94,8 @@ def erase(
 
     Their number and checksum by transaction, without the values, are noted, so that what stays can be verified. A
     transaction of which rows are erased is not revised any more: they would come back. Raises SettingsError where the
-    sink keeps no rows, a column is not its own, or a value is none of its type; IllegalMove where there is no line.
+    sink keeps no rows, a column is not its own, a value is none of its type, or a partition is named without its topic
+    where there are several; IllegalMove where there is no line.
     """
     of = _sink(spec, sink, key)
     with ledger.begin(dry_run=dry_run) as conn:
@@ -113,7 +115,7 @@ def erase(
             )
         # A moment without a zone is the same one everywhere.
         conn.execute(text("set local timezone to 'UTC'"))
-        gone = _gone(conn, spec, of, key, line, say)
+        gone = _gone(conn, spec, of, key_in_line(spec.name, line.topics, key), line, say)
         # Last, since a begin that revises one of these waits for its row.
         for txid in sorted(txid for txid in gone if txid > line.pruned):
             row = read_transaction(conn, spec.name, txid, lock=True)
@@ -155,7 +157,7 @@ def _sink(spec: Pipeline, name: str, key: Mapping[str, str]) -> Kept:
             f"{spec.name}: {name} keeps no rows of their own, but a state for each key; a tombstone takes an Upsert's "
             "key away, and its deltas are merged after keep_deltas"
         )
-    columns = [column.name for column in (*of.written, TXID)]
+    columns = [*(column.name for column in (*of.written, TXID)), TOPIC]
     for column in key:
         if column not in columns:
             raise SettingsError(f"{spec.name}: {name} has no column {column!r}; it has {', '.join(columns)}")

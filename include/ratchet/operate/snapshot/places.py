@@ -16,7 +16,7 @@ from ratchet.ledger.schema import losses, ranges, sources, transactions
 from ratchet.ledger.states import State
 from ratchet.ledger.topics import of_kafka
 from ratchet.ledger.transactions import newest_revision, read_line
-from ratchet.operate.naming import partition_of
+from ratchet.operate.naming import TOPIC, key_in_line, partition_of
 from ratchet.sinks import delta, retention
 from ratchet.sinks.lookup import sinks_of
 from ratchet.sinks.port import Sink
@@ -139,7 +139,7 @@ def origins(ledger: Ledger, spec: Pipeline, sink: str, key: Mapping[str, str], s
     """Which transactions and records have made the visible rows of a sink in which columns have these values.
 
     With `seconds` no query takes longer. Raises SettingsError where there is no such sink or column, a value is none of
-    its type, a key is not whole, or the time is over.
+    its type, a key is not whole, a partition may be of several topics, or the time is over.
     """
     of = _sink(spec, sink, key)
     with ledger.snapshot() as conn:
@@ -150,7 +150,8 @@ def origins(ledger: Ledger, spec: Pipeline, sink: str, key: Mapping[str, str], s
         conn.execute(text("set local timezone to 'UTC'"))
         conn.execute(text(f"set local statement_timeout to {int(seconds * 1000)}"))
         try:
-            rows = conn.execute(of.made_by(spec.name, key, line.head).limit(MOST + 1)).all()
+            named = key if of.key_names else key_in_line(spec.name, line.topics, key)
+            rows = conn.execute(of.made_by(spec.name, named, line.head).limit(MOST + 1)).all()
         except OperationalError as error:
             if getattr(error.orig, "sqlstate", None) != _CANCELED:
                 raise
@@ -263,7 +264,7 @@ def _sink(spec: Pipeline, name: str, key: Mapping[str, str]) -> Sink:
     if name not in sinks:
         raise SettingsError(f"{spec.name}: there is no sink {name!r}; it has {', '.join(sinks)}")
     of = sinks[name]
-    columns = of.key_names or [column.name for column in (*of.written, TXID)]
+    columns = of.key_names or [*(column.name for column in (*of.written, TXID)), TOPIC]
     for column in key:
         if column not in columns:
             raise SettingsError(f"{spec.name}: {name} has no column {column!r} to look by; it has {', '.join(columns)}")
