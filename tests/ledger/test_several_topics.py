@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
+from ratchet import MaxDeadLetters
 from ratchet.errors import IllegalMove, RecordsLost, SettingsError, SpecError, TopicChanged
 from ratchet.ledger.schema import losses, topics
 from ratchet.ledger.transactions import read_line
@@ -29,7 +30,7 @@ from ratchet.sinks.lookup import sink_of
 from ratchet.source.topics import Ends
 
 from .several import Cluster, by_topic, log, spec_of
-from .staging import always_active, appended, planned, prepare, start
+from .staging import always_active, appended, do_slice, planned, prepare, start
 
 LIST = spec_of(name=["eu", "us"])
 PATTERN = spec_of(pattern="[a-z]{2}")
@@ -241,6 +242,31 @@ def test_a_topic_that_is_gone_stops_the_line_until_a_person_leaves_it(ledger, ho
     assert begun.claim.txid == again.claim.txid
     with pytest.raises(IllegalMove, match="there is no loss to accept"):
         accept_loss(ledger, of.spec, of.offsets, "it is over", "me")
+
+
+def test_what_other_code_has_voted_for_of_a_topic_that_is_left_is_begun_anew_as_long_as_kafka_has_it(ledger):
+    of = Cluster(LIST, {"eu": log("a", 10), "us": log("b", 6)})
+    begun = start(ledger, of.spec, of, "a")
+    do_slice(ledger, of.spec, begun, 1)
+    of.spec = spec_of(name=["eu"])
+    accept_loss(ledger, of.spec, of.offsets, "not now", "me")
+    settle(ledger, of.spec, Run("dag", "a"), succeeded=False, reason="over")
+    of.spec = of.spec.model_copy(update={"gates": [MaxDeadLetters(0.5)]})
+    again = one(ledger, of, "b")
+    assert (again.claim.txid, again.claim.epoch, again.how) == (begun.claim.txid, 2, "adopted")
+    is_whole(ledger, of, begun)
+
+
+def test_what_other_code_has_voted_for_of_a_topic_that_is_gone_from_kafka_is_not_begun_anew(ledger):
+    of = Cluster(LIST, {"eu": log("a", 10), "us": log("b", 6)})
+    do_slice(ledger, of.spec, start(ledger, of.spec, of, "a"), 1)
+    of.spec = spec_of(name=["eu"])
+    del of.logs["us"]
+    accept_loss(ledger, of.spec, of.offsets, "it is over", "me")
+    settle(ledger, of.spec, Run("dag", "a"), succeeded=False, reason="over")
+    of.spec = of.spec.model_copy(update={"gates": [MaxDeadLetters(0.5)]})
+    with pytest.raises(RecordsLost, match=r"Kafka does not have us-0\[0,6\) any more, which it has voted for"):
+        one(ledger, of, "b")
 
 
 @pytest.mark.invariant("I2")
