@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.proof.simulate.actors import Actor, End
 from tests.proof.simulate.database import Database, Saved
-from tests.proof.simulate.watch import Seen
+from tests.proof.simulate.seen import Seen
 
 if TYPE_CHECKING:
     from tests.proof.simulate.schedule import Schedule
