@@ -20,7 +20,7 @@ from ratchet.operate.snapshot.places import where
 from ratchet.operate.snapshot.transaction import transaction
 from ratchet.operate.upcoming import upcoming
 from ratchet.operate.verify import verify
-from ratchet.protocol.another import waiting_records
+from ratchet.protocol.another import WaitingRecords, arrived_records, waiting_records
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Begun, Skipped
 from ratchet.protocol.claims import settle
@@ -275,9 +275,11 @@ def test_a_topic_that_was_left_goes_on_where_its_plans_had_ended_if_it_comes_bac
     first = one(ledger, of, "a")
     of.spec = spec_of(name=["eu"])
     accept_loss(ledger, of.spec, of.offsets, "not now", "me")
+    assert arrived_records(ledger, "line", 4, Cluster(LIST, of.logs).offsets) is None
     of.logs["us"].stable = {0: 9}
     assert isinstance(one(ledger, of, "b"), Skipped)
     of.spec = LIST
+    assert arrived_records(ledger, "line", 4, of.offsets) == WaitingRecords(3)
     second = one(ledger, of, "c")
     assert [str(r) for part in second.slices for r in part.ranges] == ["us-0[6,9)"]
     is_whole(ledger, of, first, second)
