@@ -285,6 +285,21 @@ def test_a_topic_that_was_left_goes_on_where_its_plans_had_ended_if_it_comes_bac
     is_whole(ledger, of, first, second)
 
 
+def test_a_line_may_leave_its_other_topics_where_one_that_was_left_is_back(ledger):
+    of = Cluster(LIST, {"eu": log("a", 10), "us": log("b", 6)})
+    first = one(ledger, of, "a")
+    of.spec = spec_of(name=["us"])
+    accept_loss(ledger, of.spec, of.offsets, "not now", "me")
+    of.spec, of.logs["eu"].stable = spec_of(name=["eu"]), {0: 13}
+    with pytest.raises(TopicChanged, match="topic us of the line is none of the spec's topics, eu"):
+        one(ledger, of, "b")
+    said = lines_of(accept_loss(ledger, of.spec, of.offsets, "the other way round", "me"))
+    assert any("topic us is left" in line for line in said)
+    second = one(ledger, of, "c")
+    assert [str(r) for part in second.slices for r in part.ranges] == ["eu-0[10,13)"]
+    is_whole(ledger, of, first, second)
+
+
 @pytest.mark.invariant("I2")
 def test_a_topic_that_is_made_again_opens_a_source_in_which_the_others_go_on(ledger):
     of = Cluster(LIST, {"eu": log("a", 10), "us": log("b", 6)})
