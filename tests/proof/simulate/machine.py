@@ -220,7 +220,7 @@ class Machine(RuleBasedStateMachine):
         logs = self.world.logs
         comes = [(f"topic {t} comes", partial(logs.name, t)) for t in logs.topics if t not in logs.named]
         goes = [(f"topic {t} goes", partial(logs.unname, t)) for t in logs.named if len(logs.named) > 1]
-        return comes + goes
+        return comes * 2 + goes
 
     def _specs(self) -> list[tuple[str, Callable[[], None]]]:
         """The tables are migrated, and the spec of before, this one or the next is deployed, in any order."""

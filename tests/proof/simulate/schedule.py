@@ -269,12 +269,17 @@ class Schedule:
         self._count("revisions", len(self._theatre.watch.last.transactions) - self._theatre.watch.last.last_txid)
 
     def _decide_on_topics(self) -> None:
-        """A person puts back what the line cannot do without, and leaves what else the spec does not name."""
+        """A person puts back what the line cannot do without, leaves what else the spec does not name, and in every
+        other schedule puts all of it back then.
+        """
         seen, world = self.look(), self.world
         if seen.names and not {*seen.names} & {*world.logs.named}:
             world.logs.name(seen.names[0])
         if {*seen.names} - seen.left - {*world.logs.named}:
             self.alone(world.leave())
+        if len(world.runs) % 2:
+            for topic in sorted({*seen.names} - {*world.logs.named}):
+                world.logs.name(topic)
 
     def _count(self, what: str, number: int = 1) -> None:
         self._theatre.counted[what] += number
