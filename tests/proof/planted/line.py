@@ -302,11 +302,4 @@ PLANTS = [
         "voted_and_gone(conn, row, kafka.of_all)",
         "voted_and_gone(conn, row, kafka.offsets)",
     ),
-    plant(
-        "an answer of Kafka from before a topic joined counts for the line after it",
-        "protocol/sources.py",
-        "return (self.source, self.lineages, self.topics) == (other.source, other.lineages, other.topics)",
-        "return (self.source, self.lineages) == (other.source, other.lineages)",
-        layers=("ledger",),
-    ),
 ]
