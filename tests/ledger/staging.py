@@ -281,9 +281,9 @@ def records_of(ledger: Ledger, work: SliceWork) -> list[tuple[int, int]]:
 
 
 def contents(ledger: Ledger, spec: Pipeline) -> dict[str, list[tuple]]:
-    """Every row that readers see, by sink, sorted; of dead letters (partition, offset, txid, error)."""
+    """Every row that readers see, by sink, sorted; of dead letters (topic, partition, offset, txid, error)."""
     c = dead_letters.c
-    dead = select(c.partition, c.offset, c.txid, c.error).where(c.pipeline == spec.name)
+    dead = select(c.topic, c.partition, c.offset, c.txid, c.error).where(c.pipeline == spec.name)
     queries = {**{sink.name: select(sink.target) for sink in sinks_of(spec) if sink.tables}, DEAD_LETTERS: dead}
     with ledger.begin() as conn:
         return {name: sorted(map(tuple, conn.execute(query)), key=repr) for name, query in queries.items()}

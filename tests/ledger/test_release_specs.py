@@ -116,7 +116,7 @@ def test_what_a_replay_would_replace_and_what_was_done_with_other_code_is_the_wh
     assert found.records == len(line.places[2])
     assert found.codes == {SPEC.code_hash: (2,), OTHER.code_hash: (2,)}
     there = contents(line.ledger, SPEC)
-    there = {ROWS: [row[-1] for row in there[ROWS]], DEAD_LETTERS: [row[2] for row in there[DEAD_LETTERS]]}
+    there = {ROWS: [row[-1] for row in there[ROWS]], DEAD_LETTERS: [row[3] for row in there[DEAD_LETTERS]]}
     assert {name: found.rows[name] for name in there} == {name: txids.count(2) for name, txids in there.items()}
     with line.ledger.begin() as conn:
         assert [(row.txid, row.revision) for row in done_otherwise(conn, [SPEC.name])] == [(2, 1)]

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from sqlalchemy import select
 
+from ratchet import MaxDeadLetters
 from ratchet.errors import IllegalMove, RecordsLost, SettingsError, SpecError, TopicChanged
 from ratchet.ledger.schema import dead_letters, losses, topics
 from ratchet.ledger.topics import number_of
@@ -22,7 +23,7 @@ from ratchet.operate.snapshot.places import origins, where
 from ratchet.operate.snapshot.transaction import transaction
 from ratchet.operate.upcoming import upcoming
 from ratchet.operate.verify import verify
-from ratchet.protocol.another import waiting_records
+from ratchet.protocol.another import WaitingRecords, arrived_records, waiting_records
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Begun, Skipped
 from ratchet.protocol.claims import settle
@@ -33,7 +34,7 @@ from ratchet.source.topics import Ends
 from ratchet.spec.pipeline import DEAD_LETTERS
 
 from .several import Cluster, by_topic, log, spec_of
-from .staging import always_active, appended, do, planned, prepare, start
+from .staging import always_active, appended, do, do_slice, planned, prepare, start
 
 LIST = spec_of(name=["eu", "us"])
 PATTERN = spec_of(pattern="[a-z]{2}")
@@ -212,8 +213,9 @@ def test_an_answer_from_before_another_topic_had_joined_is_not_planned_by(ledger
             # Another run finds a topic that this answer has under the number of one that comes later.
             of.logs |= {"us": log("b", 6)}
             of.others = one(ledger, of, "other")
-            of.logs |= {"ca": log("c", 5)}
-            return Cluster(PATTERN, {"eu": log("a", 10), "ca": log("c", 5)}).offsets(*given)
+            # There it would be read beyond what is planned, and not be told from a log that was cut.
+            of.logs |= {"ca": log("c", 9)}
+            return Cluster(PATTERN, {"eu": log("a", 10), "ca": log("c", 9)}).offsets(*given)
         return found
 
     begun = begin(ledger, of.spec, Run("dag", "b"), meanwhile, always_active)
@@ -286,17 +288,59 @@ def test_a_topic_that_is_gone_stops_the_line_until_a_person_leaves_it(ledger, ho
         accept_loss(ledger, of.spec, of.offsets, "it is over", "me")
 
 
+def test_what_other_code_has_voted_for_of_a_topic_that_is_left_is_begun_anew_as_long_as_kafka_has_it(ledger):
+    of = Cluster(LIST, {"eu": log("a", 10), "us": log("b", 6)})
+    begun = start(ledger, of.spec, of, "a")
+    do_slice(ledger, of.spec, begun, 1)
+    of.spec = spec_of(name=["eu"])
+    accept_loss(ledger, of.spec, of.offsets, "not now", "me")
+    settle(ledger, of.spec, Run("dag", "a"), succeeded=False, reason="over")
+    of.spec = of.spec.model_copy(update={"gates": [MaxDeadLetters(0.5)]})
+    again = one(ledger, of, "b")
+    assert (again.claim.txid, again.claim.epoch, again.how) == (begun.claim.txid, 2, "adopted")
+    is_whole(ledger, of, begun)
+
+
+def test_what_other_code_has_voted_for_of_a_topic_that_is_gone_from_kafka_is_not_begun_anew(ledger):
+    of = Cluster(LIST, {"eu": log("a", 10), "us": log("b", 6)})
+    do_slice(ledger, of.spec, start(ledger, of.spec, of, "a"), 1)
+    of.spec = spec_of(name=["eu"])
+    del of.logs["us"]
+    accept_loss(ledger, of.spec, of.offsets, "it is over", "me")
+    settle(ledger, of.spec, Run("dag", "a"), succeeded=False, reason="over")
+    of.spec = of.spec.model_copy(update={"gates": [MaxDeadLetters(0.5)]})
+    with pytest.raises(RecordsLost, match=r"Kafka does not have us-0\[0,6\) any more, which it has voted for"):
+        one(ledger, of, "b")
+
+
 @pytest.mark.invariant("I2")
 def test_a_topic_that_was_left_goes_on_where_its_plans_had_ended_if_it_comes_back(ledger):
     of = Cluster(LIST, {"eu": log("a", 10), "us": log("b", 6)})
     first = one(ledger, of, "a")
     of.spec = spec_of(name=["eu"])
     accept_loss(ledger, of.spec, of.offsets, "not now", "me")
+    assert arrived_records(ledger, "line", 4, Cluster(LIST, of.logs).offsets) is None
     of.logs["us"].stable = {0: 9}
     assert isinstance(one(ledger, of, "b"), Skipped)
     of.spec = LIST
+    assert arrived_records(ledger, "line", 4, of.offsets) == WaitingRecords(3)
     second = one(ledger, of, "c")
     assert [str(r) for part in second.slices for r in part.ranges] == ["us-0[6,9)"]
+    is_whole(ledger, of, first, second)
+
+
+def test_a_line_may_leave_its_other_topics_where_one_that_was_left_is_back(ledger):
+    of = Cluster(LIST, {"eu": log("a", 10), "us": log("b", 6)})
+    first = one(ledger, of, "a")
+    of.spec = spec_of(name=["us"])
+    accept_loss(ledger, of.spec, of.offsets, "not now", "me")
+    of.spec, of.logs["eu"].stable = spec_of(name=["eu"]), {0: 13}
+    with pytest.raises(TopicChanged, match="topic us of the line is none of the spec's topics, eu"):
+        one(ledger, of, "b")
+    said = lines_of(accept_loss(ledger, of.spec, of.offsets, "the other way round", "me"))
+    assert any("topic us is left" in line for line in said)
+    second = one(ledger, of, "c")
+    assert [str(r) for part in second.slices for r in part.ranges] == ["eu-0[10,13)"]
     is_whole(ledger, of, first, second)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import cache
 from typing import Any, cast
@@ -15,6 +15,9 @@ from ratchet.spec.parts import DeclaredSink
 from ratchet.spec.pipeline import DEAD_LETTERS
 
 KEYS = ("x", "y", "z", None)
+PER_TOPIC = 1_000_000
+"""A partition of a line is its topic's number times this, and Kafka's partition; written down here once more, so that a
+change of the product's numbers is noticed."""
 ROWS, TOTALS, LATEST, NEWEST = "rich_rows", "rich_totals", "rich_latest", "rich_newest"
 
 RICH = Pipeline(
@@ -83,9 +86,10 @@ def staged_rows(spec: Pipeline, positions: Iterable[tuple[int, int]], make: Make
 
 
 class Fold:
-    """The sinks as they must be, folded from nothing."""
+    """The sinks as they must be, folded from nothing; of several topics these are the names, by number."""
 
-    def __init__(self) -> None:
+    def __init__(self, topics: Sequence[str] | None = None) -> None:
+        self._topics = topics
         self._deltas: dict[str, Deltas] = defaultdict(dict)
 
     def put(self, spec: Pipeline, txid: int, positions: Iterable[tuple[int, int]], make: Make) -> None:
@@ -93,7 +97,8 @@ class Fold:
         for sink in (*(sink.name for sink in spec.sinks), DEAD_LETTERS):
             self._deltas[sink][txid] = []
         for partition, offset in sorted(positions):
-            place = {"_topic": spec.source.name, "_partition": partition, "_offset": offset, "_n": 0, "_txid": txid}
+            topic = self._topics[partition // PER_TOPIC] if self._topics else spec.source.name
+            place = {"_topic": topic, "_partition": partition, "_offset": offset, "_n": 0, "_txid": txid}
             for sink, rows in make(partition, offset).items():
                 self._deltas[sink][txid] += [{**row, **place} for row in rows]
 
@@ -110,7 +115,7 @@ class Fold:
         self._deltas[sink] = {txid: rows for txid, rows in self._deltas[sink].items() if txid > until}
 
     def contents(self, sinks: Iterable[DeclaredSink]) -> dict[str, list[tuple]]:
-        """Every row that readers must see, by sink, sorted; the dead letters are (partition, offset, txid, error).
+        """Every row that readers must see, by sink, sorted; of dead letters (topic, partition, offset, txid, error).
 
         A row that was written before its sink had a column has null there.
         """
@@ -131,7 +136,8 @@ def shown(sink: DeclaredSink) -> list[str]:
 
 
 def _every(sink: Append, deltas: list[dict]) -> Iterable[dict]:
-    return deltas
+    # In a view a partition is Kafka's; in a table of one's own it is the line's, as in states.
+    return deltas if sink.existing else [{**row, "_partition": row["_partition"] % PER_TOPIC} for row in deltas]
 
 
 def _accumulated(sink: Accumulate, deltas: list[dict]) -> Iterable[dict]:
@@ -163,7 +169,9 @@ def _last(sink: Upsert, deltas: list[dict]) -> Iterable[dict]:
 
 
 def _dead_letters(deltas: list[dict]) -> list[tuple]:
-    return [(row["_partition"], row["_offset"], row["_txid"], row["error"]) for row in deltas]
+    return [
+        (row["_topic"], row["_partition"] % PER_TOPIC, row["_offset"], row["_txid"], row["error"]) for row in deltas
+    ]
 
 
 _FOLDS: dict[type, Callable[[Any, list[dict]], Iterable[dict]]] = {

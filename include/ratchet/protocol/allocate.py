@@ -53,6 +53,8 @@ class KafkaSaid:
     known: Known
     asked_at: datetime | None = None
     """By the ledger's clock, of a compacted topic."""
+    of_all: TopicOffsets | None = None
+    """Of topics that are left too, of which begun work may have records; None where it was asked for a plan alone."""
 
 
 def lengthen(

@@ -95,6 +95,11 @@ def arrived_records(
     if halt or (line is not None and not line.has_room(max_in_flight)):
         return None
     offsets = kafka_offsets(None, KnownLogs(line.topics) if line else None)
+    joined = membership.as_joined(line, offsets) if line else None
+    if joined and joined != line:
+        # A topic that was left and is back goes on where its plans had ended.
+        with ledger.begin() as conn:
+            course = course_of(conn, joined)
     # A line that has not begun may begin later than the logs do: the run that is started decides that.
     course = course or Course(offsets.beginning)
     course = course.next if course.is_at_end else course

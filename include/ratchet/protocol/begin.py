@@ -32,7 +32,6 @@ from ratchet.protocol.claims import IsActive
 from ratchet.protocol.deadlines import abort_overdue
 from ratchet.protocol.plan import end_of_interval, voted_and_gone
 from ratchet.protocol.revise import check, check_cut, check_sent, revise
-from ratchet.protocol.sources import Known
 from ratchet.sinks import layout
 from ratchet.source.interval import IntervalEnd
 from ratchet.source.offsets import KnownLogs, TopicOffsets
@@ -104,7 +103,7 @@ def begin(
         if isinstance(found, AskKafka):
             # Step 3: only who allocates needs Kafka; what is prepared is finished without it.
             try:
-                kafka = _heard(ledger, spec, kafka_offsets, wants, found.known, dry_run=dry_run)
+                kafka = _heard(ledger, spec, kafka_offsets, wants, found, dry_run=dry_run)
                 continue
             except (TopicChanged, UnknownTopic) as error:
                 if not found.is_for_plan:
@@ -123,9 +122,10 @@ def begin(
 
 
 def _heard(
-    ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, wants: Wants, known: Known, *, dry_run: bool
+    ledger: Ledger, spec: Pipeline, kafka_offsets: KafkaOffsets, wants: Wants, asked: AskKafka, *, dry_run: bool
 ) -> KafkaSaid:
     """What Kafka says when so much is known; TopicChanged where its topic is not the line's."""
+    known = asked.known
     before = end_of_interval(ledger, spec, wants.interval_end, wants.max_records)
     since = beginning.times(spec) if known == sources.NOTHING_KNOWN else ()
     asked_at = tombstones.now(ledger, spec)
@@ -134,7 +134,12 @@ def _heard(
         begins = sources.register(conn, spec, offsets)
         # The line may have been dropped meanwhile, which has to stay so.
         layout.probe(conn, spec)
-    return KafkaSaid(offsets, sources.just_begun(offsets) if begins else known, asked_at)
+    of_all = None
+    if not asked.is_for_plan:
+        # The spec does not name a topic that is left, and Kafka may have what was planned of it.
+        is_left = any(each.left for each in known.topics)
+        of_all = kafka_offsets(None, replace(known.logs, may_lack=True)) if is_left else offsets
+    return KafkaSaid(offsets, sources.just_begun(offsets) if begins else known, asked_at, of_all)
 
 
 def _decide(
@@ -311,9 +316,9 @@ def _taken(
     # The records of a release are in the ledger.
     needs_kafka = row.releases is None and row.state in (State.OPEN, State.PREPARED)
     if needs_kafka and row.code_hash != spec.code_hash:
-        if kafka is None or sources.known(conn, line) != kafka.known:
+        if kafka is None or kafka.of_all is None or sources.known(conn, line) != kafka.known:
             return replace(ask(conn, line), is_for_plan=False)
-        gone = ", ".join(map(str, voted_and_gone(conn, row, kafka.offsets)))
+        gone = ", ".join(map(str, voted_and_gone(conn, row, kafka.of_all)))
         said = f"{row} was begun with code {row.code_hash}, this process has {spec.code_hash}, and Kafka does not have"
         if gone and row.revision:
             why = f"{said} {gone} any more to read it again"

@@ -15,7 +15,7 @@ SECONDS = 900
 _LEDGER = (
     "begin claims commit refused_commits applied refusals gates moves deadlines late_tries".split()
     + "replay repartitioned doubles revisions losses schema stopped unknown_outcomes verify".split()
-    + "other_code due drop restored folds revised_keys release release_checks".split(),
+    + "other_code due drop restored folds revised_keys release release_checks several_topics".split(),
     "tests/ledger/test_{}.py",
 )
 _OF_SPARK = "slice sessions transforms topic_faults failures".split()

@@ -271,4 +271,35 @@ PLANTS = [
         "    return Known(line.last_txid, opened_at, line.source,",
         "    return Known(line.last_txid, None, line.source,",
     ),
+    plant(
+        "a topic joins at its first offset whatever the spec says",
+        "protocol/membership.py",
+        '"until_offset": at} for p, at in mine.items()])',
+        '"until_offset": 0} for p, at in mine.items()])',
+    ),
+    plant(
+        "plans go on by what was known before a topic joined or came back",
+        "protocol/allocate.py",
+        "    line = membership.join(conn, spec, line, offsets)\n",
+        "    course = course_of(conn, line)\n    line = membership.join(conn, spec, line, offsets)\n",
+        ("protocol/allocate.py", "    course = course_of(conn, line)\n    if course", "    if course"),
+    ),
+    plant(
+        "a topic that is left gives its number away",
+        "protocol/membership.py",
+        "Topics(tuple(replace(each, left=each.left or n in numbers) for n, each in enumerate(line.topics)))",
+        "Topics(tuple(each for n, each in enumerate(line.topics) if n not in numbers))",
+    ),
+    plant(
+        "what is planned of a topic that is left is given up as lost",
+        "operate/actions.py",
+        "    offsets = kafka_offsets(None, replace(known.logs, may_lack=True))\n",
+        "    offsets = kafka_offsets(None, known.logs)\n",
+    ),
+    plant(
+        "what other code has voted for of a topic that is left counts as gone",
+        "protocol/begin.py",
+        "voted_and_gone(conn, row, kafka.of_all)",
+        "voted_and_gone(conn, row, kafka.offsets)",
+    ),
 ]

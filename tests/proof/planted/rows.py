@@ -201,4 +201,10 @@ PLANTS = [
         "        return kept if self.order else kept.where(~reduced.c._deleted)",
         "        return kept.where(~reduced.c._deleted)",
     ),
+    plant(
+        "rows in a table of one's own name the first topic of the line",
+        "sinks/copied.py",
+        "    if len(topics) == 1:\n",
+        "    if topics:\n",
+    ),
 ]

@@ -23,9 +23,7 @@ from tests.proof.simulate.world import AirflowRun, Step, World
 
 STEPS = st.sampled_from([1000, 1, 2, 3, 5, 8, 13, 21, 34, 1000, 1000])
 _SELDOM = ["cut", "beside", "clear", "release", "late", "lost"]
-KINDS = st.sampled_from(
-    ["task"] * 5 + ["go"] * 4 + ["outside"] * 2 + ["cut", "beside", "clear", "release", "late", "lost"]
-)
+KINDS = st.sampled_from(["task"] * 5 + ["go"] * 4 + ["outside"] * 2 + ["topics"] * 2 + _SELDOM)
 PICK = st.integers(0, 999)
 """Which of the things that are possible, modulo their number."""
 SHAPE = st.sampled_from([*SHAPES, next(iter(SHAPES))])
@@ -81,8 +79,9 @@ class Machine(RuleBasedStateMachine):
         self.schedule = Schedule(self.theatre, shape, note)
         self.schedule.open(opening, size)
         a_third = max(1, SIZES[size].come // 3)
-        self.world.come(0, first * a_third)
-        self.world.come(max(self.world.stable), second * a_third, empty=empty)
+        logs = self.world.logs
+        logs.come(0, first * a_third)
+        logs.come(max(logs.stable), second * a_third, empty=empty)
         if opening is Opening.NOTHING and not abreast:
             self.schedule.may_begin(by)
         self.schedule.come_abreast(abreast)
@@ -92,6 +91,8 @@ class Machine(RuleBasedStateMachine):
                 self.world.spec_number = self.world.migrated
         elif backed_up:
             self.schedule.restores.back_up(self.schedule)
+        if changes and (topics := self._topics()):
+            self.schedule.happens(*topics[0])
         self._failed = False
 
     @rule(kind=KINDS, pick=PICK, steps=STEPS, end=st.sampled_from(End))
@@ -105,6 +106,8 @@ class Machine(RuleBasedStateMachine):
             schedule.restores.lose(schedule, _one(schedule.standing, pick), later=steps % 2 == 1)
         elif kind == "outside":
             schedule.happens(*_one(self._changes(), pick))
+        elif kind == "topics" and (topics := self._topics()) and not self._gone():
+            schedule.happens(*_one(topics, pick))
         elif schedule.is_all_over() and (records := self._records()):
             schedule.happens(*_one(records, pick))
         elif schedule.standing and (kind in ("go", "cut") or not schedule.idle):
@@ -114,7 +117,7 @@ class Machine(RuleBasedStateMachine):
             else:
                 schedule.go(actor, steps)
         else:
-            those = {"beside": self._beside, "clear": self._clears, "release": self._releases}
+            those = {"beside": self._beside, "clear": self._clears, "release": self._releases, "topics": self._gone}
             steps_ = those.get(kind, self._tasks)() or self._tasks()
             schedule.start(schedule.idle[0], _one(steps_, pick)(), steps)
         self._failed = False
@@ -144,7 +147,7 @@ class Machine(RuleBasedStateMachine):
 
     def _releases(self) -> list[Callable[[], Step]]:
         """Dead letters are to be released."""
-        given_up = {txid for _, _, txid, _ in self.theatre.watch.last.contents.get(DEAD_LETTERS, [])}
+        given_up = {txid for *_, txid, _ in self.theatre.watch.last.contents.get(DEAD_LETTERS, [])}
         return [partial(self.world.operate, "release", txid) for txid in sorted(given_up)]
 
     def _tasks(self) -> list[Callable[[], Step]]:
@@ -157,6 +160,7 @@ class Machine(RuleBasedStateMachine):
         if (paused := self.theatre.watch.last.paused_behind) is not None:
             # Or nothing more would happen in it.
             found += [partial(world.operate, "resume", paused)] * 2
+        found += self._gone() * 4
         if (halted := self.theatre.watch.last.halted()) is not None:
             found += [partial(world.operate, what, halted) for what in ("retry", "void")] * 4
         elif len(active) < MAX_RUNS or not found:
@@ -204,7 +208,19 @@ class Machine(RuleBasedStateMachine):
                 found.append((f"the code is {version} from here on", lambda v=version: _deploy(world, v)))
         if self.schedule.restores.is_possible:
             found += [("the ledger is restored", partial(self.schedule.restores.restore, self.schedule))] * 3
-        return found + self._specs() + self._records()
+        return found + self._specs() + self._topics() + self._records()
+
+    def _gone(self) -> list[Callable[[], Step]]:
+        """Topics of the line that the spec does not name are left."""
+        seen, world = self.theatre.watch.last, self.world
+        return [world.leave] if {*seen.names} - seen.left - {*world.logs.named} else []
+
+    def _topics(self) -> list[tuple[str, Callable[[], None]]]:
+        """A topic is put to the spec, or taken from it, as long as it names one."""
+        logs = self.world.logs
+        comes = [(f"topic {t} comes", partial(logs.name, t)) for t in logs.topics if t not in logs.named]
+        goes = [(f"topic {t} goes", partial(logs.unname, t)) for t in logs.named if len(logs.named) > 1]
+        return comes * 2 + goes
 
     def _specs(self) -> list[tuple[str, Callable[[], None]]]:
         """The tables are migrated, and the spec of before, this one or the next is deployed, in any order."""
@@ -214,14 +230,13 @@ class Machine(RuleBasedStateMachine):
         return migrates * 3 + [(f"spec {n} is deployed", partial(_deploy_spec, world, n)) for n in others] * 2
 
     def _records(self) -> list[tuple[str, Callable[[], None]]]:
-        world = self.world
-        size = SIZES[world.size]
-        if sum(world.stable.values()) >= size.most:
+        logs, size = self.world.logs, SIZES[self.world.size]
+        if sum(logs.stable.values()) >= size.most:
             return []
-        come = [(f"{size.come} records come to partition {p}", partial(world.come, p, size.come)) for p in world.stable]
+        come = [(f"{size.come} records come to partition {p}", partial(logs.come, p, size.come)) for p in logs.stable]
         # As many that nobody sees: what a producer has aborted, and the markers of transactions.
         none = f"{size.come} offsets without a record come to partition 0"
-        return [*come, (none, partial(world.come, 0, size.come, empty=True))]
+        return [*come, (none, partial(logs.come, 0, size.come, empty=True))]
 
 
 def _one(of: list[Any], pick: int) -> Any:

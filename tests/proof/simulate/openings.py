@@ -56,7 +56,7 @@ class Openings:
 
 def _run(schedule: Schedule, times: int) -> None:
     for _ in range(times):
-        schedule.world.come(0, 2)
+        schedule.world.logs.come(0, 2)
         schedule.run_alone()
 
 
@@ -66,7 +66,7 @@ def _have_a_history(schedule: Schedule) -> None:
     """
     world, ledger = schedule.world, schedule.ledger
     _run(schedule, 2)
-    world.come(0, 2)
+    world.logs.come(0, 2)
     of = schedule.begin_alone()
     void(ledger, world.spec, of.begun.claim.txid, "a person said so", "a person")
     schedule.alone(world.settle(of, succeeded=False))

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from tests.proof.simulate.actors import Actor, End
 from tests.proof.simulate.database import Database, Saved
-from tests.proof.simulate.watch import Seen
+from tests.proof.simulate.seen import Seen
 
 if TYPE_CHECKING:
     from tests.proof.simulate.schedule import Schedule
     from tests.proof.simulate.world import Step
 
 TOLD = (
-    r"^line: there is no (revision \d+ of )?transaction \d+$",
+    r"^line: there is no (revision \d+ of )?transaction \d+; (the last transaction is \d+|it has no transaction yet)$",
     r"^line: .+ has no slice \d+ in epoch \d+$",
     r"its begin has taken no transaction; clear the whole run$",
     r"another try of this number has the slice now; the ledger was restored to an earlier state$",

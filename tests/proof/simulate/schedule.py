@@ -22,15 +22,17 @@ from ratchet.protocol.another import wants_another_run
 from ratchet.protocol.begin import begin
 from ratchet.protocol.begun import Skip, Skipped
 from ratchet.protocol.commit import Committed, Waits
-from tests.proof.simulate import restores, sending
+from tests.proof.simulate import logs, restores, sending
 from tests.proof.simulate.actors import COMMIT, FOREVER, Actor, End, Killed, Troupe
 from tests.proof.simulate.code import make_of, spec_of
 from tests.proof.simulate.database import Database
+from tests.proof.simulate.logs import Logs, of_line, place_in
 from tests.proof.simulate.maintenance import maintain
 from tests.proof.simulate.openings import Opening, Openings
 from tests.proof.simulate.restores import Restores
+from tests.proof.simulate.seen import Seen
 from tests.proof.simulate.shapes import KEEP_DELTAS, LEASE_SECONDS, SHAPES
-from tests.proof.simulate.watch import TOLD, Seen, Watch
+from tests.proof.simulate.watch import TOLD, Watch
 from tests.proof.simulate.work import recomputed
 from tests.proof.simulate.world import AirflowRun, Step, World
 
@@ -87,8 +89,9 @@ class Schedule:
         theatre.reset()
         if SHAPES[shape].is_sent:
             theatre.database.register(shape)
-        self.world = World(shape, dict.fromkeys(range(SHAPES[shape].partitions), 0))
-        theatre.watch.forget(SHAPES[shape].sinks(0), lambda ranges: self.world.records(ranges))
+        of = SHAPES[shape]
+        self.world = World(shape, Logs.of(of.specs[0].source, of.topics, of.partitions))
+        theatre.watch.forget(of.sinks(0), lambda line, ranges: self.world.logs.records(line, ranges))
         self.steps: dict[Actor, Step] = {}
         self.restores = Restores(theatre.database)
         self._count("schedules")
@@ -108,16 +111,16 @@ class Schedule:
     def may_begin(self, by: str) -> None:
         """The line may begin from here on, by this rule."""
         self.tell(f"it begins by {by}")
-        self.world.begins(by)
+        self.world.logs.begins(by)
         self._count(f"begins by: {by}")
 
     def come_halfway(self) -> None:
         """Two whole runs, and one of which a slice has voted and another has not."""
         world = self.world
         for _ in range(2):
-            world.come(1, 4)
+            world.logs.come(1, 4)
             self.run_alone()
-        world.come(1, 6)
+        world.logs.come(1, 6)
         of = self.begin_alone()
         self.alone(world.process(of, of.slices[0]))
 
@@ -126,8 +129,10 @@ class Schedule:
 
         All have voted but for a slice of the first; the others wait for that.
         """
+        of_kafka = self.world.logs
         for number in range(min(runs, self.world.spec.max_in_flight)):
-            self.world.come(0, min(3, self.world.spec.max_records))
+            topic = of_kafka.named[number % len(of_kafka.named)]
+            of_kafka.come(of_kafka.places(topic)[0], min(3, self.world.spec.max_records))
             of = self.begin_alone()
             for part in of.slices if number else of.slices[:-1]:
                 self.alone(self.world.process(of, part))
@@ -241,6 +246,7 @@ class Schedule:
             run.is_active = False
         self.pass_time(LEASE_SECONDS + 1)
         self.world.version, self.world.spec_number = "two", self.world.migrated
+        self._decide_on_topics()
         for _ in range(ROUNDS):
             # Maintenance goes on all the time; it moves the head over a void whose process has died.
             maintain(self._theatre.ledger, self.world.spec, self.world.is_active)
@@ -262,6 +268,19 @@ class Schedule:
         self._count("releases", sum(row.releases is not None for row in self._theatre.watch.last.transactions.values()))
         self._count("revisions", len(self._theatre.watch.last.transactions) - self._theatre.watch.last.last_txid)
 
+    def _decide_on_topics(self) -> None:
+        """A person puts back what the line cannot do without, leaves what else the spec does not name, and in every
+        other schedule puts all of it back then.
+        """
+        seen, world = self.look(), self.world
+        if seen.names and not {*seen.names} & {*world.logs.named}:
+            world.logs.name(seen.names[0])
+        if {*seen.names} - seen.left - {*world.logs.named}:
+            self.alone(world.leave())
+        if len(world.runs) % 2:
+            for topic in sorted({*seen.names} - {*world.logs.named}):
+                world.logs.name(topic)
+
     def _count(self, what: str, number: int = 1) -> None:
         self._theatre.counted[what] += number
 
@@ -276,8 +295,12 @@ class Schedule:
 
     def look(self) -> Seen:
         """What a reader sees now, which is held against the reference."""
+        before, seen = self._theatre.watch.last, self._theatre.watch.look()
         self._count("snapshots")
-        return self._theatre.watch.look()
+        self._count("topics joined", len(seen.joined - before.joined))
+        self._count("topics left", len(seen.left - before.left))
+        self._count("topics came back", len((before.left - seen.left) & {*seen.names}))
+        return seen
 
     def _hear(self, actor: Actor, step: Step) -> None:
         said = actor.said
@@ -290,7 +313,7 @@ class Schedule:
                 f"lost at {actor.lost_at}, said {said}"
             )
         if isinstance(said, RatchetError):
-            known = (*TOLD, *sending.TOLD, *(restores.TOLD if self.restores.is_over else ()))
+            known = (*TOLD, *logs.TOLD, *sending.TOLD, *(restores.TOLD if self.restores.is_over else ()))
             is_known = isinstance(said, LedgerUnreachable) or any(re.search(each, str(said)) for each in known)
             assert is_known, f"{step.doing} was told what nobody should be: {_line(said)}"
             untrue = None if self.restores.is_before(step) else step.untrue(said, self._theatre.watch.last)
@@ -345,7 +368,7 @@ class Schedule:
             self.alone(self.world.commit(of))
             self.alone(self.world.settle(of, succeeded=True))
         of.is_active = False
-        self._theatre.watch.look()
+        self.look()
 
     def alone(self, step: Step) -> Any:
         """A step that nothing disturbs; None where it was told an error."""
@@ -373,9 +396,8 @@ class Schedule:
     def is_all_taken(self) -> bool:
         """Whether a transaction has taken all that is in the log."""
         seen = self._theatre.watch.last
-        ends = [(p, until) for of in seen.ranges.values() for p, _, until in of]
-        reached = {p: max([u for q, u in ends if q == p], default=seen.starts.get(p, 0)) for p in self.world.stable}
-        return reached == self.world.stable
+        reached = {place_in(seen.names, p): at for p, at in seen.reached.items()}
+        return all(reached.get(place, 0) == at for place, at in self.world.logs.wanted.items())
 
     def _nothing_is_left(self) -> None:
         """Of the work that is done there is nothing but its result, and the ledger says the same of that."""
@@ -384,7 +406,9 @@ class Schedule:
         maintain(ledger, self.world.spec, self.world.is_active)
         seen = self._theatre.watch.look()
         assert self.is_all_over() and seen.head == seen.last_txid
-        assert self.world.has_begun(seen.starts), f"by begin={self.world.rule} it has begun at {seen.starts}"
+        starts = {place_in(seen.names, p): at for p, at in seen.starts.items()}
+        has_begun = self.world.logs.has_begun(self.world.spec.source, starts, seen.joined)
+        assert has_begun, f"by begin={self.world.logs.rule} it has begun at {starts}, and {seen.joined} have joined"
         assert self._theatre.database.left() == []
         assert self._theatre.database.ended() <= self.world.settled, "a run has ended that nobody has settled"
         assert self._theatre.database.unmerged(self.world.spec) == []
@@ -396,7 +420,7 @@ class Schedule:
             for work in works:
                 assert work.token not in done, f"{work.token} is recomputed twice"
                 done.add(work.token)
-            return recomputed(spec, self.world.records_of(works), make)
+            return recomputed(spec, self.world.logs.records_of(works), of_line(make, seen.names))
 
         again = recompute(ledger, spec, run)
         assert [fault for check in [*verify(ledger, spec), again] for fault in check.faults] == []

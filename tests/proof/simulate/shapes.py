@@ -11,8 +11,9 @@ from ratchet import Accumulate, Append, Arrivals, Condition, Json, MaxDeadLetter
 from ratchet.spec.parts import DeclaredGate, DeclaredSink
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.proof.reference import LATEST, NEWEST, ROWS, TOTALS
+from tests.proof.simulate.logs import NAMES
 
-NAME, TOPIC = "line", "t"
+NAME = "line"
 LEASE_SECONDS = 60
 KEEP_DELTAS = timedelta(hours=1)
 KEEP = timedelta(minutes=20)
@@ -35,10 +36,12 @@ LAST_BY_ORDER = Upsert(NEWEST, key="k string", columns="at bigint, a bigint", or
 
 @dataclass(frozen=True)
 class Shape:
-    """A pipeline, and how many partitions its topic has; its specs, of which each one is migrated to the next."""
+    """A pipeline, its topics, and how many partitions each has; its specs, of which each is migrated to the next."""
 
     specs: tuple[Pipeline, ...]
     partitions: int = 2
+    topics: tuple[str, ...] = NAMES[:1]
+    """Those that Kafka has; of several the first spec names some."""
 
     @property
     def is_sent(self) -> bool:
@@ -50,17 +53,21 @@ class Shape:
         return {sink.name: sink for spec in self.specs[: until + 1] for sink in spec.sinks}
 
 
-def _shape(*sinks: DeclaredSink, partitions: int = 2, **how: Any) -> Shape:
-    return Shape((_spec(*sinks, **how),), partitions)
+def _shape(*sinks: DeclaredSink, partitions: int = 2, topics: tuple[str, ...] = NAMES[:1], **how: Any) -> Shape:
+    return Shape((_spec(*sinks, **how),), partitions, topics)
 
 
 def _spec(
-    *sinks: DeclaredSink, gates: Sequence[DeclaredGate] = (), in_flight: int = 3, private: bool = False
+    *sinks: DeclaredSink,
+    gates: Sequence[DeclaredGate] = (),
+    in_flight: int = 3,
+    private: bool = False,
+    **which: Any,
 ) -> Pipeline:
     return Pipeline(
         name=NAME,
         runs=Arrivals(),
-        source=Topic(TOPIC, key="k string", value=Json("a bigint")),
+        source=Topic(**(which or {"name": NAMES[0]}), key="k string", value=Json("a bigint")),
         transform="tests.proof.reference:one",
         sinks=list(sinks),
         gates=list(gates),
@@ -133,5 +140,11 @@ SHAPES = {
     "rows alone": _shape(EVERY, partitions=1, in_flight=4),
     "a spec that grows": GROWS,
     "sent elsewhere": _shape(*SENT, LAST, in_flight=3),
+    "several topics": _shape(
+        EVERY, COPIED, ACCUMULATED, LAST_BY_ORDER, partitions=1, topics=NAMES, name=NAMES[:2], gates=[FEW_DEAD]
+    ),
+    "topics of a pattern": _shape(
+        EVERY, FOR_SOME_TIME, LAST_BY_ORDER, topics=NAMES, pattern=NAMES[0], join="latest", in_flight=4
+    ),
 }
 """{name: a pipeline}; the first one is drawn more often."""

@@ -15,8 +15,10 @@ from ratchet.dev.stack import CHECKOUT
 
 from .schedule import COMMITS, GROUPS, WAITS
 
-SCHEDULES, SEED, JOBS = 12, 1, 2
-"""The same ones every time, so that no change is blamed for what another one has done; `make simulate` draws others."""
+SCHEDULES, SEED, JOBS = 12, 4, 2
+"""The same ones every time, so that no change is blamed for what another one has done; `make simulate` draws others.
+
+Among these topics join a line, are left and come back, a spec grows, and a ledger is restored."""
 WITH_WHAT_IS_LEFT = 19
 """The nice value of them and of their PostgreSQL: where tests run side by side, most of them wait for servers."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
 
 import psycopg
 from psycopg import sql
@@ -15,9 +13,11 @@ from ratchet import Append
 from ratchet.ledger.states import State
 from ratchet.spec.parts import DeclaredSink
 from ratchet.spec.pipeline import DEAD_LETTERS
-from tests.proof.reference import Fold, shown
+from tests.proof.reference import PER_TOPIC, Fold, shown
 from tests.proof.simulate import sending
 from tests.proof.simulate.code import OF_CODE, make_of
+from tests.proof.simulate.logs import Names, of_line
+from tests.proof.simulate.seen import NOTHING, Seen
 from tests.proof.simulate.shapes import NAME, PASSES
 
 MOVES = {
@@ -78,8 +78,9 @@ TOLD = (
 )
 """What a step may be told instead of being done; whoever is told anything else has come upon a fault."""
 _OF_LEDGER = {
-    "line": "select txid, last_txid, paused_behind from ratchet.pipelines join ratchet.heads using (pipeline) "
+    "line": "select txid, last_txid, paused_behind, topics from ratchet.pipelines join ratchet.heads using (pipeline) "
     "where pipeline = {}",
+    "topics": "select topic, joined_txid, source from ratchet.topics where pipeline = {} order by source, number",
     "transactions": "select * from ratchet.transactions where pipeline = {}",
     "ranges": "select txid, partition, from_offset, until_offset from ratchet.ranges where txid > 0 and pipeline = {}",
     "starts": "select partition, until_offset from ratchet.ranges where txid = 0 and pipeline = {}",
@@ -89,55 +90,13 @@ _OF_LEDGER = {
     "expired": "select name, max(until_txid) from ratchet.expired where pipeline = {} group by name",
     "clock": "select schedule.clock_timestamp() where {} is not null",
 }
-_DEAD_LETTERS = 'select partition, "offset", txid, error from ratchet.dead_letters where pipeline = {}'
+_DEAD_LETTERS = 'select topic, partition, "offset", txid, error from ratchet.dead_letters where pipeline = {}'
 
 
 Sinks = dict[str, DeclaredSink]
 """{name: a sink}."""
-Records = Callable[[list[tuple[int, int, int]]], list[tuple[int, int]]]
-"""The (partition, offset) of every record in ranges of (partition, from, until)."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What one snapshot shows."""
-
-    head: int
-    last_txid: int
-    paused_behind: int | None
-    transactions: dict[tuple[int, int], tuple]
-    """{(txid, revision): its row}."""
-    ranges: dict[int, list[tuple[int, int, int]]]
-    """{txid: [(partition, from_offset, until_offset)]}."""
-    starts: dict[int, int]
-    """{partition: where the line begins}."""
-    votes: dict[tuple[int, int, int], tuple]
-    """{(txid, epoch, slice): (try, what it voted)}."""
-    tries: dict[tuple[int, int, int], int]
-    """{(txid, epoch, slice): its latest try}."""
-    cuts: dict[tuple[int, int], list]
-    """{(txid, epoch): the ranges of each slice}."""
-    replays: set[int]
-    """The txids of which a revision is asked for and not begun."""
-    expired: dict[str, int]
-    """{sink: up to which txid its rows have expired}."""
-    clock: datetime
-    contents: dict[str, list[tuple]]
-    """{sink: rows}, sorted."""
-
-    def newest(self) -> dict[int, tuple]:
-        """{txid: the row of its newest revision}."""
-        return {txid: row for (txid, _), row in sorted(self.transactions.items())}
-
-    def halted(self) -> int | None:
-        """The txid at which the line is halted; None if it is not."""
-        at = (txid for (txid, revision), row in self.transactions.items() if not revision and row.halted_at is not None)
-        return min(at, default=None)
-
-    def revisions_going_on(self) -> list[tuple[int, int]]:
-        """(txid, revision) of those that are neither final nor given up."""
-        rows = [row for row in self.newest().values() if row.revision > 0 and row.halted_at is None]
-        return [(row.txid, row.revision) for row in rows if row.state not in (State.COMMITTED, State.VOIDED)]
+Records = Callable[[Names, list[tuple[int, int, int]]], list[tuple[int, int]]]
+"""The (partition, offset) of every record in ranges of (partition, from, until) of a line with these topics."""
 
 
 class Watch:
@@ -174,6 +133,7 @@ class Watch:
         seen = self._snapshot()
         self._is_prefix(seen)
         self._is_held(seen)
+        self._is_of_topics(seen)
         self._is_counted(seen)
         self._is_fold(seen)
         self._is_expired(seen)
@@ -187,7 +147,7 @@ class Watch:
             place = self._conn.execute(sending.PLACE) if self._is_sent else None
             asked = {name: self._conn.execute(query) for name, query in self._queries.items()}
             found = (asked.pop(name).fetchall() for name in _OF_LEDGER)
-            line, transactions, ranges, starts, slices, replays, expired, clock = found
+            line, topics, transactions, ranges, starts, slices, replays, expired, clock = found
             contents = {DEAD_LETTERS: sorted(map(tuple, asked.pop(DEAD_LETTERS)), key=repr)}
             faults = [said for (said,) in sent.fetchall()] if sent else []
             contents |= {name: _contents(cursor, shown(self._sinks[name])) for name, cursor in asked.items()}
@@ -204,7 +164,10 @@ class Watch:
             if row.sinks is not None:
                 votes[of_slice] = (row.try_number, row.sinks)
             cuts[row.txid, row.epoch].append(row.ranges)
-        head, last_txid, paused_behind = line[0] if line else (0, 0, None)
+        head, last_txid, paused_behind, stored = line[0] if line else (0, 0, None, [])
+        assert {row.source for row in topics} <= {1}, f"a source has begun, and no log was cut or made again: {topics}"
+        names = tuple(row.topic for row in topics)
+        assert names == tuple(each["topic"] for each in stored), f"the line is of {stored}, its source of {names}"
         of: dict[int, list] = defaultdict(list)
         for row in ranges:
             of[row.txid].append((row.partition, row.from_offset, row.until_offset))
@@ -212,6 +175,9 @@ class Watch:
             head,
             last_txid,
             paused_behind,
+            names,
+            frozenset(row.topic for row in topics if row.joined_txid is not None),
+            frozenset(each["topic"] for each in stored if each.get("left")),
             {(row.txid, row.revision): row for row in transactions},
             dict(of),
             dict(starts),
@@ -259,6 +225,15 @@ class Watch:
             is_adopted = seen.transactions[txid, revision].run_id != row.run_id
             assert revision or txid <= behind or not is_adopted, f"{txid} is adopted beyond the pause, {behind}"
 
+    def _is_of_topics(self, seen: Seen) -> None:
+        """I2: topics keep their numbers, plans go on where they had ended, and of what is left nothing is planned."""
+        names = self.last.names
+        assert seen.names[: len(names)] == names, f"the line is of {seen.names}, and was of {names}"
+        assert seen.reached.keys() == seen.starts.keys()
+        for txid in seen.ranges.keys() - self.last.ranges.keys():
+            taken = {seen.names[partition // PER_TOPIC] for partition, _, _ in seen.ranges[txid]}
+            assert not taken & seen.left, f"{txid} takes records of {taken}, of which {seen.left} are left"
+
     def _has_lost_rows(self, seen: Seen, row: tuple) -> bool:
         """Whether a try that a backup has could vote for rows that are not in it."""
         tried = [of for of, number in self._backup.tries.items() if number and seen.tries.get(of) == number]
@@ -304,14 +279,15 @@ class Watch:
             assert rows == wanted[name], f"{name} holds {rows}, of what is committed comes {wanted[name]}"
 
     def _fold(self, seen: Seen, applied: list[tuple[int, str, str | None]]) -> dict[str, list[tuple]]:
-        fold = Fold()
+        fold = Fold(seen.names)
         # A revision replaces nothing in a sink that its spec has no more.
         for txid, code, releases in applied:
             spec, version = OF_CODE[code]
+            make = of_line(make_of(spec, version), seen.names)
             if releases is None:
-                fold.put(spec, txid, self._records(seen.ranges[txid]), make_of(spec, version))
+                fold.put(spec, txid, self._records(seen.names, seen.ranges[txid]), make)
             else:
-                fold.release(spec, txid, make_of(spec, version))
+                fold.release(spec, txid, make)
         for sink, until in seen.expired.items():
             fold.expire(sink, until)
         return fold.contents(self._sinks.values())
@@ -324,7 +300,8 @@ class Watch:
         # What a release has taken is not known any more.
         if row in self.last.transactions.values() or not asked or row.releases is not None:
             return
-        make, at = make_of(spec, version), self._records(seen.ranges[row.txid])
+        make = of_line(make_of(spec, version), seen.names)
+        at = self._records(seen.names, seen.ranges[row.txid])
         made: dict[str, list[dict]] = defaultdict(list)
         for place in at:
             for sink, rows in make(*place).items():
@@ -382,9 +359,6 @@ class Watch:
             assert is_way, f"{of} went from {old.state} to {new.state}"
             if old.applied is not None:
                 assert new.applied == old.applied, f"{of} was applied twice"
-
-
-NOTHING = Seen(0, 0, None, {}, {}, {}, {}, {}, {}, set(), {}, datetime.min, {})
 
 
 def _reachable(state: State) -> set[State]:

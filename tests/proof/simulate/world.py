@@ -1,43 +1,42 @@
-"""The world of a schedule: a topic's log, Airflow's runs, the code of today, a clock; and the steps that tasks take."""
+"""The world of a schedule: Kafka's logs, Airflow's runs, the code of today, a clock; and the steps that tasks take."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from ratchet.errors import DestinationUnreachable, EngineLost, LedgerUnreachable, RatchetError, Refused
 from ratchet.ledger.connection import Ledger
 from ratchet.ledger.states import State
-from ratchet.ledger.topics import Topics
 from ratchet.ledger.transactions import read_transaction
-from ratchet.ledger.work import Claim, OffsetRange, Run, SliceToken, SliceWork
-from ratchet.operate.actions import abort, retry, void
+from ratchet.ledger.work import Claim, OffsetRange, Run, SliceToken
+from ratchet.operate.actions import abort, accept_loss, retry, void
 from ratchet.operate.outcome import Outcome, lines_of
 from ratchet.operate.pauses import pause_at, resume
 from ratchet.operate.release import Released
 from ratchet.operate.release import ask as release
 from ratchet.operate.replay import Asked, ask, take_back
-from ratchet.protocol.begin import begin
+from ratchet.protocol.begin import KafkaOffsets, begin
 from ratchet.protocol.begun import Begun, Skipped
 from ratchet.protocol.claims import Settled, claim_of, settle
 from ratchet.protocol.commit import Committed, Waits, commit
 from ratchet.protocol.failures import errors_recorded, last_error
 from ratchet.protocol.leases import renew
 from ratchet.protocol.votes import NothingToDo, take_try, vote_no
-from ratchet.source.offsets import TopicOffsets
 from ratchet.spec.pipeline import Pipeline
-from ratchet.spec.source import Beginning
 from tests.ledger.staging import records_of
+from tests.proof.reference import PER_TOPIC
 from tests.proof.simulate.code import VERSIONS, make_of, spec_of
+from tests.proof.simulate.logs import Logs, of_line
 from tests.proof.simulate.maintenance import maintain
+from tests.proof.simulate.seen import Seen
 from tests.proof.simulate.sending import opener
-from tests.proof.simulate.shapes import LEASE_SECONDS, NAME, TOPIC
-from tests.proof.simulate.watch import Seen
+from tests.proof.simulate.shapes import LEASE_SECONDS, NAME
 from tests.proof.simulate.work import failing, failure, latest_event, process
 
 DAG = NAME
@@ -111,19 +110,13 @@ class World:
     """What lies outside the ledger."""
 
     shape: str
-    stable: dict[int, int]
+    logs: Logs
     size: str = "few"
-    empty: set[tuple[int, int]] = field(default_factory=set)
-    """The offsets that hold no record, but a marker or what was aborted."""
     version: str = VERSIONS[0]
     spec_number: int = 0
     """Which of its shape's specs is deployed."""
     migrated: int = 0
     """To which of them the sinks' tables are migrated."""
-    rule: Beginning = "earliest"
-    """Where the specs say that the line begins."""
-    since: dict[int, int] = field(default_factory=dict)
-    """How far the logs reached when nobody could have begun it yet."""
     runs: list[AirflowRun] = field(default_factory=list)
     cleared: list[AirflowRun] = field(default_factory=list)
     """Runs as they were before they were cleared."""
@@ -133,19 +126,12 @@ class World:
     @property
     def spec(self) -> Pipeline:
         spec = spec_of(self.shape, self.spec_number, self.version, self.size)
-        return spec.model_copy(update={"source": spec.source.model_copy(update={"begin": self.rule})})
+        return spec.model_copy(update={"source": self.logs.declared(spec.source)})
 
-    def begins(self, by: str) -> None:
-        """From here on the line may begin, by this rule."""
-        self.since = dict(self.stable)
-        halves = {partition: at // 2 for partition, at in self.stable.items()}
-        self.rule = halves if by == "offsets" else cast(Beginning, by)
-
-    def has_begun(self, starts: dict[int, int]) -> bool:
-        """Whether a line that starts there has begun as its specs say."""
-        if self.rule == "latest":
-            return all(self.since[p] <= starts[p] <= stable for p, stable in self.stable.items())
-        return starts == (self.rule if isinstance(self.rule, dict) else dict.fromkeys(self.stable, 0))
+    @property
+    def offsets(self) -> KafkaOffsets:
+        """Asks Kafka as a process does that begins now."""
+        return self.logs.asked_by(self.spec.source)
 
     def forget_transactions(self) -> None:
         """The ledger was restored: which transactions its runs had is not so any more."""
@@ -156,26 +142,6 @@ class World:
     def code(self) -> str:
         """What is deployed, in a few words."""
         return f"{self.version}, spec {self.spec_number}" if self.spec_number or self.migrated else self.version
-
-    def come(self, partition: int, number: int, *, empty: bool = False) -> None:
-        """So many offsets come to a partition, of records or of none."""
-        first = self.stable[partition]
-        self.stable[partition] += number
-        self.empty |= {(partition, offset) for offset in range(first, first + number)} if empty else set()
-
-    def records(self, ranges: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
-        """The (partition, offset) of every record in ranges of (partition, from, until)."""
-        at = [(partition, offset) for partition, start, until in ranges for offset in range(start, until)]
-        return [place for place in at if place not in self.empty]
-
-    def records_of(self, works: Iterable[SliceWork]) -> list[tuple[int, int]]:
-        """Those of slices."""
-        return self.records((r.partition, r.from_offset, r.until_offset) for work in works for r in work.ranges)
-
-    def offsets(self, before: object = None, _known: object = None) -> TopicOffsets:
-        """What Kafka says of the topic; nothing of it is from `before` any time that it is asked about."""
-        nothing = dict.fromkeys(self.stable, 0)
-        return TopicOffsets(Topics.one(TOPIC, "first"), nothing, dict(self.stable), nothing if before else None)
 
     def is_active(self, dag_id: str, run_id: str) -> bool:
         """What Airflow says of a run."""
@@ -193,7 +159,7 @@ class World:
     # The tasks of a run, each as its operator does it, with the code of the moment at which it starts.
 
     def begin(self, of: AirflowRun) -> Step:
-        run, spec = of.run, self.spec
+        run, spec, offsets = of.run, self.spec, self.offsets
 
         def then(said: Begun | Skipped) -> None:
             if of.run == run:
@@ -219,7 +185,7 @@ class World:
 
         def job(ledger: Ledger) -> Begun | Skipped:
             # The interval is another plan's.
-            return begin(ledger, spec, run, self.offsets, self.is_active, interval_end=LONG_AGO)
+            return begin(ledger, spec, run, offsets, self.is_active, interval_end=LONG_AGO)
 
         return Step(f"{run}: begin ({self.code})", job, then, unkept, failed=failed)
 
@@ -240,9 +206,10 @@ class World:
             work = take_try(ledger, spec, held[0], number)
             if isinstance(work, NothingToDo):
                 return work.message
-            records = self.records_of([work]) if work.releases is None else records_of(ledger, work)
+            records = self.logs.records_of([work]) if work.releases is None else records_of(ledger, work)
+            make = of_line(make_of(spec, version), work.topics.names)
             with errors_recorded(ledger, work.token):
-                process(ledger, spec, work, records, make_of(spec, version), attempts)
+                process(ledger, spec, work, records, make, attempts)
             return work.token
 
         def unkept(said: SliceToken | str, seen: Seen) -> str | None:
@@ -374,10 +341,20 @@ class World:
             if not isinstance(outcome, Outcome):
                 return None
             said = lines_of(outcome)
-            plan = ", ".join(str(OffsetRange(TOPIC, *taken)) for taken in sorted(seen.ranges[txid]))
+            taken = [OffsetRange(seen.names[of[0] // PER_TOPIC], *of) for of in sorted(seen.ranges[txid])]
+            plan = ", ".join(map(str, taken))
             return f"the plan is {plan}" if "commits nothing of" in said[0] and not said[0].endswith(plan) else None
 
         return Step(f"a person: {what} {txid}", moves[what], unkept=unkept)
+
+    def leave(self) -> Step:
+        """A person accepts that topics of the line are in the spec no more."""
+        spec, offsets = self.spec, self.offsets
+
+        def job(ledger: Ledger) -> Outcome:
+            return accept_loss(ledger, spec, offsets, "a person said so", "a person")
+
+        return Step(f"a person: the line is of {spec.source.title} alone", job)
 
 
 def _is_overtaken(held: list[Claim], error: RatchetError, seen: Seen) -> str | None:
