@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from copy import deepcopy
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import psycopg
@@ -13,6 +14,8 @@ from psycopg import sql
 from ratchet.dev.stack import Stack
 from ratchet.operate.migrate import migrate
 from ratchet.spec.pipeline import Pipeline
+
+T = TypeVar("T")
 
 
 class Databases:
@@ -25,6 +28,7 @@ class Databases:
         the default, unless these have to be on the disk.
         """
         self._postgres, self._admin, self._strategy, self._templates = postgres, admin, strategy, {}
+        self._filled: dict[str, tuple[str, Any]] = {}
 
     @contextmanager
     def made(self, specs: Sequence[Pipeline] = (), before: str = "") -> Iterator[str]:
@@ -34,6 +38,20 @@ class Databases:
         """
         name = self._new("test", self._template(specs, before) if specs or before else None)
         yield self._postgres.database_url(name)
+        self._do("drop database {} with (force)", name)
+
+    @contextmanager
+    def copied(self, key: str, fill: Callable[[str], T]) -> Iterator[tuple[str, T]]:
+        """The URL of a copy of the database of this key, and a copy of what `fill` gave when it filled that, once.
+
+        `fill` gets a URL too, leaves no connection open, and makes no destinations.
+        """
+        if key not in self._filled:
+            name = self._new("filled", None)
+            self._filled[key] = name, fill(self._postgres.database_url(name))
+        template, given = self._filled[key]
+        name = self._new("test", template)
+        yield self._postgres.database_url(name), deepcopy(given)
         self._do("drop database {} with (force)", name)
 
     def _template(self, specs: Sequence[Pipeline], before: str) -> str:
