@@ -31,12 +31,15 @@ class Databases:
         self._filled: dict[str, tuple[str, Any]] = {}
 
     @contextmanager
-    def made(self, specs: Sequence[Pipeline] = (), before: str = "") -> Iterator[str]:
-        """The URL of a database in which `before` was done, and then the tables of `specs` were made.
+    def made(
+        self, specs: Sequence[Pipeline] = (), before: str = "", fill: Callable[[str], object] | None = None
+    ) -> Iterator[str]:
+        """The URL of a database in which `before` was done, the tables of `specs` were made, and then `fill` was called
+        with its URL.
 
-        An empty one without either. Specs with destinations have no copies: the ledger knows these by random numbers.
+        An empty one without any. Specs with destinations have no copies: the ledger knows these by random numbers.
         """
-        name = self._new("test", self._template(specs, before) if specs or before else None)
+        name = self._new("test", self._template(specs, before, fill) if specs or before else None)
         yield self._postgres.database_url(name)
         self._do("drop database {} with (force)", name)
 
@@ -54,9 +57,9 @@ class Databases:
         yield self._postgres.database_url(name), deepcopy(given)
         self._do("drop database {} with (force)", name)
 
-    def _template(self, specs: Sequence[Pipeline], before: str) -> str:
+    def _template(self, specs: Sequence[Pipeline], before: str, fill: Callable[[str], object] | None) -> str:
         assert not any(sink.destinations for spec in specs for sink in spec.sinks)
-        key = f"{before} {specs!r}"
+        key = f"{before} {specs!r} {fill.__module__}.{fill.__qualname__}" if fill else f"{before} {specs!r}"
         if key not in self._templates:
             name = self._new("template", None)
             url = self._postgres.database_url(name)
@@ -64,6 +67,8 @@ class Databases:
                 with psycopg.connect(url) as conn:
                     conn.execute(before)  # pyright: ignore[reportArgumentType]
             migrate(url, specs)
+            if fill:
+                fill(url)
             self._templates[key] = name
         return self._templates[key]
 
