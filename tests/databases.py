@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from copy import deepcopy
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import psycopg
@@ -13,6 +14,8 @@ from psycopg import sql
 from ratchet.dev.stack import Stack
 from ratchet.operate.migrate import migrate
 from ratchet.spec.pipeline import Pipeline
+
+T = TypeVar("T")
 
 
 class Databases:
@@ -25,20 +28,38 @@ class Databases:
         the default, unless these have to be on the disk.
         """
         self._postgres, self._admin, self._strategy, self._templates = postgres, admin, strategy, {}
+        self._filled: dict[str, tuple[str, Any]] = {}
 
     @contextmanager
-    def made(self, specs: Sequence[Pipeline] = (), before: str = "") -> Iterator[str]:
-        """The URL of a database in which `before` was done, and then the tables of `specs` were made.
+    def made(
+        self, specs: Sequence[Pipeline] = (), before: str = "", fill: Callable[[str], object] | None = None
+    ) -> Iterator[str]:
+        """The URL of a database in which `before` was done, the tables of `specs` were made, and then `fill` was called
+        with its URL.
 
-        An empty one without either. Specs with destinations have no copies: the ledger knows these by random numbers.
+        An empty one without any. Specs with destinations have no copies: the ledger knows these by random numbers.
         """
-        name = self._new("test", self._template(specs, before) if specs or before else None)
+        name = self._new("test", self._template(specs, before, fill) if specs or before else None)
         yield self._postgres.database_url(name)
         self._do("drop database {} with (force)", name)
 
-    def _template(self, specs: Sequence[Pipeline], before: str) -> str:
+    @contextmanager
+    def copied(self, key: str, fill: Callable[[str], T]) -> Iterator[tuple[str, T]]:
+        """The URL of a copy of the database of this key, and a copy of what `fill` gave when it filled that, once.
+
+        `fill` gets a URL too, leaves no connection open, and makes no destinations.
+        """
+        if key not in self._filled:
+            name = self._new("filled", None)
+            self._filled[key] = name, fill(self._postgres.database_url(name))
+        template, given = self._filled[key]
+        name = self._new("test", template)
+        yield self._postgres.database_url(name), deepcopy(given)
+        self._do("drop database {} with (force)", name)
+
+    def _template(self, specs: Sequence[Pipeline], before: str, fill: Callable[[str], object] | None) -> str:
         assert not any(sink.destinations for spec in specs for sink in spec.sinks)
-        key = f"{before} {specs!r}"
+        key = f"{before} {specs!r} {fill.__module__}.{fill.__qualname__}" if fill else f"{before} {specs!r}"
         if key not in self._templates:
             name = self._new("template", None)
             url = self._postgres.database_url(name)
@@ -46,6 +67,8 @@ class Databases:
                 with psycopg.connect(url) as conn:
                     conn.execute(before)  # pyright: ignore[reportArgumentType]
             migrate(url, specs)
+            if fill:
+                fill(url)
             self._templates[key] = name
         return self._templates[key]
 

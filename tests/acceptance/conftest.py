@@ -19,7 +19,7 @@ from ratchet.spec.loading import load_pipelines
 from tests.summary import noted
 
 from .line import PIPELINES, Line
-from .runs import MAINTENANCE
+from .runs import LASTING_DAGS, MAINTENANCE
 from .transforms import HOLDS
 
 BUNDLES = "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST"
@@ -38,13 +38,17 @@ def stack_of(
     servers: Iterable[str] = SERVERS,
     *,
     pipelines: str = PIPELINES,
-    env: dict[str, str] | None = None,
+    more: dict[str, str] | None = None,
     schedulers: int = 1,
 ) -> Iterator[tuple[Stack, Path]]:
-    """A stack with the pipelines of a package, and the directory that their transforms obey."""
+    """A stack with the pipelines of a package, and the directory that their transforms obey.
+
+    `more` is added to the environment of its servers.
+    """
     holds = home.with_name(f"{home.name}-holds")
     holds.mkdir()
-    env = {"RATCHET_PIPELINES": pipelines, HOLDS: str(holds), BUNDLES: json.dumps(_bundles()), **(env or {})}
+    env = {"RATCHET_PIPELINES": pipelines, HOLDS: str(holds), BUNDLES: json.dumps(_bundles()), **LASTING_DAGS}
+    env |= more or {}
     with pytest.MonkeyPatch.context() as patch:
         # A spec names a directory among those of the test.
         patch.setenv("RATCHET_PIPELINES", pipelines)

@@ -31,7 +31,7 @@ SOON = {
 @pytest.fixture(scope="module")
 def two(scratch: Path) -> Iterator[tuple[Stack, Path]]:
     servers = SERVERS | {"standalone"}
-    with stack_of(scratch / "server", servers, pipelines=SPECS, env=SOON, schedulers=2) as made:
+    with stack_of(scratch / "server", servers, pipelines=SPECS, more=SOON, schedulers=2) as made:
         yield made
 
 

@@ -44,7 +44,9 @@ class Record:
 
 def read(properties: dict[str, str], topic: str, *, level: str = "read_committed", partitions: int = 3) -> list[Record]:
     """Every record of a topic up to where such a reader comes, by partition and offset."""
-    settings = {"group.id": "witness", "isolation.level": level, "enable.partition.eof": True}
+    settings = {"group.id": "witness", "isolation.level": level, "enable.auto.commit": False}
+    # At the end brokers would wait half a second for more, before they say that it is the end.
+    settings |= {"enable.partition.eof": True, "fetch.wait.max.ms": 20}
     reader = Consumer({"bootstrap.servers": properties["bootstrap.servers"], **settings})
     reader.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
     found, ended = [], set()

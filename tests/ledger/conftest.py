@@ -23,15 +23,50 @@ from tests.ledger.staging import SPEC, Log, prepare, rows_of, start, vote_of, wr
 from tests.ledger.task import Task
 
 WHEN = datetime(2013, 1, 1, 5, tzinfo=UTC)
+LONG = {0: 200, 1: 200}
+"""How far the log of a whole line reaches."""
+
+
+def three_committed(url: str) -> None:
+    """Fill a ledger for the tests that begin with a whole line."""
+    log = Log(stable=dict(LONG))
+    with Ledger(url) as ledger:
+        for run in "abc":
+            begun = start(ledger, SPEC, log, run)
+            if run == "b":
+                void(ledger, SPEC, 2, "for the test", "me")
+                continue
+            for part in begun.slices:
+                work = take_try(ledger, SPEC, begun.claim, part.number)
+                rows = rows_of(SPEC, work)
+                first = rows["rows"].pop(0)
+                rows["latest"].pop(0)
+                rows[DEAD_LETTERS] = [
+                    {
+                        "_partition": first["_partition"],
+                        "_offset": first["_offset"],
+                        "timestamp": WHEN,
+                        "key": b"k",
+                        "value": None,
+                        "headers": '[{"key":"a b","value":"AA=="}]',
+                        "error": "no",
+                    }
+                ]
+                sinks = {n: write(ledger, SPEC, work, n, of) for n, of in rows.items()}
+                cast_vote(ledger, SPEC, work.token, vote_of(SPEC, work, sinks, dead_letters=1))
+            commit(ledger, SPEC, begun.claim)
 
 
 @pytest.fixture
 def migrated(request):
-    """The tables of the line that a test works on, by the fixture that it asks for."""
-    for fixture, made in {"ledger": ([SPEC], ""), "moving": ([MOVING], ""), "rich_ledger": ([RELEASING], OWN)}.items():
-        if fixture in request.fixturenames:
-            return made
-    return (), ""
+    """The tables of the line that a test works on, and what is in them, by the fixture that it asks for."""
+    tables = {
+        "whole": ([SPEC], "", three_committed),
+        "ledger": ([SPEC], ""),
+        "moving": ([MOVING], ""),
+        "rich_ledger": ([RELEASING], OWN),
+    }
+    return next((made for fixture, made in tables.items() if fixture in request.fixturenames), ((), ""))
 
 
 @pytest.fixture
@@ -69,31 +104,7 @@ def topic():
 @pytest.fixture
 def whole(ledger, log):
     """Three committed transactions, the second voided, one dead letter each."""
-    log.stable = {0: 200, 1: 200}
-    for run in "abc":
-        begun = start(ledger, SPEC, log, run)
-        if run == "b":
-            void(ledger, SPEC, 2, "for the test", "me")
-            continue
-        for part in begun.slices:
-            work = take_try(ledger, SPEC, begun.claim, part.number)
-            rows = rows_of(SPEC, work)
-            first = rows["rows"].pop(0)
-            rows["latest"].pop(0)
-            rows[DEAD_LETTERS] = [
-                {
-                    "_partition": first["_partition"],
-                    "_offset": first["_offset"],
-                    "timestamp": WHEN,
-                    "key": b"k",
-                    "value": None,
-                    "headers": '[{"key":"a b","value":"AA=="}]',
-                    "error": "no",
-                }
-            ]
-            sinks = {n: write(ledger, SPEC, work, n, of) for n, of in rows.items()}
-            cast_vote(ledger, SPEC, work.token, vote_of(SPEC, work, sinks, dead_letters=1))
-        commit(ledger, SPEC, begun.claim)
+    log.stable = dict(LONG)
     return ledger
 
 
@@ -129,14 +140,14 @@ def two(ledger, log) -> list[Begun]:
 def ratchet(ledger_url):
     """Runs the command with the ledger in its environment: (exit status, stdout, stderr).
 
-    It runs in this process, which takes a tenth of the time, or with more in its environment in one of its own. What it
-    prints with --json is held against its schema.
+    It runs in this process, which takes a tenth of the time, or where it is to import from elsewhere, by a PYTHONPATH,
+    in one of its own. What it prints with --json is held against its schema.
     """
     env = {"RATCHET_LEDGER_URL": ledger_url, "RATCHET_PIPELINES": "tests.ledger.pipelines"}
     env |= {"PYTHONPATH": str(CHECKOUT), "COLUMNS": "200"}
 
     def run(*arguments: str, **more: str) -> tuple[int, str, str]:
-        status, out, err = apart(arguments, {**env, **more}) if more else here(arguments, env)
+        status, out, err = (apart if "PYTHONPATH" in more else here)(arguments, {**env, **more})
         if "--json" in arguments and out:
             answer(arguments[0], out)
         return status, out, err

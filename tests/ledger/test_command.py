@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_it_is_the_same_in_a_process_of_its_own(ledger_url, ratchet):
     for arguments in (["status", "line"], ["status", "--json"], ["void", "line", "7", "--reason", "x"]):
-        assert ratchet(*arguments) == ratchet(*arguments, RATCHET_DEBUG="")
+        assert ratchet(*arguments) == ratchet(*arguments, PYTHONPATH=str(ROOT))
 
 
 def halt(ledger, log: Log) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from sqlalchemy import func, select, text
 
@@ -19,6 +22,7 @@ from ratchet.operate.verify import recompute, verify
 from ratchet.protocol.begin import begin
 from ratchet.protocol.commit import commit
 from ratchet.spec.pipeline import DEAD_LETTERS
+from tests.databases import Databases
 
 from .grown import GROWN, Grown, make_of
 from .staging import SPEC, always_active, contents, do, start
@@ -36,20 +40,27 @@ SPARE = GROWN.model_copy(
 )
 
 
-@pytest.fixture
-def line(ledger: Ledger) -> Grown:
-    """Three committed, the second revised, one voided, one more committed."""
-    with ledger.begin() as conn:
-        position = "_topic text, _partition int, _offset bigint, _n int, _txid bigint"
-        conn.execute(text(f"create table mine (a bigint, b text, {position})"))
-    migrate(ledger.url, [SPARE])
-    line = Grown(ledger, SPARE)
-    for _ in range(3):
+def grown(url: str) -> dict[str, Any]:
+    """Three committed, the second revised, one voided, one more committed; all of the line but its ledger."""
+    with Ledger(url) as ledger:
+        with ledger.begin() as conn:
+            position = "_topic text, _partition int, _offset bigint, _n int, _txid bigint"
+            conn.execute(text(f"create table mine (a bigint, b text, {position})"))
+        migrate(url, [SPARE])
+        line = Grown(ledger, SPARE)
+        for _ in range(3):
+            line.committed()
+        line.voided()
         line.committed()
-    line.voided()
-    line.committed()
-    line.revised(2, 2)
-    return line
+        line.revised(2, 2)
+    return {name: value for name, value in vars(line).items() if name != "ledger"}
+
+
+@pytest.fixture
+def line(databases: Databases) -> Iterator[Grown]:
+    """A line of which something is to be erased: it takes a second to grow, and a tenth to copy."""
+    with databases.copied(f"{__name__}.grown", grown) as (url, given), Ledger(url) as ledger:
+        yield Grown(ledger, **given)
 
 
 def rows_of(line: Grown, sink: str) -> list[tuple]:

@@ -20,13 +20,14 @@ from ratchet.protocol.commit import commit
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.proof.reference import NEWEST, Made
 
-from .releasing import OTHER, SPEC, Line, bad, first, good, letters, released, second, three
+from .releasing import OTHER, SPEC, Line, bad, copy_of_three, first, good, letters, released, second
 from .staging import always_active, contents, do, expire
 
 
 @pytest.fixture
-def line(rich_ledger, log):
-    return three(rich_ledger, log)
+def line(databases, log):
+    with copy_of_three(databases, log) as line:
+        yield line
 
 
 @pytest.mark.invariant("I1")

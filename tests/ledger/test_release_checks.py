@@ -24,13 +24,14 @@ from ratchet.sinks.lookup import sink_of
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.proof.reference import ROWS, TOTALS, Made
 
-from .releasing import OTHER, SPEC, Line, bad, first, good, letters, released, second, three
+from .releasing import OTHER, SPEC, Line, bad, copy_of_three, first, good, letters, released, second
 from .staging import a_try, contents, do, made_vote, records_of
 
 
 @pytest.fixture
-def line(rich_ledger, log):
-    return three(rich_ledger, log)
+def line(databases, log):
+    with copy_of_three(databases, log) as line:
+        yield line
 
 
 def test_a_released_key_that_is_in_another_partition_too_is_refused(rich_ledger, log):

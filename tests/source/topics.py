@@ -226,6 +226,8 @@ def witnessed(properties: dict[str, str], ranges: Sequence[OffsetRange]) -> list
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                # At the end brokers would wait half a second for more, before they say that it is the end.
+                "fetch.wait.max.ms": 20,
                 "auto.offset.reset": "error",
             },
         )

@@ -14,6 +14,7 @@ from sqlalchemy import (
     Row,
     RowMapping,
     Select,
+    bindparam,
     func,
     insert,
     literal_column,
@@ -194,15 +195,12 @@ def _each(conn: Connection, query: Select[Any]) -> Iterator[RowMapping]:
     return iter(conn.execute(query, execution_options={"yield_per": _AT_A_TIME}).mappings())
 
 
-def _before(conn: Connection, pipeline: str, txid: int, revision: int) -> Row[Any, Any, Any, Any]:
-    """What the next event follows: `seq` and `hash` of the transaction's last one, the last `commit`, the time `at`.
-
-    Null where there is none. Commits are serial, so the greatest id is the latest.
-    """
-    mine = events.c.pipeline == pipeline
+def _follows() -> Select[Any, Any, Any, Any]:
+    """Of `pipeline`, `txid` and `revision`: what the next event follows."""
+    mine = events.c.pipeline == bindparam("pipeline")
     last = (
         select(events.c.seq, events.c.hash)
-        .where(mine, events.c.txid == txid, events.c.revision == revision)
+        .where(mine, events.c.txid == bindparam("txid"), events.c.revision == bindparam("revision"))
         .order_by(events.c.seq.desc())
         .limit(1)
         .subquery("last")
@@ -210,7 +208,19 @@ def _before(conn: Connection, pipeline: str, txid: int, revision: int) -> Row[An
     commit = select(events.c.hash).where(mine, IS_COMMIT).order_by(events.c.id.desc()).limit(1)
     now = select(func.clock_timestamp().label("at")).subquery("now")
     picked = select(now.c.at, last.c.seq, last.c.hash, commit.scalar_subquery().label("commit"))
-    return conn.execute(picked.select_from(now.outerjoin(last, true()))).one()
+    return picked.select_from(now.outerjoin(last, true()))
+
+
+_FOLLOWS = _follows()
+"""Made once: every move asks it, and making it took longer than the answer."""
+
+
+def _before(conn: Connection, pipeline: str, txid: int, revision: int) -> Row[Any, Any, Any, Any]:
+    """What the next event follows: `seq` and `hash` of the transaction's last one, the last `commit`, the time `at`.
+
+    Null where there is none. Commits are serial, so the greatest id is the latest.
+    """
+    return conn.execute(_FOLLOWS, {"pipeline": pipeline, "txid": txid, "revision": revision}).one()
 
 
 def hash_of(event: dict[str, Any]) -> str:

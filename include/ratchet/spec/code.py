@@ -6,11 +6,14 @@ import ast
 from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import sha256
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
 from ratchet.errors import SpecError
+
+Found = dict[str, ModuleSpec | None]
+"""What was found of each name, while one hash is made."""
 
 
 def hash_of(module: str) -> str:
@@ -31,7 +34,9 @@ def library_hash() -> str:
 def _digests(module: str) -> Iterator[bytes]:
     top = module.partition(".")[0]
     seen: set[str] = set()
-    files = {name: _file(name) for name in _with_parents(module)}
+    # Nothing is known from one hash to the next: a long-lived process sees what a deploy has changed.
+    known: Found = {}
+    files = {name: _file(name, known) for name in _with_parents(module)}
     if files[module] is None:
         raise SpecError(f"Pipeline.transform: there is no module {module!r}")
     while files:
@@ -46,22 +51,31 @@ def _digests(module: str) -> Iterator[bytes]:
         for imported in _imports(source, package):
             for found in _with_parents(imported):
                 if found not in seen and found.partition(".")[0] == top:
-                    files[found] = _file(found)
+                    files[found] = _file(found, known)
 
 
-def _file(module: str) -> Path | None:
+def _file(module: str, known: Found) -> Path | None:
     """Where a module's source is; None if it is none, or has none. Only its top-level package is asked of Python."""
-    top, *rest = module.split(".")
-    try:
-        found = find_spec(top)
-        for part in rest:
-            if found is None or found.submodule_search_locations is None:
-                return None
-            # By its last name alone: by its full one, Python would look for the package among what was imported.
-            found = PathFinder.find_spec(part, list(found.submodule_search_locations))
-    except (ImportError, ValueError):
-        return None
+    found = _spec(module, known)
     return Path(found.origin) if found is not None and found.has_location and found.origin else None
+
+
+def _spec(module: str, known: Found) -> ModuleSpec | None:
+    """What Python's import would find of a name, looked for once and then `known`."""
+    if module not in known:
+        package, _, last = module.rpartition(".")
+        try:
+            above = _spec(package, known) if package else None
+            if not package:
+                known[module] = find_spec(last)
+            elif above is None or above.submodule_search_locations is None:
+                known[module] = None
+            else:
+                # By its last name alone: by its full one, Python would look for the package among what was imported.
+                known[module] = PathFinder.find_spec(last, list(above.submodule_search_locations))
+        except (ImportError, ValueError):
+            known[module] = None
+    return known[module]
 
 
 @lru_cache(maxsize=1024)

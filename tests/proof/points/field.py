@@ -14,6 +14,7 @@ from psycopg import sql
 from ratchet.dev.stack import Stack
 from ratchet.operate.migrate import migrate
 from ratchet.spec.loading import load_pipelines
+from tests.acceptance.runs import LASTING_DAGS
 
 from . import inject
 from .inject.ratchet_points import hook, points
@@ -46,7 +47,7 @@ def field(home: Path, names: set[str] | None = None, *, traced: bool = False) ->
     armoury, asked = Armoury(home / "faults"), home / "asked"
     asked.mkdir(parents=True, exist_ok=True)
     steered = {"RATCHET_PIPELINES": LINES, ASKED: str(asked), points.DIRECTORY: str(armoury.directory)}
-    env = {**steered, "PYTHONPATH": str(INJECT)}
+    env = {**steered, **LASTING_DAGS, "PYTHONPATH": str(INJECT)}
     with patch.dict(os.environ, steered):
         specs = load_pipelines()
     hook.install(str(armoury.directory), "runner")

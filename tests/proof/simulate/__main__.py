@@ -29,6 +29,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from psycopg import sql
 
 from ratchet.dev.stack import CHECKOUT, Stack
+from ratchet.dev.stack.server import die_with_parent
 from tests.proof.simulate.machine import Machine
 from tests.proof.simulate.schedule import Theatre
 from tests.proof.simulate.statements import hooked
@@ -123,6 +124,8 @@ def _process(stack: Stack, lots: Lots, shrink: bool) -> str | None:
     command = [sys.executable, "-m", "tests.proof.simulate", "--database", stack.database_url(name)]
     command += [] if shrink else ["--unshrunk"]
     pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    # Else it would do its lot to the end, with nobody to tell.
+    pipe |= {"preexec_fn": die_with_parent}
     with subprocess.Popen(command, cwd=CHECKOUT, text=True, bufsize=1, **pipe) as process:
         while lot := lots.take():
             with suppress(BrokenPipeError):

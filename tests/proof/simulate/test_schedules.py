@@ -12,6 +12,7 @@ import tempfile
 import pytest
 
 from ratchet.dev.stack import CHECKOUT
+from ratchet.dev.stack.server import die_with_parent
 
 from .schedule import COMMITS, GROUPS, WAITS
 
@@ -44,7 +45,7 @@ def simulated() -> tuple[int, str]:
             cwd=CHECKOUT,
             stdout=said,
             stderr=subprocess.STDOUT,
-            preexec_fn=lambda: os.nice(WITH_WHAT_IS_LEFT),
+            preexec_fn=stand_back,
             start_new_session=True,
         )
         try:
@@ -54,6 +55,12 @@ def simulated() -> tuple[int, str]:
                 end(process)
         said.seek(0)
         return status, said.read()
+
+
+def stand_back() -> None:
+    os.nice(WITH_WHAT_IS_LEFT)
+    # A session of tests that is ended by a signal ends nothing that its processes have started.
+    die_with_parent()
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

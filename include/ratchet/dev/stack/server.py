@@ -57,7 +57,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         try:
             self.started = psutil.Process(self.process.pid).create_time()
@@ -156,5 +156,6 @@ def _of_session(leader: int) -> Callable[[int], psutil.Process | None]:
     return member
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """What a new process does to be killed when the thread that started it ends, however that ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
