@@ -19,7 +19,6 @@ from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, Pendi
 
 from ratchet.errors import ConnectionsTaken, LedgerUnreachable, Locked, NotMigrated, OutcomeUnknown, SettingsError
 from ratchet.ledger import crowded
-from ratchet.ledger.dialect import COMPILED, DRIVER
 
 _UNDEFINED_TABLE = "42P01"
 _NOT_ALLOWED = "42501"
@@ -59,10 +58,9 @@ class Ledger:
         self.url, self._lock_seconds = url, lock_seconds
         try:
             self.engine = create_engine(
-                make_url(url).set(drivername=DRIVER),
+                make_url(url).set(drivername="postgresql+psycopg"),
                 pool_size=2,
                 pool_pre_ping=True,
-                execution_options={"compiled_cache": COMPILED},
                 # No sink has such columns, and each new engine would look for their type.
                 use_native_hstore=False,
                 connect_args={"application_name": name, **BY_A_POOLER, **PATIENCE},
