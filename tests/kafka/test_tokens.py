@@ -101,7 +101,7 @@ def test_a_topic_is_sent_to_by_a_token_that_librdkafka_asks_for(secure, properti
     topic, before = make_topic(secure.kafka, 1), len(identity.issued)
     producer = TransactionalProducer(properties, "by-token", "line: it", topic, 1 << 20)
     producer.begin()
-    producer.send(topic, "a", None, [], "0:0:0")
+    producer.send(topic, "a", None, "{}")
     producer.commit()
     with Kafka(secure.kafka) as client:
         assert client.offsets(topic).stable == {0: 2}

@@ -273,7 +273,7 @@ def test_dead_letters_are_erased_by_their_place(line):
     do(line.ledger, line.spec, begun, lambda _, __: {DEAD_LETTERS: [letter]})
     commit(line.ledger, line.spec, begun.claim)
     letters = rows_of(line, DEAD_LETTERS)
-    partition, offset = letters[0][:2]
+    _, partition, offset = letters[0][:3]
     place = {"_partition": str(partition), "_offset": str(offset), "_txid": str(begun.claim.txid)}
     assert erase(line.ledger, line.spec, DEAD_LETTERS, place | {"_txid": "1"}, "why", "me").rows == {}
     done = erase(line.ledger, line.spec, DEAD_LETTERS, place, "why", "me")
