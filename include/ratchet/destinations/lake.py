@@ -10,11 +10,11 @@ versions that are written at once over the same identifier the library, delta-rs
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,8 +37,15 @@ if TYPE_CHECKING:
 PIPELINE, SINK = "ratchet.pipeline", "ratchet.sink"
 """The table's properties that say whose it is."""
 _UNTRIED = {"columnMapping", "deletionVectors"}
+_TRIES = 5
+"""So often others may change the table while a step is about to be committed."""
+T = TypeVar("T")
 _Writes = Callable[[DeltaTable, pa.RecordBatchReader, bool, CommitProperties], None]
 """Writes rows into a table, which has all of their columns and no others or not, as one version of it."""
+
+
+class _ChangedMeanwhile(DestinationUnreachable):
+    """Whoever has changed the table has left the mark: a person, or one who has made the table at the same time."""
 
 
 class Lake(Outside):
@@ -62,20 +69,11 @@ class Lake(Outside):
 
     def start(self, mark: Mark) -> None:
         with self._told():
-            table = self._made()
-            if self._mark(table) is None:
-                self._own(table, None, mark)
+            _again(partial(self._start, mark))
 
     def apply(self, at: Mark, to: Mark, change: Change | Puts) -> bool:
         with self._told():
-            table = self._table()
-            if table is None or self._mark(table) != at:
-                return False
-            if isinstance(change, Puts):
-                self._see_that_it_merges(table)
-                return self._write(table, at, to, change, self._merged) and self._moved_to(at, to)
-            gone = f"_txid = {change.txid}" if change.replaces else None
-            return self._write(table, at, to, change, partial(_written, gone=gone))
+            return _again(partial(self._apply, at, to, change))
 
     def counted(self) -> Iterator[tuple[int, int]]:
         with self._told():
@@ -89,13 +87,31 @@ class Lake(Outside):
 
     def restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:
         with self._told():
-            table = self._made()
-            if self._mark(table) != at:
-                return False
-            if content is None:
-                return self._own(table, at, to)
-            # What is a person's own has no txid.
-            return self._write(table, at, to, content, partial(_written, gone="_txid is not null"))
+            return _again(partial(self._restart, at, to, content))
+
+    def _start(self, mark: Mark) -> None:
+        table = self._made()
+        if self._mark(table) is None:
+            self._own(table, None, mark)
+
+    def _apply(self, at: Mark, to: Mark, change: Change | Puts) -> bool:
+        table = self._table()
+        if table is None or self._mark(table) != at:
+            return False
+        if isinstance(change, Puts):
+            self._see_that_it_merges(table)
+            return self._write(table, at, to, change, self._merged) and self._moved_to(at, to)
+        gone = f"_txid = {change.txid}" if change.replaces else None
+        return self._write(table, at, to, change, partial(_written, gone=gone))
+
+    def _restart(self, at: Mark | None, to: Mark, content: Content | None) -> bool:
+        table = self._made()
+        if self._mark(table) != at:
+            return False
+        if content is None:
+            return self._own(table, at, to)
+        # What is a person's own has no txid.
+        return self._write(table, at, to, content, partial(_written, gone="_txid is not null"))
 
     def _table(self) -> DeltaTable | None:
         """The table as it is now; DestinationRefused where it is another pipeline's."""
@@ -232,7 +248,7 @@ class Lake(Outside):
         if now.version() == version:
             # Nobody was in the way: it is the table that cannot be written so.
             raise self._refused(error) from error
-        raise DestinationUnreachable(
+        raise _ChangedMeanwhile(
             f"{self._where}: somebody else has changed the table meanwhile; the step is tried again"
         ) from error
 
@@ -336,6 +352,14 @@ class _Rows(Iterator[pa.RecordBatch]):
                     f"{self._where}: column {name}, by which the table is divided, has an empty text, which Delta Lake "
                     "does not tell from null; nothing was sent; have the transform write null, or another text"
                 )
+
+
+def _again(change: Callable[[], T]) -> T:
+    """What a change comes to, which is made once more where others have changed the table while it was made."""
+    for _ in range(_TRIES - 1):
+        with suppress(_ChangedMeanwhile):
+            return change()
+    return change()
 
 
 def _written(

@@ -126,6 +126,31 @@ def test_who_finds_another_mark_while_it_writes_changes_nothing(lake, monkeypatc
     assert lake.rows() == before and lake.mark() == Mark(at.step + 1, 77)
 
 
+@pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.all), 5])
+@pytest.mark.invariant("I1")
+def test_a_step_is_written_once_more_behind_what_somebody_else_has_changed(lake, monkeypatch, times):
+    lake.run("a")
+    write, changed = Lake._write, []
+
+    def late(self, table, *given):
+        if len(changed) < times:
+            changed.append(len(changed))
+            lake.delta().alter.set_table_properties({f"their.{len(changed)}": "1"}, raise_if_not_exists=False)
+        return write(self, table, *given)
+
+    monkeypatch.setattr(Lake, "_write", late)
+    begun = start(lake.ledger, lake.spec, lake.log, "b")
+    prepare(lake.ledger, lake.spec, begun)
+    if times < 5:
+        commit(lake.ledger, lake.spec, begun.claim, lake.opens)
+    else:
+        with pytest.raises(DestinationUnreachable, match="somebody else has changed the table meanwhile"):
+            commit(lake.ledger, lake.spec, begun.claim, lake.opens)
+        assert lake.mark().step == 1
+        commit(lake.ledger, lake.spec, begun.claim, lake.opens)
+    assert len(changed) == times and lake.mark().step == 2 and lake.rows() == appended(lake.ledger)
+
+
 _KILLED = """
 import os, signal, sys
 from ratchet.destinations import lake
