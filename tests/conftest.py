@@ -7,6 +7,7 @@ import gc
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TextIO
 
@@ -93,8 +94,8 @@ def spark_connect(scratch: Path) -> Iterator[Stack]:
 
 @pytest.fixture(scope="session")
 def databases(postgres: Stack) -> Iterator[Databases]:
-    with psycopg.connect(postgres.ledger_url, autocommit=True) as admin:
-        yield Databases(postgres, admin)
+    with closing(Databases(postgres)) as made:
+        yield made
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from uuid import uuid4
 
@@ -52,11 +53,8 @@ def spec_of(topic: str, **more) -> Pipeline:
 @pytest.fixture(scope="module")
 def databases(scratch) -> Iterator[Databases]:
     """Those of a PostgreSQL that is set as it is for users, unlike that of the other tests: its settings are judged."""
-    with (
-        Stack(scratch / "judged", {"postgres"}) as stack,
-        psycopg.connect(stack.ledger_url, autocommit=True) as admin,
-    ):
-        yield Databases(stack, admin, "wal_log")
+    with Stack(scratch / "judged", {"postgres"}) as stack, closing(Databases(stack, "wal_log")) as made:
+        yield made
 
 
 @pytest.fixture
