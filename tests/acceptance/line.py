@@ -198,7 +198,7 @@ class Line(Runs, Shown):
     def mirrored(self) -> int:
         """Where the consumer group for monitoring tools stands; 0 if there is none."""
         with Kafka(self._kafka) as kafka:
-            return kafka.mirrored(f"ratchet-{self.name}", self.name).get(0, 0)
+            return kafka.mirrored(f"ratchet-{self.name}", {self.name}).get((self.name, 0), 0)
 
     def end(self) -> int:
         """The offset after the last record of the topic."""
