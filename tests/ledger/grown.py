@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from random import Random
@@ -25,6 +26,7 @@ from ratchet.protocol.claims import settle
 from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.compact import compact
 from ratchet.spec.parts import DeclaredSink
+from tests.databases import Databases
 from tests.proof.reference import Make
 
 from .staging import Log, do, positions_of, start
@@ -296,3 +298,22 @@ def grow(ledger: Ledger, spec: Pipeline) -> Grown:
     grown.is_right()
     grown.leave()
     return grown
+
+
+@contextmanager
+def copied(databases: Databases, spec: Pipeline, grow: Callable[[Grown], object], before: str = "") -> Iterator[Grown]:
+    """A line as `grow` leaves it, behind this SQL, in a database of a test's own: it takes a second to grow, and a
+    tenth to copy.
+    """
+
+    def fill(url: str) -> dict[str, Any]:
+        with Ledger(url) as ledger:
+            with ledger.begin() as conn:
+                conn.execute(text(before))
+            migrate(url, [spec])
+            line = Grown(ledger, spec)
+            grow(line)
+        return {name: value for name, value in vars(line).items() if name != "ledger"}
+
+    with databases.copied(f"{grow.__module__}.{grow.__qualname__}", fill) as (url, given), Ledger(url) as ledger:
+        yield Grown(ledger, **given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from sqlalchemy import func, select, text
@@ -11,7 +10,6 @@ from sqlalchemy import func, select, text
 from ratchet import Accumulate, Append
 from ratchet.errors import IllegalMove, NotRevisable, SettingsError
 from ratchet.ledger import history
-from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import erasures
 from ratchet.ledger.work import Run
 from ratchet.operate.drop import drop
@@ -24,7 +22,7 @@ from ratchet.protocol.commit import commit
 from ratchet.spec.pipeline import DEAD_LETTERS
 from tests.databases import Databases
 
-from .grown import GROWN, Grown, make_of
+from .grown import GROWN, Grown, copied, make_of
 from .staging import SPEC, always_active, contents, do, start
 
 SPARE = GROWN.model_copy(
@@ -40,27 +38,23 @@ SPARE = GROWN.model_copy(
 )
 
 
-def grown(url: str) -> dict[str, Any]:
-    """Three committed, the second revised, one voided, one more committed; all of the line but its ledger."""
-    with Ledger(url) as ledger:
-        with ledger.begin() as conn:
-            position = "_topic text, _partition int, _offset bigint, _n int, _txid bigint"
-            conn.execute(text(f"create table mine (a bigint, b text, {position})"))
-        migrate(url, [SPARE])
-        line = Grown(ledger, SPARE)
-        for _ in range(3):
-            line.committed()
-        line.voided()
+OWN = "create table mine (a bigint, b text, _topic text, _partition int, _offset bigint, _n int, _txid bigint)"
+
+
+def grow(line: Grown) -> None:
+    """Three committed, the second revised, one voided, one more committed."""
+    for _ in range(3):
         line.committed()
-        line.revised(2, 2)
-    return {name: value for name, value in vars(line).items() if name != "ledger"}
+    line.voided()
+    line.committed()
+    line.revised(2, 2)
 
 
 @pytest.fixture
 def line(databases: Databases) -> Iterator[Grown]:
-    """A line of which something is to be erased: it takes a second to grow, and a tenth to copy."""
-    with databases.copied(f"{__name__}.grown", grown) as (url, given), Ledger(url) as ledger:
-        yield Grown(ledger, **given)
+    """A line of which something is to be erased."""
+    with copied(databases, SPARE, grow, OWN) as line:
+        yield line
 
 
 def rows_of(line: Grown, sink: str) -> list[tuple]:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from sqlalchemy import func, select, text, update
 
 from ratchet import Accumulate, Append, Pipeline
 from ratchet.errors import IllegalMove, NotRevisable
-from ratchet.ledger.connection import Ledger
 from ratchet.ledger.schema import expired, prunes, transactions
 from ratchet.ledger.work import Run
-from ratchet.operate.migrate import migrate
 from ratchet.operate.prune import prune
 from ratchet.operate.replay import ask
 from ratchet.operate.verify import verify
@@ -24,7 +21,7 @@ from ratchet.protocol.commit import commit
 from tests.databases import Databases
 from tests.proof.simulate.maintenance import maintain
 
-from .grown import GROWN, Grown, make_of
+from .grown import GROWN, Grown, copied, make_of
 from .staging import always_active, do, start
 
 DAYS = timedelta(days=90)
@@ -41,25 +38,21 @@ KEPT = GROWN.model_copy(
 )
 
 
-def grown(url: str) -> dict[str, Any]:
-    """Two committed, the second revised, the third voided, two more committed; all of the line but its ledger."""
-    migrate(url, [KEPT])
-    with Ledger(url) as ledger:
-        line = Grown(ledger, KEPT)
-        line.committed()
-        line.committed()
-        line.voided()
-        line.committed()
-        line.committed()
-        line.revised(2, 2)
-    return {name: value for name, value in vars(line).items() if name != "ledger"}
+def grow(line: Grown) -> None:
+    """Two committed, the second revised, the third voided, two more committed."""
+    line.committed()
+    line.committed()
+    line.voided()
+    line.committed()
+    line.committed()
+    line.revised(2, 2)
 
 
 @pytest.fixture
 def line(databases: Databases) -> Iterator[Grown]:
-    """A line whose rows expire: it takes a second to grow, and a tenth to copy."""
-    with databases.copied(f"{__name__}.grown", grown) as (url, given), Ledger(url) as ledger:
-        yield Grown(ledger, **given)
+    """A line whose rows expire."""
+    with copied(databases, KEPT, grow) as line:
+        yield line
 
 
 def let_pass(line: Grown, until: int, age: timedelta = DAYS) -> None:

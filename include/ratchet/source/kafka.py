@@ -64,9 +64,7 @@ class Kafka(Describing):
 
     def close(self) -> None:
         """Close the connections; harmless when none was opened."""
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()
+        self._let_reader_go()
         super().close()
 
     def offsets(
@@ -213,7 +211,15 @@ class Kafka(Describing):
 
         One range at a time.
         """
-        tp, reader = TopicPartition(*r.place), self._committed_reader()
+        try:
+            yield from self._read_committed(r, self._committed_reader())
+        except Exception:
+            # One that stays somewhere, or was refused something, is not asked again.
+            self._let_reader_go()
+            raise
+
+    def _read_committed(self, r: OffsetRange, reader: KafkaConsumer) -> Iterator[list[ConsumerRecord]]:
+        tp = TopicPartition(*r.place)
         reader.assign([tp])
         reader.seek(tp, r.from_offset)
         position = r.from_offset
@@ -228,6 +234,11 @@ class Kafka(Describing):
                 deadline = monotonic() + TIMEOUT_MS / 1000
             elif monotonic() > deadline:
                 raise IncompleteRead(f"{r}: an independent reader stays at offset {position}")
+
+    def _let_reader_go(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     def _committed_reader(self) -> KafkaConsumer:
         # Kept: a new one waits for 0.1 s until it may ask where a partition is.
