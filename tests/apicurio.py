@@ -72,6 +72,12 @@ class Apicurio:
         assert answer.ok, answer.text
         return int(answer.json()["id"])
 
+    def keep_to(self, compatibility: str, subject: str) -> None:
+        """Take only schemas of a subject that go with earlier ones, as `"FULL"`."""
+        said = {"compatibility": compatibility}
+        answer = requests.put(f"{self.endpoint.url}/config/{subject}", json=said, timeout=30)
+        assert answer.ok, answer.text
+
     def _is_ready(self) -> bool:
         try:
             return requests.get(f"{self.endpoint.url}/subjects", timeout=2).ok

@@ -170,14 +170,19 @@ def spark_url() -> str:
 
 def endpoints(spec: Pipeline) -> dict[str, Endpoint]:
     """The servers that a spec's formats name, by their connections; SettingsError where one is missing."""
-    return {name: endpoint(name, spec.name, REGISTRY) for name in spec.connections}
+    return _registries(spec, spec.connections)
+
+
+def _registries(spec: Pipeline, names: Iterable[str]) -> dict[str, Endpoint]:
+    return {name: endpoint(name, spec.name, REGISTRY) for name in names}
 
 
 def opener(spec: Pipeline) -> Open:
     """Opens a destination of a pipeline by its connection; SettingsError where that is missing."""
 
     def opens(destination: Destination, owner: Owner) -> Reach:
-        return destination.open(owner, connection_of(spec, destination))
+        by = connection_of(spec, destination)
+        return destination.open(owner, by, _registries(spec, destination.registries))
 
     return opens
 

@@ -58,6 +58,7 @@ class Answers(ThreadingHTTPServer):
     def __init__(self, *answers: tuple[int, object] | None):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers, self.requests, self.over = list(answers), [], threading.Event()
+        self.sent = []
 
     @property
     def endpoint(self) -> Endpoint:
@@ -66,6 +67,10 @@ class Answers(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: Answers
+
+    def do_POST(self) -> None:
+        self.server.sent.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.do_GET()
 
     def do_GET(self) -> None:
         self.server.requests.append((self.path, self.headers.get("Authorization")))

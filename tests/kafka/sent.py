@@ -24,6 +24,7 @@ from ratchet.protocol.commit import Committed, commit
 from ratchet.protocol.follow import look
 from ratchet.sinks.lookup import sink_of
 from ratchet.spec.subscription import MARKS
+from ratchet.values.endpoint import Endpoint
 from tests.ledger.staging import Log, do, start
 
 
@@ -92,6 +93,7 @@ class Sent:
     spec: Pipeline
     log: Log = field(default_factory=lambda: Log(stable={0: 200, 1: 200}))
     opened: list[str] = field(default_factory=list)
+    registries: dict[str, Endpoint] = field(default_factory=dict)
 
     @property
     def destination(self) -> KafkaTopic:
@@ -103,7 +105,7 @@ class Sent:
 
     def opens(self, destination: Destination, owner: Owner) -> AbstractContextManager[Outside]:
         self.opened.append(destination.address)
-        return destination.open(owner, json.dumps(self.properties))
+        return destination.open(owner, json.dumps(self.properties), self.registries)
 
     def prepare(self, run: str, make: Callable = made) -> Begun:
         """A transaction that can be committed; every record gives the row that `make` says."""

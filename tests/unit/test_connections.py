@@ -9,11 +9,12 @@ import pytest
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from ratchet import Append, DeltaLake, Iceberg, Json, Pipeline, Topic
+from ratchet import Append, DeltaLake, Iceberg, Json, KafkaTopic, Pipeline, Topic, command
 from ratchet.airflow import connections
 from ratchet.destinations.object_store import options_of
 from ratchet.destinations.port import Owner
 from ratchet.errors import SettingsError
+from ratchet.values.endpoint import Endpoint
 
 
 def connection(monkeypatch, **fields):
@@ -153,7 +154,7 @@ STORED = Pipeline(
 def options_of_store(monkeypatch):
     """Gives that by which LAKE is opened."""
     given: list[str] = []
-    monkeypatch.setattr(DeltaLake, "open", lambda _, owner, by: given.append(by))
+    monkeypatch.setattr(DeltaLake, "open", lambda _, owner, by, registries: given.append(by))
 
     def read() -> dict[str, str]:
         connections.opener(STORED)(LAKE, Owner("stored", "r", ()))
@@ -278,10 +279,26 @@ def test_an_iceberg_connection_says_what_it_says_to_airflows_own_provider(monkey
 def test_a_destination_is_opened_by_what_its_connection_says(monkeypatch):
     said = {"type": "sql", "uri": "postgresql://me:s@at/db"}
     connection(monkeypatch, conn_type="iceberg", extra=json.dumps(said))
-    monkeypatch.setattr(Iceberg, "open", lambda self, owner, by: (self.address, owner, json.loads(by)))
+    monkeypatch.setattr(Iceberg, "open", lambda self, owner, by, registries: (self.address, owner, json.loads(by)))
     spec = Pipeline(
         name="orders", source=Topic("orders", value=Json("a bigint")), sinks=[Append("rows", columns="a bigint")]
     )
     owner = Owner("orders", "rows", ())
     opened = connections.opener(spec)(Iceberg("sales.orders", catalog="c"), owner)
     assert opened == ("c:sales.orders", owner, said)
+
+
+def test_a_topic_of_avro_is_opened_with_the_registry_that_it_names(monkeypatch):
+    monkeypatch.setattr(KafkaTopic, "open", lambda self, owner, by, registries: dict(registries))
+    monkeypatch.setattr(connections, "kafka_properties", lambda name: {"bootstrap.servers": "b:9092"})
+    connection(monkeypatch, conn_type="http", host="https://registry", login="me", password="s")
+    spec = Pipeline(
+        name="orders", source=Topic("orders", value=Json("a bigint")), sinks=[Append("rows", columns="a bigint")]
+    )
+    owner, topic = Owner("orders", "rows", ()), KafkaTopic("out", format="avro", registry="r")
+    assert connections.opener(spec)(topic, owner) == {"r": Endpoint("https://registry", "me", "s", {})}
+    monkeypatch.setenv("RATCHET_KAFKA", '{"bootstrap.servers": "b:9092"}')
+    monkeypatch.setenv("RATCHET_CONNECTIONS", '{"r": {"url": "http://registry:8081"}}')
+    assert command.opener(spec)(topic, owner) == {"r": Endpoint("http://registry:8081")}
+    with pytest.raises(SettingsError, match="orders: connection 'q' is not in RATCHET_CONNECTIONS"):
+        command.opener(spec)(topic.model_copy(update={"registry": "q"}), owner)

@@ -166,7 +166,7 @@ def opener(spec: Pipeline) -> Open:
                 by = iceberg_properties(destination.connection or "")
             case "path":
                 by = ""
-        return destination.open(owner, by)
+        return destination.open(owner, by, {name: endpoint(name) for name in destination.registries})
 
     return opens
 

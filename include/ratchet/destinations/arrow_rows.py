@@ -61,11 +61,8 @@ def _is_nested(kind: Type) -> bool:
 
 def _plain(kind: Type, value: sql.Composable) -> sql.Composable:
     match kind:
-        case Date():
-            return sql.SQL("{} - date '1970-01-01'").format(value)
-        case Timestamp():
-            # Exact: PostgreSQL takes the seconds apart as numeric.
-            return sql.SQL("(extract(epoch from {}) * 1000000)::bigint").format(value)
+        case Date() | Timestamp():
+            return rendered.number_of(kind, value)
         case Time():
             return sql.SQL("to_char({}, 'HH24:MI:SS.US')").format(value)
         case _:

@@ -11,7 +11,7 @@ from pydantic import field_validator, model_validator
 from ratchet.destinations.dataset import Dataset
 from ratchet.destinations.directory import directory_of, undivided
 from ratchet.destinations.object_store import ObjectStore, check_connection, is_in_store, spelt
-from ratchet.destinations.port import Destination, Outside, Owner
+from ratchet.destinations.port import NONE, Destination, Outside, Owner, Registries
 from ratchet.spec.columns import Column
 from ratchet.spec.destination import ReachedBy
 
@@ -67,7 +67,7 @@ class DeltaLake(Destination, frozen=True):
         return f"{self.address}: {unfit}" if unfit else None
 
     @contextmanager
-    def open(self, owner: Owner, by: str) -> Generator[Outside]:
+    def open(self, owner: Owner, by: str, registries: Registries = NONE) -> Generator[Outside]:
         # Specs are read without the library.
         from ratchet.destinations.lake import Lake
 

@@ -11,7 +11,7 @@ from pydantic import field_validator
 from ratchet.destinations.dataset import Dataset
 from ratchet.destinations.directory import directory_of, undivided
 from ratchet.destinations.fitting import unfit_for_json
-from ratchet.destinations.port import Destination, Outside, Owner
+from ratchet.destinations.port import NONE, Destination, Outside, Owner, Registries
 from ratchet.spec.columns import Column
 from ratchet.spec.destination import ReachedBy
 
@@ -83,7 +83,7 @@ class Files(Destination, frozen=True):
         return None
 
     @contextmanager
-    def open(self, owner: Owner, by: str) -> Generator[Outside]:
+    def open(self, owner: Owner, by: str, registries: Registries = NONE) -> Generator[Outside]:
         # Specs are read without Arrow.
         from ratchet.destinations.file_tree import Tree
 

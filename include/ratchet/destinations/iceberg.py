@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from pydantic import field_validator
 
 from ratchet.destinations.dataset import Dataset
-from ratchet.destinations.port import Destination, Outside, Owner
+from ratchet.destinations.port import NONE, Destination, Outside, Owner, Registries
 from ratchet.spec.columns import Column
 from ratchet.spec.destination import ReachedBy
 from ratchet.spec.types import Binary, Boolean, Date, Decimal, Integer, String, Timestamp, Type, Uuid
@@ -155,7 +155,7 @@ class Iceberg(Destination, frozen=True):
         return f"{self.address}: partition_by names a column twice" if len(set(columns)) != len(columns) else None
 
     @contextmanager
-    def open(self, owner: Owner, by: str) -> Generator[Outside]:
+    def open(self, owner: Owner, by: str, registries: Registries = NONE) -> Generator[Outside]:
         # Specs are read without the library.
         from ratchet.destinations.iceberg_table import IcebergTable
 

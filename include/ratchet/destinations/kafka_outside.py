@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
@@ -14,7 +14,8 @@ from ratchet.destinations.kafka_marks import Kept, Marks, key_of
 from ratchet.destinations.kafka_producer import ProducerFenced, TransactionalProducer
 from ratchet.destinations.kafka_topic import KafkaTopic
 from ratchet.destinations.port import Mark, Outside, Owner, Undecided, no_answer
-from ratchet.destinations.rendered import Expression, asked_of_keys, asked_of_rows
+from ratchet.destinations.record_values import JsonValues, RecordValues, Refused
+from ratchet.destinations.rendered import Expression, of_keys, of_rows
 from ratchet.errors import (
     BrokerUnreachable,
     DestinationRefused,
@@ -22,8 +23,11 @@ from ratchet.errors import (
     IncompleteRead,
     LedgerUnreachable,
     NotGranted,
+    RegistryUnreachable,
+    SettingsError,
     UnknownTopic,
 )
+from ratchet.formats.registry import Registry
 from ratchet.spec.columns import Column
 from ratchet.spec.subscription import MARKS
 
@@ -43,8 +47,12 @@ class TopicOutside(Outside):
     the mark that it reads is the last one.
     """
 
-    def __init__(self, declared: KafkaTopic, owner: Owner, properties: dict[str, str], marks: Marks):
+    def __init__(
+        self, declared: KafkaTopic, owner: Owner, properties: dict[str, str], marks: Marks, registry: Registry | None
+    ):
+        """`registry` is that of a topic which has Avro."""
         self._declared, self._owner, self._properties, self._marks = declared, owner, properties, marks
+        self._registry = registry
         self._key = key_of(owner.pipeline, declared.name)
         self._where = marks.where
         self._producer: TransactionalProducer | None = None
@@ -74,6 +82,8 @@ class TopicOutside(Outside):
             if self._has_mark():
                 return
             topic_id, partitions = self._topic()
+            # What the registry does not take shows here, and not only when there are rows.
+            self._values(self._owner.fields)
             producer = self._become_the_one()
             if self._kept is not None:
                 return
@@ -101,12 +111,13 @@ class TopicOutside(Outside):
                 return False
             if isinstance(change, Change) and change.replaces:
                 self._see_that_none_are_there(change, kept, to)
+            values = self._values(change.fields, keyed=isinstance(change, Puts))
             try:
                 producer.begin()
                 if isinstance(change, Puts):
-                    self._send_keys(producer, change, to)
+                    self._send_keys(producer, values, change, to)
                 else:
-                    self._send(producer, change)
+                    self._send(producer, values, change)
                 producer.flush()
                 # Before the brokers are asked for a commit: what somebody has made since is not written to.
                 self._see_that_it_is(kept)
@@ -158,7 +169,7 @@ class TopicOutside(Outside):
                     )
                 producer.begin()
                 if content is not None:
-                    self._send_keys(producer, content, to)
+                    self._send_keys(producer, self._values(content.fields, keyed=True), content, to)
                     producer.flush()
                     self._see_that_it_is(first)
                 producer.put(MARKS, first.written(), self._key)
@@ -182,31 +193,50 @@ class TopicOutside(Outside):
         if producer is not None:
             producer.close()
 
-    def _send_keys(self, producer: TransactionalProducer, content: Content, to: Mark) -> None:
+    def _values(self, fields: Sequence[Column], *, keyed: bool = False) -> RecordValues:
+        """What makes the values of rows of these columns; a registry has their schema from now on."""
+        if self._registry is None:
+            return JsonValues(fields, keyed=keyed)
+        # Most topics have no Avro.
+        from ratchet.destinations.avro_values import AvroValues, schema_of
+
+        schema = schema_of(self._declared.record or self._owner.sink, fields)
+        try:
+            number = self._registry.register(f"{self._declared.name}-value", schema)
+        except RegistryUnreachable as error:
+            raise no_answer(self._where, str(error)) from error
+        except (SettingsError, NotGranted) as error:
+            raise DestinationRefused(
+                f"{self._where}: {error}; nothing was sent; the schema of these rows is {schema}; register it there, "
+                "or change what the subject takes; or declare another topic, and `ratchet detach "
+                f"{self._owner.pipeline} {self._declared.address}`"
+            ) from error
+        return AvroValues(fields, schema, number)
+
+    def _send_keys(self, producer: TransactionalProducer, values: RecordValues, content: Content, to: Mark) -> None:
         """Send the row of each key, and a tombstone where it has none."""
-        asked = asked_of_keys(content.fields, content.key, self._owner.pipeline, to.step)
-        self._send_all(producer, content, asked)
+        self._send_all(producer, values, content, of_keys(content.key, self._owner.pipeline, to.step))
 
-    def _send(self, producer: TransactionalProducer, change: Change) -> None:
-        asked = asked_of_rows(change.fields, self._keyed(change), self._owner.pipeline, change.txid)
-        self._send_all(producer, change, asked)
+    def _send(self, producer: TransactionalProducer, values: RecordValues, change: Change) -> None:
+        asked = of_rows(self._keyed(change), self._owner.pipeline, change.txid)
+        self._send_all(producer, values, change, asked)
 
-    def _send_all(self, producer: TransactionalProducer, content: Content, asked: list[Expression]) -> None:
+    def _send_all(
+        self, producer: TransactionalProducer, values: RecordValues, content: Content, asked: list[Expression]
+    ) -> None:
         content.conn.execute(_AS_TEXT)
         topic, send = self._declared.name, producer.send
-        with closing(content.selected(asked)) as rows:
-            for number, (value, key, unfit, said) in enumerate(rows, 1):
-                if unfit is not None:
-                    raise self._unfit(said, unfit)
+        with closing(content.selected([*values.asked, *asked])) as rows:
+            for number, (value, key, said) in enumerate(values.records(rows, self._unfit(values)), 1):
                 send(topic, value, key, said)
                 if number % _LOOK_EVERY == 0:
                     producer.look()
 
-    def _unfit(self, said: str, column: str) -> DestinationRefused:
-        return DestinationRefused(
-            f"{self._where}: the record of {said}: column {column} has a value that JSON does not hold (NaN, an "
-            "infinity, JSON's null, a day outside of the years 1 to 9999); nothing was sent; `ratchet detach "
-            f"{self._owner.pipeline} {self._declared.address}`, and have the transform keep such rows out"
+    def _unfit(self, values: RecordValues) -> Refused:
+        return lambda said, column: DestinationRefused(
+            f"{self._where}: the record of {said}: column {column} has a value that {values.UNKEPT}; nothing was sent; "
+            f"`ratchet detach {self._owner.pipeline} {self._declared.address}`, and have the transform keep such rows "
+            "out"
         )
 
     def _keyed(self, change: Change) -> Column | None:

@@ -97,7 +97,7 @@ class TransactionalProducer:
         with self._told():
             self._producer.begin_transaction()
 
-    def send(self, topic: str, value: str | None, key: str | bytes | None, said: str) -> None:
+    def send(self, topic: str, value: str | bytes | None, key: str | bytes | None, said: str) -> None:
         """Send a record, and in its header what is `said` of it; an error may show only later."""
         produce = self._producer.produce
         while True:

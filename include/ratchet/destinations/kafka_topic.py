@@ -1,4 +1,4 @@
-"""KafkaTopic: a topic in Kafka, which gets rows as JSON, a transaction of the pipeline in one of Kafka's."""
+"""KafkaTopic: a topic in Kafka, which gets rows as JSON or Avro, a transaction of the pipeline in one of Kafka's."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Literal
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from ratchet.destinations.dataset import Dataset
-from ratchet.destinations.fitting import unfit_for_json, unfit_for_key
-from ratchet.destinations.port import Destination, Outside, Owner
+from ratchet.destinations.fitting import unfit_for_avro, unfit_for_json, unfit_for_key
+from ratchet.destinations.port import NONE, Destination, Outside, Owner, Registries
 from ratchet.spec.columns import Column
 from ratchet.spec.destination import ReachedBy
 from ratchet.spec.subscription import MARKS
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+TopicFormat = Literal["json", "avro"]
 
 
 class KafkaTopic(Destination, frozen=True):
-    """A topic in Kafka, which gets every row of its sink as a record, a JSON object whose members are the columns.
+    """A topic in Kafka, which gets every row of its sink as a record: a JSON object whose members are the columns, or
+    a record of Avro whose fields are.
 
     The topic must exist, and is yours: pipelines may share it, and other producers may write there. Rows of one key are
     in the order of this pipeline's line; among those of several pipelines there is none, as in any topic.
@@ -38,6 +41,14 @@ class KafkaTopic(Destination, frozen=True):
     several a JSON object."""
     kafka: str | None = None
     """The id of the Airflow connection to Kafka; without it the pipeline's own."""
+    format: TopicFormat = "json"
+    """`"json"`; or `"avro"`, in the framing of a registry, by a schema that is made of the columns. Keys are texts in
+    both."""
+    registry: str | None = None
+    """The id of the Airflow connection to the registry that gets the schema, as subject `NAME-value`; with Avro."""
+    record: str | None = None
+    """The full name of Avro's record, `"shop.Order"`, where others have written to the subject already; without it
+    that of the sink."""
 
     @field_validator("name")
     @classmethod
@@ -57,9 +68,27 @@ class KafkaTopic(Destination, frozen=True):
             raise ValueError("name the Airflow connection to Kafka, or leave it out")
         return kafka
 
+    @model_validator(mode="after")
+    def _has_a_registry_for_avro(self) -> KafkaTopic:
+        if self.format == "avro" and not self.registry:
+            raise ValueError(
+                "registry: Avro is read by its schema; name the connection of the registry that gets it, as "
+                'registry="orders_registry"'
+            )
+        for name in ("registry", "record") if self.format == "json" else ():
+            if getattr(self, name) is not None:
+                raise ValueError(f'{name}: that is of Avro; give format="avro", or leave it out')
+        if self.record is not None and not _FULL_NAME.fullmatch(self.record):
+            raise ValueError(f"record: {self.record!r} is no full name of a record, such as shop.Order")
+        return self
+
     @property
     def reached_by(self) -> ReachedBy:
         return "kafka"
+
+    @property
+    def registries(self) -> tuple[str, ...]:
+        return () if self.registry is None else (self.registry,)
 
     @property
     def connection(self) -> str | None:
@@ -75,6 +104,8 @@ class KafkaTopic(Destination, frozen=True):
     def misfit(self, fields: Sequence[Column], key: Sequence[Column]) -> str | None:
         for column in fields:
             unfit = unfit_for_json(column.type)
+            if unfit is None and self.format == "avro":
+                unfit = unfit_for_avro(column.type)
             if unfit:
                 return f"{self.address}: column {column.name!r}: {unfit}"
         if self.key is None:
@@ -94,14 +125,16 @@ class KafkaTopic(Destination, frozen=True):
         return next((column for column in fields if column.name == self.key), None)
 
     @contextmanager
-    def open(self, owner: Owner, by: str) -> Generator[Outside]:
+    def open(self, owner: Owner, by: str, registries: Registries = NONE) -> Generator[Outside]:
         # Specs are read without Kafka's clients.
         from ratchet.destinations.kafka_marks import Marks
         from ratchet.destinations.kafka_outside import TopicOutside
+        from ratchet.formats.registry import Registry
 
         properties = json.loads(by)
+        registry = None if self.registry is None else Registry(self.registry, registries[self.registry])
         with Marks(properties, f"{owner}: {self.address}") as marks:
-            outside = TopicOutside(self, owner, properties, marks)
+            outside = TopicOutside(self, owner, properties, marks, registry)
             try:
                 yield outside
             finally:

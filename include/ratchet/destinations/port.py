@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -13,6 +13,7 @@ from ratchet.errors import DestinationRefused, DestinationUnreachable
 from ratchet.sinks.types import SENT
 from ratchet.spec.columns import Column
 from ratchet.spec.destination import DeclaredDestination
+from ratchet.values.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from ratchet.destinations.content import Change, Content, Puts
@@ -121,15 +122,19 @@ def no_entry(where: str, said: str, owner: Owner, address: str) -> DestinationRe
 
 
 Reach = AbstractContextManager[Outside]
+Registries = Mapping[str, Endpoint]
+"""By their connections."""
+NONE: Registries = {}
 
 
 class Destination(DeclaredDestination, ABC, frozen=True):
     """A declared destination that knows how it is written."""
 
     @abstractmethod
-    def open(self, owner: Owner, by: str) -> Reach:
+    def open(self, owner: Owner, by: str, registries: Registries = NONE) -> Reach:
         """The destination, by its connection as text: a libpq URL; as JSON the properties of Kafka's client or of
-        pyiceberg's catalog, or the options of an object store; nothing for a path.
+        pyiceberg's catalog, or the options of an object store; nothing for a path. `registries` has those that it
+        names.
         """
 
     def dataset(self, by: str) -> Dataset | None:

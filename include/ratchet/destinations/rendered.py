@@ -24,6 +24,7 @@ from ratchet.spec.types import (
     Integer,
     Json,
     String,
+    Time,
     Timestamp,
     Type,
     is_document,
@@ -35,25 +36,23 @@ Expression = sql.Composable
 _NULL = sql.SQL("null::text")
 
 
-def asked_of_rows(fields: Sequence[Column], keyed: Column | None, pipeline: str, txid: int) -> list[Expression]:
-    """What is asked of each row: value, key, the column that JSON does not hold, where it comes from as JSON."""
-    key = _NULL if keyed is None else key_of(keyed)
+def of_rows(keyed: Column | None, pipeline: str, txid: int) -> list[Expression]:
+    """What is asked of each row besides its value: key, where it comes from as JSON."""
     # Written by us, since a function that makes JSON takes as long as all the rest.
     said = sql.SQL(
         "{} || _source || ',\"partition\":' || _partition || ',\"offset\":' || _offset || ',\"n\":' || _n || '}}'"
     )
-    return [json_of(fields), key, unfit_of(fields), said.format(_begun({"pipeline": pipeline, "txid": txid}, "source"))]
+    begun = _begun({"pipeline": pipeline, "txid": txid}, "source")
+    return [_NULL if keyed is None else key_of(keyed), said.format(begun)]
 
 
-def asked_of_keys(fields: Sequence[Column], key: Sequence[Column], pipeline: str, step: int) -> list[Expression]:
-    """What is asked of each key: value, null where it has no row; the key, of one column as `key_of` has it, of several
-    a JSON object; the column that JSON does not hold; as JSON the step and the transaction that has touched its row
-    last, which is null where it has no row.
+def of_keys(key: Sequence[Column], pipeline: str, step: int) -> list[Expression]:
+    """What is asked of each key besides its value: the key, of one column as `key_of` has it, of several a JSON object;
+    as JSON the step and the transaction that has touched its row last, which is null where it has no row.
     """
-    value = sql.SQL("case when _txid is not null then {} end").format(json_of(fields))
     said = sql.SQL("{} || coalesce(_txid::text, 'null') || '}}'")
     said = said.format(_begun({"pipeline": pipeline, "step": step}, "txid"))
-    return [value, key_of(key[0]) if len(key) == 1 else json_of(key), unfit_of(fields), said]
+    return [key_of(key[0]) if len(key) == 1 else json_of(key), said]
 
 
 def json_of(fields: Sequence[Column]) -> Expression:
@@ -78,6 +77,14 @@ def key_of(column: Column) -> Expression:
     if isinstance(column.type, Binary):
         return sql.Identifier(column.name)
     return _text(column.type, sql.Identifier(column.name))
+
+
+def number_of(kind: Date | Timestamp | Time, value: Expression) -> Expression:
+    """Days since 1970 of a date, microseconds since 1970 of a moment, and since midnight of a time."""
+    if isinstance(kind, Date):
+        return sql.SQL("{} - date '1970-01-01'").format(value)
+    # Exact: PostgreSQL takes the seconds apart as numeric.
+    return sql.SQL("(extract(epoch from {}) * 1000000)::bigint").format(value)
 
 
 def unfit_of(fields: Sequence[Column]) -> Expression:

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import field_validator
 
 from ratchet.destinations.dataset import Dataset
-from ratchet.destinations.port import Destination, Outside, Owner
+from ratchet.destinations.port import NONE, Destination, Outside, Owner, Registries
 from ratchet.spec.columns import Column
 from ratchet.spec.declaration import table_name
 from ratchet.spec.destination import ReachedBy
@@ -60,7 +60,7 @@ class Table(Destination, frozen=True):
         return None
 
     @contextmanager
-    def open(self, owner: Owner, by: str) -> Generator[Outside]:
+    def open(self, owner: Owner, by: str, registries: Registries = NONE) -> Generator[Outside]:
         from ratchet.destinations.elsewhere import Elsewhere
 
         with Elsewhere.connected(self.address, self.place, owner, by) as outside:

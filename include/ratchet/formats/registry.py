@@ -139,6 +139,31 @@ class Registry:
         except NoRow as reason:
             raise SettingsError(f"connection {self._connection!r}: {str(reason).removeprefix('the value: ')}") from None
 
+    def register(self, subject: str, schema: str) -> int:
+        """The id under which a subject has this schema of Avro, from now on if it had not; SettingsError where the
+        registry does not take it.
+        """
+        path, sent = f"/subjects/{quote(subject, safe='')}", {"schema": schema, "schemaType": "AVRO"}
+        # Who may only read can use what others have registered.
+        found = self._read(self._answered(path, sent)) or self._taken(self._answered(f"{path}/versions", sent), subject)
+        if not isinstance(found.get("id"), int):
+            raise self._no_registry(f"its answer for a schema of subject {excerpt(subject)!r} has no id")
+        return cast("int", found["id"])
+
+    def _taken(self, found: requests.Response, subject: str) -> dict[str, Any]:
+        """What the registry says of a schema that it was given."""
+        if found.status_code in (409, 422):
+            said = _json(found)
+            why = cast("dict[str, Any]", said).get("message") if isinstance(said, dict) else found.text
+            raise SettingsError(
+                f"connection {self._connection!r}: the registry at {self._shown} does not take the schema for subject "
+                f"{excerpt(subject)!r}: it answers {found.status_code}: {excerpt(str(why))}"
+            )
+        taken = self._read(found)
+        if taken is None:
+            raise self._no_registry(f"it has no place for a schema of subject {excerpt(subject)!r}")
+        return taken
+
     def _registered(self, said: dict[str, Any], name: str, depth: int) -> Registered:
         if depth > _DEEPEST:
             raise NoRow(f"the value: {name} is reached by more than {_DEEPEST} references")
@@ -163,12 +188,13 @@ class Registry:
         """What the registry says; None where it says that there is no such thing."""
         return self._read(self._answered(path))
 
-    def _answered(self, path: str) -> requests.Response:
-        """The registry's answer, which it may have given only after some time."""
+    def _answered(self, path: str, sent: dict[str, str] | None = None) -> requests.Response:
+        """The registry's answer, to what is sent if anything is; it may have given it only after some time."""
+        how = "GET" if sent is None else "POST"
+        limits = (CONNECT_SECONDS, ANSWER_SECONDS)
 
         def answer() -> requests.Response:
-            limits = (CONNECT_SECONDS, ANSWER_SECONDS)
-            found = self._session.get(self._url + path, timeout=limits, verify=self._authority)
+            found = self._session.request(how, self._url + path, json=sent, timeout=limits, verify=self._authority)
             if found.status_code == 429 or found.status_code >= 500:
                 raise _NotNow(found)
             return found
@@ -187,9 +213,10 @@ class Registry:
     def _read(self, found: requests.Response) -> dict[str, Any] | None:
         if found.status_code in (401, 403):
             refused = SettingsError if found.status_code == 401 else NotGranted
+            right = "reading" if found.request.method == "GET" else "reading and registering"
             raise refused(
                 f"connection {self._connection!r}: the registry at {self._shown} answers {found.status_code} "
-                f"{found.reason}; correct its login and password, or the token in its extra, or grant it reading"
+                f"{found.reason}; correct its login and password, or the token in its extra, or grant it {right}"
             )
         said = _json(found)
         if found.status_code == 200 and isinstance(said, dict):

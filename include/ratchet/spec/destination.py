@@ -34,6 +34,11 @@ class DeclaredDestination(Declaration, ABC, frozen=True):
         """The id of the Airflow connection to it; None for the pipeline's own of that type, or by a path."""
 
     @property
+    def registries(self) -> tuple[str, ...]:
+        """The ids of the connections of the registries that get the schemas of its rows."""
+        return ()
+
+    @property
     @abstractmethod
     def address(self) -> str:
         """What the ledger, commands and people call it; unlike all others of its pipeline, and of one line."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
 import pytest
 
 from ratchet.destinations.content import Change, Content, Puts
-from ratchet.destinations.port import Destination, Mark, Owner, Reach
+from ratchet.destinations.port import Destination, Mark, Owner, Reach, Registries
 from ratchet.errors import DestinationRefused, DestinationUnreachable, StageMismatch
 from ratchet.operate.migrate import migrate
 from ratchet.sinks.types import TXID
@@ -43,11 +43,13 @@ class Case:
     by: str
     rows: Callable[[Sequence[str]], list[tuple]]
     takes_keys: bool = True
+    registries: Registries = field(default_factory=dict)
 
     def open(self, pipeline: str = "line", *, keyed: bool = False) -> Reach:
+        owner = Owner(pipeline, "rows", FIELDS)
         if keyed:
-            return self.to.open(Owner(pipeline, "latest", KEYED_FIELDS, added=(TXID,), key=KEY), self.by)
-        return self.to.open(Owner(pipeline, "rows", FIELDS), self.by)
+            owner = Owner(pipeline, "latest", KEYED_FIELDS, added=(TXID,), key=KEY)
+        return self.to.open(owner, self.by, self.registries)
 
 
 class Source:
