@@ -116,7 +116,7 @@ class Submitted:
 
     def held(self, partition: int, attempt_number: int = 0) -> Held:
         """Wait until this task waits."""
-        return until("the attempt is held", lambda: self._held(partition, attempt_number), 90)
+        return until("the attempt is held", lambda: self._held(partition, attempt_number), 300)
 
     def _held(self, partition: int, attempt_number: int) -> Held | None:
         assert self.driver.poll() is None, self.log.read_text()[-4000:]

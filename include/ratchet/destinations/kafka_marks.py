@@ -46,6 +46,7 @@ class Kept:
     destination: str
     topic_id: str
     partitions: int
+    format: str
 
     @property
     def mark(self) -> Mark:

@@ -14,8 +14,9 @@ from ratchet.destinations.kafka_marks import Kept, Marks, key_of
 from ratchet.destinations.kafka_producer import ProducerFenced, TransactionalProducer
 from ratchet.destinations.kafka_topic import KafkaTopic
 from ratchet.destinations.port import Mark, Outside, Owner, Undecided, no_answer
-from ratchet.destinations.record_values import JsonValues, RecordValues, Refused
-from ratchet.destinations.rendered import Expression, of_keys, of_rows
+from ratchet.destinations.record_values import JsonValues, RecordValues
+from ratchet.destinations.rendered import of_keys, of_rows
+from ratchet.destinations.topic_schema import record_of, schema_of, unfit_for_avro
 from ratchet.errors import (
     BrokerUnreachable,
     DestinationRefused,
@@ -88,7 +89,8 @@ class TopicOutside(Outside):
             if self._kept is not None:
                 return
             sink, address = self._owner.sink, self._declared.address
-            first = Kept(mark.step, mark.token, None, mark.step, sink, address, topic_id, partitions)
+            of = topic_id, partitions, self._declared.format
+            first = Kept(mark.step, mark.token, None, mark.step, sink, address, *of)
             try:
                 producer.begin()
                 producer.put(MARKS, first.written(), self._key)
@@ -111,13 +113,14 @@ class TopicOutside(Outside):
                 return False
             if isinstance(change, Change) and change.replaces:
                 self._see_that_none_are_there(change, kept, to)
-            values = self._values(change.fields, keyed=isinstance(change, Puts))
+            values = None
+            if isinstance(change, Puts) or change.rows:
+                # Before there is a transaction for which readers would wait.
+                values = self._values(change.fields, keyed=isinstance(change, Puts))
             try:
                 producer.begin()
-                if isinstance(change, Puts):
-                    self._send_keys(producer, values, change, to)
-                else:
-                    self._send(producer, values, change)
+                if values is not None:
+                    self._send(producer, values, change, to)
                 producer.flush()
                 # Before the brokers are asked for a commit: what somebody has made since is not written to.
                 self._see_that_it_is(kept)
@@ -158,7 +161,8 @@ class TopicOutside(Outside):
                     return False
                 sink, address = self._owner.sink, self._declared.address
                 until = None if content is None else content.until
-                first = Kept(to.step, to.token, until, to.step, sink, address, topic_id, partitions)
+                of = topic_id, partitions, self._declared.format
+                first = Kept(to.step, to.token, until, to.step, sink, address, *of)
                 if content is not None and kept == first:
                     # Its answer was lost.
                     return True
@@ -169,7 +173,7 @@ class TopicOutside(Outside):
                     )
                 producer.begin()
                 if content is not None:
-                    self._send_keys(producer, self._values(content.fields, keyed=True), content, to)
+                    self._send(producer, self._values(content.fields, keyed=True), content, to)
                     producer.flush()
                     self._see_that_it_is(first)
                 producer.put(MARKS, first.written(), self._key)
@@ -198,9 +202,12 @@ class TopicOutside(Outside):
         if self._registry is None:
             return JsonValues(fields, keyed=keyed)
         # Most topics have no Avro.
-        from ratchet.destinations.avro_values import AvroValues, schema_of
+        from ratchet.destinations.avro_values import AvroValues
 
-        schema = schema_of(self._declared.record or self._owner.sink, fields)
+        unfit = unfit_for_avro(fields)
+        if unfit:
+            raise DestinationRefused(f"{self._where}: {unfit}; nothing was sent; {self._without}")
+        schema = schema_of(self._declared.record or record_of(self._declared.name), fields)
         try:
             number = self._registry.register(f"{self._declared.name}-value", schema)
         except RegistryUnreachable as error:
@@ -208,36 +215,33 @@ class TopicOutside(Outside):
         except (SettingsError, NotGranted) as error:
             raise DestinationRefused(
                 f"{self._where}: {error}; nothing was sent; the schema of these rows is {schema}; register it there, "
-                "or change what the subject takes; or declare another topic, and `ratchet detach "
-                f"{self._owner.pipeline} {self._declared.address}`"
+                f"or change what the subject takes; {self._without}"
             ) from error
         return AvroValues(fields, schema, number)
 
-    def _send_keys(self, producer: TransactionalProducer, values: RecordValues, content: Content, to: Mark) -> None:
-        """Send the row of each key, and a tombstone where it has none."""
-        self._send_all(producer, values, content, of_keys(content.key, self._owner.pipeline, to.step))
-
-    def _send(self, producer: TransactionalProducer, values: RecordValues, change: Change) -> None:
-        asked = of_rows(self._keyed(change), self._owner.pipeline, change.txid)
-        self._send_all(producer, values, change, asked)
-
-    def _send_all(
-        self, producer: TransactionalProducer, values: RecordValues, content: Content, asked: list[Expression]
-    ) -> None:
+    def _send(self, producer: TransactionalProducer, values: RecordValues, content: Content, to: Mark) -> None:
+        """Send each row; of a sink with keys a tombstone where a key has none."""
+        if isinstance(content, Change):
+            asked = of_rows(self._keyed(content), self._owner.pipeline, content.txid)
+        else:
+            asked = of_keys(content.key, self._owner.pipeline, to.step)
         content.conn.execute(_AS_TEXT)
         topic, send = self._declared.name, producer.send
         with closing(content.selected([*values.asked, *asked])) as rows:
-            for number, (value, key, said) in enumerate(values.records(rows, self._unfit(values)), 1):
+            for number, (value, key, said) in enumerate(values.records(rows, self._refused), 1):
                 send(topic, value, key, said)
                 if number % _LOOK_EVERY == 0:
                     producer.look()
 
-    def _unfit(self, values: RecordValues) -> Refused:
-        return lambda said, column: DestinationRefused(
-            f"{self._where}: the record of {said}: column {column} has a value that {values.UNKEPT}; nothing was sent; "
-            f"`ratchet detach {self._owner.pipeline} {self._declared.address}`, and have the transform keep such rows "
-            "out"
+    def _refused(self, said: str, why: str) -> DestinationRefused:
+        return DestinationRefused(
+            f"{self._where}: the record of {said}: {why}; nothing was sent; {self._without}, and have the transform "
+            "keep such rows out"
         )
+
+    @property
+    def _without(self) -> str:
+        return f"`ratchet detach {self._owner.pipeline} {self._declared.address}` lets the line go on without it"
 
     def _keyed(self, change: Change) -> Column | None:
         keyed = self._declared.keyed(change.fields)
@@ -320,6 +324,12 @@ class TopicOutside(Outside):
     def _see_that_it_is(self, kept: Kept) -> None:
         """DestinationRefused unless the topic is the one that it was at the start."""
         topic_id, partitions = self._topic()
+        if kept.format != self._declared.format:
+            raise DestinationRefused(
+                f"{self._where}: the topic gets {kept.format}, and is to get {self._declared.format}: readers would "
+                "find both; nothing was sent since; declare another topic; to go on with this one all the same, "
+                f"{self._anew}"
+            )
         if topic_id != kept.topic_id:
             raise DestinationRefused(
                 f"{self._where}: the topic was deleted and made anew: its id is {topic_id}, and was {kept.topic_id}; "

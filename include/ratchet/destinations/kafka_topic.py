@@ -11,14 +11,14 @@ from typing import ClassVar, Literal
 from pydantic import field_validator, model_validator
 
 from ratchet.destinations.dataset import Dataset
-from ratchet.destinations.fitting import unfit_for_avro, unfit_for_json, unfit_for_key
+from ratchet.destinations.fitting import unfit_for_json, unfit_for_key
 from ratchet.destinations.port import NONE, Destination, Outside, Owner, Registries
+from ratchet.destinations.topic_schema import is_record, unfit_for_avro
 from ratchet.spec.columns import Column
 from ratchet.spec.destination import ReachedBy
 from ratchet.spec.subscription import MARKS
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 TopicFormat = Literal["json", "avro"]
 
 
@@ -48,7 +48,7 @@ class KafkaTopic(Destination, frozen=True):
     """The id of the Airflow connection to the registry that gets the schema, as subject `NAME-value`; with Avro."""
     record: str | None = None
     """The full name of Avro's record, `"shop.Order"`, where others have written to the subject already; without it
-    that of the sink."""
+    that of the topic."""
 
     @field_validator("name")
     @classmethod
@@ -78,7 +78,7 @@ class KafkaTopic(Destination, frozen=True):
         for name in ("registry", "record") if self.format == "json" else ():
             if getattr(self, name) is not None:
                 raise ValueError(f'{name}: that is of Avro; give format="avro", or leave it out')
-        if self.record is not None and not _FULL_NAME.fullmatch(self.record):
+        if self.record is not None and not is_record(self.record):
             raise ValueError(f"record: {self.record!r} is no full name of a record, such as shop.Order")
         return self
 
@@ -104,10 +104,11 @@ class KafkaTopic(Destination, frozen=True):
     def misfit(self, fields: Sequence[Column], key: Sequence[Column]) -> str | None:
         for column in fields:
             unfit = unfit_for_json(column.type)
-            if unfit is None and self.format == "avro":
-                unfit = unfit_for_avro(column.type)
             if unfit:
                 return f"{self.address}: column {column.name!r}: {unfit}"
+        unfit = unfit_for_avro(fields) if self.format == "avro" else None
+        if unfit:
+            return f"{self.address}: {unfit}"
         if self.key is None:
             return None
         if key:

@@ -16,14 +16,13 @@ Row = tuple[Any, ...]
 Record = tuple[str | bytes | None, str | bytes | None, str]
 """Value, which is None for a key without a row; key; what its header says."""
 Refused = Callable[[str, str], Exception]
-"""The error for a row, by its header, and the name of a column whose value is kept by no record."""
+"""The error for a row of which no record can be made, by its header, and why."""
+_UNKEPT = "a value that JSON does not hold (NaN, an infinity, JSON's null, a day outside of the years 1 to 9999)"
 
 
 class RecordValues(ABC):
     """Makes records of rows of certain columns."""
 
-    UNKEPT: str
-    """What no value holds, for an error."""
     asked: list[Expression]
     """What is asked of each row, before its key and its header."""
 
@@ -35,8 +34,6 @@ class RecordValues(ABC):
 class JsonValues(RecordValues):
     """Objects whose members are the columns."""
 
-    UNKEPT = "JSON does not hold (NaN, an infinity, JSON's null, a day outside of the years 1 to 9999)"
-
     def __init__(self, fields: Sequence[Column], *, keyed: bool):
         value = rendered.json_of(fields)
         if keyed:
@@ -46,5 +43,5 @@ class JsonValues(RecordValues):
     def records(self, rows: Iterable[Row], refused: Refused) -> Iterator[Record]:
         for unfit, value, key, said in rows:
             if unfit is not None:
-                raise refused(said, unfit)
+                raise refused(said, f"column {unfit} has {_UNKEPT}")
             yield value, key, said

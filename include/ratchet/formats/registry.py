@@ -143,15 +143,18 @@ class Registry:
         """The id under which a subject has this schema of Avro, from now on if it had not; SettingsError where the
         registry does not take it.
         """
-        path, sent = f"/subjects/{quote(subject, safe='')}", {"schema": schema, "schemaType": "AVRO"}
+        path, sent = f"/subjects/{quote(subject, safe='')}", {"schema": schema}
         # Who may only read can use what others have registered.
-        found = self._read(self._answered(path, sent)) or self._taken(self._answered(f"{path}/versions", sent), subject)
-        if not isinstance(found.get("id"), int):
-            raise self._no_registry(f"its answer for a schema of subject {excerpt(subject)!r} has no id")
-        return cast("int", found["id"])
+        found = self._taken(self._answered(path, sent), subject)
+        if found is None:
+            found = self._taken(self._answered(f"{path}/versions", sent), subject)
+        number = (found or {}).get("id")
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 31:
+            raise self._no_registry(f"its answer for a schema of subject {excerpt(subject)!r} has no id of 4 bytes")
+        return number
 
-    def _taken(self, found: requests.Response, subject: str) -> dict[str, Any]:
-        """What the registry says of a schema that it was given."""
+    def _taken(self, found: requests.Response, subject: str) -> dict[str, Any] | None:
+        """What the registry says of a schema that it was given; None where it does not have it."""
         if found.status_code in (409, 422):
             said = _json(found)
             why = cast("dict[str, Any]", said).get("message") if isinstance(said, dict) else found.text
@@ -159,10 +162,7 @@ class Registry:
                 f"connection {self._connection!r}: the registry at {self._shown} does not take the schema for subject "
                 f"{excerpt(subject)!r}: it answers {found.status_code}: {excerpt(str(why))}"
             )
-        taken = self._read(found)
-        if taken is None:
-            raise self._no_registry(f"it has no place for a schema of subject {excerpt(subject)!r}")
-        return taken
+        return self._read(found)
 
     def _registered(self, said: dict[str, Any], name: str, depth: int) -> Registered:
         if depth > _DEEPEST:
@@ -190,11 +190,16 @@ class Registry:
 
     def _answered(self, path: str, sent: dict[str, str] | None = None) -> requests.Response:
         """The registry's answer, to what is sent if anything is; it may have given it only after some time."""
-        how = "GET" if sent is None else "POST"
-        limits = (CONNECT_SECONDS, ANSWER_SECONDS)
+        limits, authority = (CONNECT_SECONDS, ANSWER_SECONDS), self._authority
 
         def answer() -> requests.Response:
-            found = self._session.request(how, self._url + path, json=sent, timeout=limits, verify=self._authority)
+            if sent is None:
+                found = self._session.get(self._url + path, timeout=limits, verify=authority)
+            else:
+                # Another address would be asked without what is sent.
+                found = self._session.post(
+                    self._url + path, json=sent, timeout=limits, verify=authority, allow_redirects=False
+                )
             if found.status_code == 429 or found.status_code >= 500:
                 raise _NotNow(found)
             return found

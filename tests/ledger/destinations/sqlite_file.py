@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from psycopg import sql
 
 from ratchet.destinations.content import Change, Content, Puts
-from ratchet.destinations.port import Destination, Mark, Outside, Owner
+from ratchet.destinations.port import NONE, Destination, Mark, Outside, Owner, Registries
 from ratchet.errors import DestinationUnreachable
 from ratchet.spec.columns import Column
 from ratchet.spec.destination import ReachedBy
@@ -39,7 +39,7 @@ class SqliteFile(Destination, frozen=True):
         return None
 
     @contextmanager
-    def open(self, owner: Owner, by: str) -> Generator[Outside]:
+    def open(self, owner: Owner, by: str, registries: Registries = NONE) -> Generator[Outside]:
         with closing(sqlite3.connect(self.name, timeout=60, isolation_level=None)) as db:
             db.execute("create table if not exists mark (step integer, token integer)")
             columns = ", ".join(f"{column.name} {_affinity(column)}" for column in owner.columns)

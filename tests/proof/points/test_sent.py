@@ -15,7 +15,7 @@ from .points import Point
 from .sidebyside import side_by_side
 from .trial import Outcome, Trial
 
-pytestmark = [pytest.mark.all, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.all, pytest.mark.timeout(3000)]
 
 MOVED = "commit: protocol.follow._take > destinations.elsewhere.Elsewhere.apply: UPDATE ratchet_marks.marks"
 APPLIED = "commit: destinations.elsewhere.Elsewhere.apply > destinations.elsewhere.Elsewhere._begin: COMMIT"
