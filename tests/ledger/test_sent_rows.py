@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import Text, select
 
-from ratchet import Append
+from ratchet import Append, Pipeline
+from ratchet.errors import TransformError
 from ratchet.ledger.work import Tag
 from ratchet.operate.migrate import migrate
 from ratchet.sinks.checksum import MODULUS, row_hash
@@ -109,3 +110,24 @@ def test_rows_of_every_type_are_what_was_given_however_many_are_sent_at_once(led
     assert (
         done.checksum == sum(row_hash(sink.written, [row.get(c.name) for c in sink.written]) for row in rows) % MODULUS
     )
+
+
+def test_not_null_holds_for_newer_rows_of_a_table_that_lets_older_ones_be_null(ledger, log):
+    def spec_of(columns: str) -> Pipeline:
+        return SPEC_OF_ALL.model_copy(update={"sinks": [Append("few_rows", columns=columns)]})
+
+    migrate(ledger.url, [spec_of("k string, a bigint")])
+    spec = spec_of("k string, a bigint not null")
+    migrate(ledger.url, [spec])
+    work, sink = a_try(ledger, start(ledger, spec, log, "a"), 0, spec), sink_of(spec, "few_rows")
+    (part, *_) = work.ranges
+    given = pa.table(
+        {"k": [None, None], "a": [1, None], "_partition": [part.partition] * 2, "_offset": [part.from_offset] * 2}
+        | {"_n": [0, 1]}
+    ).cast(arrow_schema((*sink.needed, *POSITION)))
+    into = Into(ledger.url, work.token, work.ranges, work.relations, work.source)
+    with Writer(into, Tag(0, 0), (sink,)) as writer:
+        writer.write(sink, given.slice(0, 1))
+        writer.write(sink, given.slice(1))
+        with pytest.raises(TransformError, match=r"try 1: sink 'few_rows': column a is declared not null and is null"):
+            writer.finish()

@@ -142,6 +142,7 @@ class Writer:
         combined = sink.combine(pa.concat_tables(waiting)).combine_chunks()
         # What they were made of is needed no more.
         del waiting
+        check_not_null(sink, combined, f"{self._where}: ")
         with self._told(), self._refusals(sink.name):
             self._connect()
             done = going.done if going.done.writer else Written(self._register(sink))
@@ -238,11 +239,6 @@ def refusals_told(where: str, sink: str, *, private: bool = False) -> Iterator[N
     """What PostgreSQL says no to while it answers, by what is to be done about it."""
     try:
         yield
-    except psycopg.errors.NotNullViolation as error:
-        raise TransformError(
-            f"{where}: sink {sink!r}: column {error.diag.column_name} is declared not null and is null; give those "
-            "records up in the transform, or declare the column without not null"
-        ) from error
     except (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.ProgramLimitExceeded, OverflowError) as error:
         # A row that is too big is a limit of the program to PostgreSQL, and to psycopg something that passes.
         why = postgres_said(error, private=private)
@@ -257,6 +253,19 @@ def refusals_told(where: str, sink: str, *, private: bool = False) -> Iterator[N
             f"{where}: sink {sink!r}: PostgreSQL could not take the rows: {postgres_said(error, private=private)}; "
             "nothing was voted, the slice is tried again"
         ) from error
+
+
+def check_not_null(sink: Sink, combined: pa.Table, where: str = "") -> None:
+    """TransformError where a column of the sink that is declared `not null` has a null; `where` begins it.
+
+    A table may let it be null: one that did so before the column was declared goes on with its older rows.
+    """
+    for column in sink.written:
+        if not column.nullable and combined.column(column.name).null_count:
+            raise TransformError(
+                f"{where}sink {sink.name!r}: column {column.name} is declared not null and is null; give those records "
+                "up in the transform, or declare the column without not null"
+            )
 
 
 def check_own(sink: Sink, rows: pa.Table, ranges: Sequence[OffsetRange]) -> None:

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ratchet.errors import TransformError
 from ratchet.formats.envelope import Envelope
 from ratchet.ledger.work import OffsetRange
 from ratchet.sinks.forms import in_one_form
 from ratchet.sinks.lookup import sink_of, sinks_of
 from ratchet.sinks.port import Sink
 from ratchet.sinks.types import DELETED, POSITION
-from ratchet.sinks.writer import check_own
+from ratchet.sinks.writer import check_not_null, check_own
 from ratchet.spec.columns import Column
 from ratchet.spec.pipeline import DEAD_LETTERS, Pipeline
 from ratchet.spec.types import is_document
@@ -116,12 +115,7 @@ def _rows(table: pa.Table) -> list[Row]:
 def _seen(sink: Sink, table: pa.Table) -> list[Row]:
     """The rows of the sink's table after these; TransformError where it takes one of them not."""
     kept = sink.combine(in_one_form(sink.name, table, sink.needed))
-    for column in sink.written:
-        if not column.nullable and kept.column(column.name).null_count:
-            raise TransformError(
-                f"sink {sink.name!r}: column {column.name} is declared not null and is null; give those records up in "
-                "the transform, or declare the column without not null"
-            )
+    check_not_null(sink, kept)
     if DELETED.name in kept.column_names:
         kept = kept.filter(pc.invert(kept.column(DELETED.name)))
     if sink.key_names:
