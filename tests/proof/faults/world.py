@@ -100,8 +100,10 @@ class World:
         """What a server has left behind, and what stands still."""
         # Whatever was started from here shares the mount that nobody else sees.
         ours, known = os.readlink("/proc/thread-self/ns/mnt"), [self.process(server) for server in self.servers]
-        known = [*known, *(child for server in known for child in server.children(recursive=True))]
         mine = psutil.Process()
+        # The ledger of other tests, which may be started amid these.
+        others = [child for child in mine.children() if child.name() == "postgres" and child not in known]
+        known = [*known, *(child for server in (*known, *others) for child in server.children(recursive=True))]
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.NoSuchProcess, OSError):

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.all, pytest.mark.timeout(3000)]
 
 MOVED = "commit: protocol.follow._take > destinations.elsewhere.Elsewhere.apply: UPDATE ratchet_marks.marks"
 APPLIED = "commit: destinations.elsewhere.Elsewhere.apply > destinations.elsewhere.Elsewhere._begin: COMMIT"
-WRITTEN = "commit: destinations.lake.Lake.apply > destinations.lake.Lake._write: WRITE a version"
+WRITTEN = "commit: destinations.lake.Lake._write > destinations.lake._written: WRITE a version"
 LINKED = "commit: destinations.file_tree.Tree.apply > destinations.file_tree.Tree._add: LINK a record"
 SHOWN = "commit: destinations.file_tree.Tree._add > destinations.file_tree.Tree._show: RENAME a directory"
 NOTED = "commit: protocol.follow._bring > ledger.steps.reached: UPDATE ratchet.destinations"
