@@ -87,7 +87,7 @@ def test_a_job_that_is_submitted_to_a_cluster_runs_on_an_executor_and_commits(st
     workers = [psutil.Process(pid) for name, pid in two[0].pids().items() if name.startswith("spark-worker")]
     until("both workers have an executor", lambda: all(worker.children() for worker in workers))
     standalone.release()
-    assert standalone.ended(first, 180) == "success"
-    until("the rest is committed", lambda: standalone.head() == 2, 180)
+    assert standalone.ended(first, 400) == "success"
+    until("the rest is committed", lambda: standalone.head() == 2, 400)
     assert "spark://" in standalone.log(first, "process", 0)
     standalone.is_whole()
