@@ -1,7 +1,7 @@
 """The schema of Avro by which a topic gets rows, made of their columns.
 
-Every field may be null, and is where nothing is said, whatever the columns declare: so any two schemas of a sink go
-together by each rule that a registry knows, in either order, and rows that are older than a `not null` can be sent.
+Every field may be null, and is where nothing is said, whatever the columns declare: so columns may come and go by each
+rule that a registry knows, in either order, and rows that are older than a `not null` can be sent.
 """
 
 from __future__ import annotations
